@@ -19,7 +19,7 @@ pub struct Progress {
 }
 
 /// The most differences that are listed.
-const MOST_DIFFERENCES: usize = 100;
+const MAX_DIFFERENCES: usize = 100;
 
 /// Verifies a whole journal, and compares what it says with a running ledger if that is given.
 ///
@@ -266,6 +266,6 @@ fn differences(books: &Books, grants: &[[u64; 6]], live: &LiveNumbers) -> Vec<St
     for (_, (derived, live)) in unequal(&holds, &live.holds) {
         lines.push(format!("hold {}: {derived:?} by the journal, {live:?} live", derived.0));
     }
-    lines.truncate(MOST_DIFFERENCES);
+    lines.truncate(MAX_DIFFERENCES);
     lines
 }

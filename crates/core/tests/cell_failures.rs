@@ -334,7 +334,7 @@ fn count(world: &World, wanted: impl Fn(&Event) -> bool) -> usize {
 }
 
 /// How many ends of attempts were sent to the ledger.
-fn told_ends(world: &World) -> usize {
+fn reported_ends(world: &World) -> usize {
     count(world, |event| match event {
         Event::LedgerTold { message, .. } => matches!(**message, ToLedger::AttemptEnded { .. }),
         _ => false,
@@ -369,11 +369,11 @@ fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_reported_
     let placed =
         |world: &World| count(world, |event| matches!(event, Event::PlacementProposed { .. }));
     assert_eq!(placed(&world), 1, "its member on the other node may still run");
-    assert_eq!(told_ends(&world), 0, "the ledger could start it in another region");
+    assert_eq!(reported_ends(&world), 0, "the ledger could start it in another region");
     let why = world.cell.why(job, at(world.now)).expect("it waits");
     assert!(!why.blockers.is_empty(), "L14");
     world.pass(2 * MINUTE, 30 * SECOND);
-    assert_eq!((placed(&world), told_ends(&world)), (2, 1));
+    assert_eq!((placed(&world), reported_ends(&world)), (2, 1));
     assert_eq!(state(&world, job), Some(JobState::Running));
     world.check_replay();
 }
@@ -382,7 +382,7 @@ fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_reported_
 fn the_end_of_a_gang_is_sent_before_the_end_of_its_job_even_with_a_fence_left() {
     let (mut world, job) = gang_that_lost_a_node();
     world.ok(Command::CancelJob { job });
-    assert_eq!(told_ends(&world), 1, "it will not start again, so its end is not withheld");
+    assert_eq!(reported_ends(&world), 1, "it will not start again, so its end is not withheld");
     let order: Vec<&ToLedger> = world
         .journal
         .iter()
@@ -396,6 +396,6 @@ fn the_end_of_a_gang_is_sent_before_the_end_of_its_job_even_with_a_fence_left() 
     assert!(matches!(end, ToLedger::AttemptEnded { requeued: Some(_), .. }), "{end:?}");
     assert!(matches!(last, ToLedger::JobEnded { .. }), "{last:?}");
     world.pass(2 * MINUTE, 30 * SECOND);
-    assert_eq!(told_ends(&world), 1);
+    assert_eq!(reported_ends(&world), 1);
     world.check_replay();
 }

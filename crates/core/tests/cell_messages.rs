@@ -23,7 +23,7 @@ fn told(world: &World, to: u16) -> Vec<ToLedger> {
             assert_eq!(*number, messages.len() as u64);
         }
     }
-    assert_eq!(world.cell.last_told(to), messages.len() as u64);
+    assert_eq!(world.cell.last_message_to(to), messages.len() as u64);
     messages
 }
 

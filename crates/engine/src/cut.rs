@@ -101,7 +101,8 @@ pub fn check_marks(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<()
             return Err(older(&name, "ledger-0", heard.position, books.head.position));
         }
         let taken = book.mark;
-        if taken.position > cell.head.position || taken.number > cell.machine.last_told(book.shard)
+        if taken.position > cell.head.position
+            || taken.number > cell.machine.last_message_to(book.shard)
         {
             return Err(older("ledger-0", &name, taken.position, cell.head.position));
         }

@@ -8,7 +8,7 @@ use crate::blocks::{Bytes, write_length, write_sum};
 use crate::error::HistoryError;
 
 /// The maximum number of instants in one row.
-pub(crate) const MOST_IN_A_ROW: usize = 256;
+pub(crate) const MAX_IN_A_ROW: usize = 256;
 
 /// An instant in milliseconds, and the level from then on.
 pub(crate) type Level = (i64, i128);

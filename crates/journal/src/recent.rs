@@ -12,7 +12,7 @@ use crate::record::Batch;
 use crate::snapshot::{Snapshot, SnapshotMark};
 
 /// Bytes of payload that are kept.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// A journal that remembers what was appended last. Whatever is not remembered is read from the
 /// store, and only what the store has said to be durable is remembered. Who wants to know whether the
@@ -36,7 +36,7 @@ impl Kept {
         }
         self.bytes += batch.payload.len();
         self.batches.push_back(Arc::new(batch));
-        while self.bytes > MOST_BYTES {
+        while self.bytes > MAX_BYTES {
             let Some(oldest) = self.batches.pop_front() else { break };
             self.bytes -= oldest.payload.len();
         }

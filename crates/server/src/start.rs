@@ -954,7 +954,7 @@ async fn configure(
 /// Records in a cell that its store was restored. Unless the cell was served since, agents must
 /// register again before their reports are accepted.
 async fn rewind(cell: &CellService) -> Result<(), StartError> {
-    let Some(command) = cell.untold_restore() else { return Ok(()) };
+    let Some(command) = cell.unannounced_restore() else { return Ok(()) };
     let posted = cell.gateway.post(Origin::component("start"), command).answer().await;
     let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
     seen.value

@@ -9,7 +9,7 @@ use serde::de::value::{Error, MapDeserializer};
 use serde::de::{self, Deserialize, Deserializer, IntoDeserializer, MapAccess, Visitor};
 
 /// More fields than this go the long way.
-const MOST: usize = 12;
+const MAX_FIELDS: usize = 12;
 
 /// A plain value that lies in the body as it is.
 #[derive(Copy, Clone, Debug, Default)]
@@ -26,7 +26,7 @@ enum Scalar<'a> {
 /// A body that is one object of plain values, by key.
 #[derive(Copy, Clone, Debug)]
 pub struct Flat<'a> {
-    fields: [(&'a str, Scalar<'a>); MOST],
+    fields: [(&'a str, Scalar<'a>); MAX_FIELDS],
     count: usize,
 }
 

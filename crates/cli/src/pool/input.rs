@@ -19,9 +19,9 @@ pub(super) struct Input {
 }
 
 /// A message over more lines than this is not waited for.
-const MOST_LINES: usize = 1000;
+const MAX_LINES: usize = 1000;
 /// Nor one of more bytes than this.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 impl Input {
     /// Takes one line, with its end.
@@ -58,7 +58,7 @@ impl Input {
                 vec![Line::Json(value)]
             }
             Err(error)
-                if error.is_eof() && self.lines < MOST_LINES && self.begun.len() < MOST_BYTES =>
+                if error.is_eof() && self.lines < MAX_LINES && self.begun.len() < MAX_BYTES =>
             {
                 Vec::new()
             }

@@ -170,7 +170,7 @@ pub enum Command {
 }
 
 /// The default weight of an account.
-pub const USUAL_WEIGHT: u32 = 1000;
+pub const DEFAULT_WEIGHT: u32 = 1000;
 
 /// What the cell needs to know about an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,7 +190,7 @@ impl AccountPolicy {
     /// The default policy of an account.
     pub fn new(path: impl Into<CompactString>) -> AccountPolicy {
         let (path, quota) = (path.into(), QuotaSpec::default());
-        AccountPolicy { path, weight: USUAL_WEIGHT, frozen: false, quota }
+        AccountPolicy { path, weight: DEFAULT_WEIGHT, frozen: false, quota }
     }
 }
 

@@ -78,7 +78,7 @@ impl Cell {
     }
 
     /// The number of the last message to a ledger shard.
-    pub fn last_told(&self, shard: u16) -> u64 {
+    pub fn last_message_to(&self, shard: u16) -> u64 {
         self.told.get(&shard).copied().unwrap_or(0)
     }
 
@@ -112,7 +112,7 @@ impl Cell {
         }
         let mut numbers: BTreeMap<u16, u64> = BTreeMap::new();
         events.extend(letters.in_order().map(|(shard, message)| {
-            let number = numbers.entry(shard).or_insert_with(|| self.last_told(shard));
+            let number = numbers.entry(shard).or_insert_with(|| self.last_message_to(shard));
             *number += 1;
             Event::LedgerTold { shard, number: *number, message: Box::new(message) }
         }));

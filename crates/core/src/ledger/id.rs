@@ -133,7 +133,7 @@ pub fn is_valid_name(text: &str) -> bool {
 }
 
 /// The most jobs of one array.
-pub const MOST_JOBS: u32 = 1000;
+pub const MAX_JOBS: u32 = 1000;
 
 /// The longest suffix of the id of an array's job: a dot and at most three digits.
 const MEMBER_SUFFIX: usize = 4;

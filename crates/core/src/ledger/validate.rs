@@ -6,7 +6,7 @@ use super::command::{
 };
 use super::credits::price::{Rate, Rounding, WHOLE_GPU};
 use super::id::{
-    MOST_JOBS, Name, is_valid_job_name, is_valid_name, is_valid_path, is_valid_segment,
+    MAX_JOBS, Name, is_valid_job_name, is_valid_name, is_valid_path, is_valid_segment,
 };
 use super::jobs::{JobTerms, Offer, Reserve};
 use super::refusal::Refusal;
@@ -14,11 +14,11 @@ use crate::cell::schedule::shape::GpuDemand;
 use crate::credits::Credits;
 
 const MILLIONTHS: u32 = 1_000_000;
-const MOST_GPU_TYPES: usize = 64;
+const MAX_GPU_TYPES: usize = 64;
 /// The most pairs of GPU type and region of one job.
-const MOST_OFFERS: usize = 1024;
+const MAX_OFFERS: usize = 1024;
 /// The most text that is stored with a job, in bytes.
-const MOST_TEXT: usize = 1 << 20;
+const MAX_TEXT: usize = 1 << 20;
 const TTL_MS: std::ops::RangeInclusive<i64> = 1_000..=315_360_000_000;
 
 fn refuse(field: &'static str, reason: &'static str) -> Result<(), Refusal> {
@@ -111,7 +111,7 @@ impl Command {
                 path(account, "account")?;
                 region.as_ref().map_or(Ok(()), |region| segment(region, "region"))?;
                 let names = quota.gpus.keys().all(|name| name == "*" || is_valid_name(name));
-                let few = quota.gpus.len() <= MOST_GPU_TYPES;
+                let few = quota.gpus.len() <= MAX_GPU_TYPES;
                 require(names && few, "gpus", "must be at most 64 GPU types")
             }
             Command::RemoveQuota { path: account, region } => {
@@ -228,13 +228,13 @@ fn validate_budget(budget: &Name, terms: &BudgetTerms) -> Result<(), Refusal> {
 
 pub(super) fn validate_submit(command: &SubmitJob) -> Result<(), Refusal> {
     path(&command.account, "account")?;
-    let array = command.array.is_none_or(|count| (1..=MOST_JOBS).contains(&count));
+    let array = command.array.is_none_or(|count| (1..=MAX_JOBS).contains(&count));
     require(array, "array", "must be between 1 and 1000")?;
     name(&command.id)?;
     name(&command.hold)?;
-    let text = command.payload.len() <= MOST_TEXT && command.shown.len() <= MOST_TEXT;
+    let text = command.payload.len() <= MAX_TEXT && command.shown.len() <= MAX_TEXT;
     require(text, "command", "must be at most 1 MiB with its environment")?;
-    require(command.after.len() <= MOST_JOBS as usize, "after", "must be at most 1000 jobs")?;
+    require(command.after.len() <= MAX_JOBS as usize, "after", "must be at most 1000 jobs")?;
     command
         .after
         .iter()
@@ -277,7 +277,7 @@ fn validate_terms(terms: &JobTerms) -> Result<(), Refusal> {
 }
 
 fn validate_offers(terms: &JobTerms, offers: &[Offer]) -> Result<(), Refusal> {
-    let some = (1..=MOST_OFFERS).contains(&offers.len());
+    let some = (1..=MAX_OFFERS).contains(&offers.len());
     require(some, "gpus", "must have a price in an allowed region")?;
     let longest = terms.gpu_ms_limit();
     let payable = offers

@@ -7,7 +7,7 @@ use bursar_core::time::Timestamp;
 use super::History;
 use crate::database::{Database, Value};
 use crate::error::HistoryError;
-use crate::levels::{Level, MOST_IN_A_ROW, encode};
+use crate::levels::{Level, MAX_IN_A_ROW, encode};
 
 /// Changed levels that are not written yet, in order of arrival. The last level of an instant
 /// counts.
@@ -32,7 +32,7 @@ fn rows(changes: &mut Vec<Change>) -> Vec<[Value; 3]> {
                 None => levels.push(*change),
             }
         }
-        for levels in levels.chunks(MOST_IN_A_ROW) {
+        for levels in levels.chunks(MAX_IN_A_ROW) {
             rows.push([changes[0].0.into(), levels[0].0.into(), encode(levels).into()]);
         }
         levels.clear();

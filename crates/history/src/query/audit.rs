@@ -4,7 +4,7 @@ use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{CommandKind, RefusalCode};
 
-use super::{Cursor, MOST_ROWS, Page};
+use super::{Cursor, MAX_ROWS, Page};
 use crate::blocks::{BlocksOf, Numbered, Reader};
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
@@ -51,7 +51,7 @@ impl<D: Database> History<D> {
         after: Option<Cursor>,
         limit: u32,
     ) -> Result<Page<AuditEntry>, HistoryError> {
-        let limit = limit.clamp(1, MOST_ROWS);
+        let limit = limit.clamp(1, MAX_ROWS);
         let below = match after {
             None => i64::MAX,
             Some(Cursor { major, minor }) => {

@@ -3,7 +3,7 @@
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
-use super::{Cursor, MOST_ROWS, Page};
+use super::{Cursor, MAX_ROWS, Page};
 use crate::blocks::{BlocksOf, Reader};
 use crate::database::{Columns, Database};
 use crate::entry::{Entry, EntryType};
@@ -86,7 +86,7 @@ impl<D: Database> History<D> {
         after: Option<Cursor>,
         limit: u32,
     ) -> Result<Page<Entry>, HistoryError> {
-        let limit = limit.clamp(1, MOST_ROWS) as usize;
+        let limit = limit.clamp(1, MAX_ROWS) as usize;
         // The cursor and the end of the interval are both upper bounds; the lower one applies.
         let below = self.entries_up_to(to)?.saturating_add(1);
         let below = after.map_or(below, |after| below.min(after.minor));

@@ -27,7 +27,7 @@ use crate::error::HistoryError;
 use crate::project::History;
 
 /// The maximum number of rows of a page.
-pub const MOST_ROWS: u32 = 1000;
+pub const MAX_ROWS: u32 = 1000;
 
 impl<D: Database> History<D> {
     /// The number of the newest job with this name, if there was one.

@@ -14,7 +14,7 @@ use bursar_engine::{CellCodec, Codec, LedgerCodec};
 use bursar_journal::{Head, Journal, Record, RecordKind};
 
 /// The most steps of one timeline.
-const MOST: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 
 /// One event, its position, and the positions that its machine knew of the others.
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ impl Collecting {
     }
 
     fn add(&mut self, record: &Record<'_>, event: Happened) {
-        if self.steps.len() < MOST {
+        if self.steps.len() < MAX_ENTRIES {
             let heard = self.heard.clone();
             self.steps.push(Step { at: record.time, position: record.position, heard, event });
         }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::http::problem::Failure;
 
 /// The most bytes of metadata.
-const MOST_METADATA: usize = 16_384;
+const MAX_METADATA: usize = 16_384;
 
 pub(super) fn instant(at: Time) -> Timestamp {
     Timestamp::from_millis(at.millis())
@@ -73,8 +73,8 @@ pub(super) fn metadata(map: Option<Map<String, Value>>) -> Result<Option<Box<str
         return Err(Failure::invalid(field, reason));
     }
     let text = map.to_string();
-    if text.len() > MOST_METADATA {
-        let reason = format!("must have at most {MOST_METADATA} bytes");
+    if text.len() > MAX_METADATA {
+        let reason = format!("must have at most {MAX_METADATA} bytes");
         return Err(Failure::invalid("metadata", reason));
     }
     Ok(Some(text.into()))

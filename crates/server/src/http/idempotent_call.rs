@@ -22,7 +22,7 @@ use crate::http::problem::{Failure, reused};
 use crate::machines::cells::CellService;
 
 /// The largest body that is stored.
-const MOST: usize = 1 << 20;
+const MAX_KEPT: usize = 1 << 20;
 
 /// The namespace of idempotency keys of calls without a tenant: the scope of the API key.
 pub(super) fn reach(principal: &Principal) -> &str {
@@ -112,7 +112,7 @@ impl<'a> Once<'a> {
         let status = answer.status();
         let kept = status.is_success() || status == StatusCode::CONFLICT;
         let Some(request) = self.request.filter(|_| kept) else { return Ok(answer) };
-        let bytes = to_bytes(answer.into_body(), MOST).await;
+        let bytes = to_bytes(answer.into_body(), MAX_KEPT).await;
         let too_large = |error: axum::Error| Failure::new(Code::Unavailable, error.to_string());
         let bytes = bytes.map_err(too_large)?;
         let body = std::str::from_utf8(&bytes).ok().filter(|body| !body.is_empty());

@@ -7,7 +7,7 @@ use bursar_core::ledger::id::Name;
 use crate::http::problem::Failure;
 
 /// The most labels of one node or job.
-const MOST: usize = 64;
+const MAX_LABELS: usize = 64;
 
 /// Labels as `key=value`, in order.
 pub(super) fn label_list(
@@ -28,7 +28,7 @@ pub(super) fn check_labels(
     let valid = |(key, value): (&String, &String)| {
         !key.is_empty() && !key.contains('=') && plain(key) && plain(value)
     };
-    if labels.len() > MOST || !labels.iter().all(valid) {
+    if labels.len() > MAX_LABELS || !labels.iter().all(valid) {
         let reason = "at most 64 labels; keys and values of at most 128 bytes, keys without `=`";
         return Err(Failure::invalid(field, reason));
     }

@@ -79,7 +79,7 @@ impl Failure {
 
     /// Sets the request that was first answered with it, if its number is known: a stored answer is
     /// repeated unchanged.
-    pub fn first_told(mut self, request: u128) -> Failure {
+    pub fn first_answered_to(mut self, request: u128) -> Failure {
         self.first = (request != 0).then(|| RequestId::from_bits(request));
         self
     }
@@ -147,7 +147,7 @@ impl From<EngineError> for Failure {
 
 impl From<ledger::Refused> for Failure {
     fn from(refused: ledger::Refused) -> Failure {
-        Failure::from(refused.refusal).replayed(refused.replayed).first_told(refused.request)
+        Failure::from(refused.refusal).replayed(refused.replayed).first_answered_to(refused.request)
     }
 }
 
@@ -164,7 +164,7 @@ impl From<directory::Refused> for Failure {
             }
             directory::Refusal::ClockBehind { behind_ms } => wall_time::behind(behind_ms),
         };
-        failure.replayed(refused.replayed).first_told(refused.request)
+        failure.replayed(refused.replayed).first_answered_to(refused.request)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::change::{Decision, Done, Order, Plan, Recalled, Uncounted};
 use crate::http::problem::Failure;
 
 /// Most bodies are smaller than this.
-pub(super) const USUAL_BODY: usize = 640;
+pub(super) const DEFAULT_BODY: usize = 640;
 
 /// The characters of ids and names.
 const NAME_FORM: &str = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
@@ -101,7 +101,7 @@ pub(super) fn respond(done: Done) -> Response {
     let status = StatusCode::from_u16(done.status).unwrap_or(StatusCode::OK);
     let mut response = match done.body {
         Some(body) => {
-            let mut bytes = Vec::with_capacity(USUAL_BODY);
+            let mut bytes = Vec::with_capacity(DEFAULT_BODY);
             body.write(&mut bytes);
             json_bytes(status, bytes)
         }
@@ -117,7 +117,7 @@ pub(super) fn respond(done: Done) -> Response {
 
 /// A JSON body.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    let mut bytes = Vec::with_capacity(USUAL_BODY);
+    let mut bytes = Vec::with_capacity(DEFAULT_BODY);
     serde_json::to_writer(&mut bytes, body)
         .expect("the bodies have only plain fields and string keys");
     json_bytes(status, bytes)

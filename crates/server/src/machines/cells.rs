@@ -254,7 +254,7 @@ impl CellService {
     }
 
     /// The command that records a restore in the cell's journal. It must come before any other.
-    pub fn untold_restore(&self) -> Option<Command> {
+    pub fn unannounced_restore(&self) -> Option<Command> {
         self.untold.clone()
     }
 
@@ -310,7 +310,7 @@ impl CellService {
     }
 
     /// Drops the last orders of a removed node.
-    pub fn forget_told(&self, node: &NodeKey) {
+    pub fn forget_last_orders(&self, node: &NodeKey) {
         self.told.lock().remove(node);
     }
 

@@ -50,7 +50,8 @@ impl App {
             return Ok(false);
         }
         for cell in self.cells.iter() {
-            let seen = cell.gateway.read(|cell| (cell.mark(SHARD).number, cell.last_told(SHARD)));
+            let seen =
+                cell.gateway.read(|cell| (cell.mark(SHARD).number, cell.last_message_to(SHARD)));
             let (received, said) = seen.await?.value;
             let known = before.iter().find(|(number, _, _)| *number == cell.number);
             if known.is_none_or(|(_, told, heard)| (*told, *heard) != (received, said)) {

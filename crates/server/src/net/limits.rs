@@ -187,7 +187,7 @@ pub struct Load {
 const HOLD_BACK: Duration = Duration::from_millis(200);
 
 /// The most delayed answers at once, because each of them occupies a connection.
-const MOST_HELD_BACK: usize = 4096;
+const MAX_HELD_BACK: usize = 4096;
 
 /// A shed request whose answer is delayed.
 struct HeldBack<'a>(&'a Load);
@@ -260,7 +260,7 @@ impl Load {
     /// Counts one more delayed answer, unless there are too many.
     fn try_hold_back(&self) -> Option<HeldBack<'_>> {
         let held_back = HeldBack(self);
-        (self.held_back.fetch_add(1, Ordering::Relaxed) < MOST_HELD_BACK).then_some(held_back)
+        (self.held_back.fetch_add(1, Ordering::Relaxed) < MAX_HELD_BACK).then_some(held_back)
     }
 
     /// The number of requests in flight.
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn delayed_answers_are_bounded() {
         let load = Load::new(LimitOptions::default());
-        let mut held_back: Vec<_> = (0..MOST_HELD_BACK).map(|_| load.try_hold_back()).collect();
+        let mut held_back: Vec<_> = (0..MAX_HELD_BACK).map(|_| load.try_hold_back()).collect();
         assert!(held_back.iter().all(Option::is_some));
         assert!(load.try_hold_back().is_none(), "the next one is answered at once");
         held_back.pop();

@@ -32,7 +32,7 @@ use crate::http::problem::budget_sum;
 use crate::ids::attempt::AttemptIds;
 
 /// The most lots in an answer.
-pub const MOST_LOTS: usize = 100;
+pub const MAX_LOTS: usize = 100;
 
 /// The most returned lots in an answer. Usually all of them, so that they add up.
 const MAX_RETURNED: usize = 1000;
@@ -341,7 +341,7 @@ fn restrict(restriction: &Restriction) -> grant::Restriction {
 }
 
 fn lots(ledger: &Ledger, mut all: impl Iterator<Item = Lot>) -> (Vec<hold::Lot>, bool) {
-    let listed: Vec<hold::Lot> = all.by_ref().take(MOST_LOTS).map(|l| lot(ledger, l)).collect();
+    let listed: Vec<hold::Lot> = all.by_ref().take(MAX_LOTS).map(|l| lot(ledger, l)).collect();
     (listed, all.next().is_some())
 }
 
@@ -473,8 +473,8 @@ fn refund<'a>(
             all.extend(lots.into_iter().map(|lot| Lot { expired, ..lot }));
         }
     }
-    let lots_truncated = all.len() > MOST_LOTS;
-    let lots = all.into_iter().take(MOST_LOTS).map(|lot| returned(ledger, lot)).collect();
+    let lots_truncated = all.len() > MAX_LOTS;
+    let lots = all.into_iter().take(MAX_LOTS).map(|lot| returned(ledger, lot)).collect();
     refund::Refund {
         id: made.movement.id.to_string(),
         charge: name(Resource::Charge),

@@ -10,6 +10,7 @@ const MAX_TEST_LINES: usize = 900;
 
 /// Folders that may have more entries, including those below them, and why.
 const LARGE_FOLDERS: &[(&str, &str)] = &[
+    ("docs", "one page for each subject"),
     ("docs/problems", "one page for each error code, named by the code"),
     ("docs/adr", "decisions are numbered and never removed"),
     ("crates/journal/tests/golden", "one file for each stored record"),

@@ -9,7 +9,14 @@ use crate::rust::Layers;
 const GENERIC: &[&str] = &["Error", "Result", "Options"];
 
 /// Names that several places may define, and why.
-const SHARED: &[(&str, &str)] = &[];
+const SHARED: &[(&str, &str)] = &[
+    ("Command", "each machine has its own: ledger, cell, directory"),
+    ("Event", "each machine has its own"),
+    ("Refusal", "each machine has its own"),
+    ("Reply", "each machine has its own"),
+    ("Image", "each machine has its own"),
+    ("ImageError", "each machine has its own"),
+];
 
 /// A type and where it is defined.
 struct Definition<'a> {

@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 /// How long a request is kept.
 const KEPT_MS: i64 = 7 * 24 * 3_600_000;
 /// The most requests that are forgotten in one step.
-const MOST_AT_ONCE: usize = 1024;
+const MAX_AT_ONCE: usize = 1024;
 
 /// A request that was carried out, and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Done {
     /// How many requests may be forgotten now.
     pub(crate) fn due(&self, now: Timestamp) -> u32 {
         let due = |(at, _): &&(Timestamp, u128)| at.plus_millis(KEPT_MS) < now;
-        let due = self.aging.iter().take(MOST_AT_ONCE).take_while(due).count();
+        let due = self.aging.iter().take(MAX_AT_ONCE).take_while(due).count();
         u32::try_from(due).expect("few at once")
     }
 

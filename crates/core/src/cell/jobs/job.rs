@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// The most segments of an account path.
 const MAX_LEVELS: usize = 8;
 /// A job evicted this many times as a guest is no longer scheduled as a guest.
-const MOST_GUEST_TURNS: u32 = 5;
+const MAX_GUEST_TURNS: u32 = 5;
 /// The most nodes of one job.
 const MAX_NODES: u16 = 4096;
 
@@ -142,7 +142,7 @@ impl Job {
     /// Whether it may run as a guest on nodes reserved for another job. A job that was evicted too
     /// often as a guest waits for a placement that it can keep.
     pub(crate) fn may_be_guest(&self) -> bool {
-        self.spec.preemptible && self.guest_turns < MOST_GUEST_TURNS
+        self.spec.preemptible && self.guest_turns < MAX_GUEST_TURNS
     }
 
     pub(crate) fn attempt(&self) -> Option<&Attempt> {

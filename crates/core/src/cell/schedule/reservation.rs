@@ -25,7 +25,7 @@ use crate::time::Timestamp;
 /// How many nodes are examined for one reservation and model, besides four for each needed node.
 const NODES_LOOKED_AT: usize = 64;
 /// The delay after a failed plan of preemption doubles at most this many times.
-const MOST_DOUBLINGS: u32 = 10;
+const MAX_DOUBLINGS: u32 = 10;
 /// How many requests that fit nowhere are skipped in one decision.
 const REQUESTS_LOOKED_AT: usize = 8;
 
@@ -309,7 +309,7 @@ impl Cell {
         if planned {
             let review_ms = self.config.review_ms;
             let job = self.job_mut(id);
-            job.failed_plans = (job.failed_plans + 1).min(MOST_DOUBLINGS);
+            job.failed_plans = (job.failed_plans + 1).min(MAX_DOUBLINGS);
             job.plan_after = at.plus_millis(review_ms.saturating_mul(1 << job.failed_plans));
         }
     }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::decay::{Decay, ScaledUsage, ShareKey};
 use super::lanes::Lane;
 use super::quota::{InUse, Quota};
-use crate::cell::command::USUAL_WEIGHT;
+use crate::cell::command::DEFAULT_WEIGHT;
 use crate::cell::ids::{AccountId, ClassRank};
 use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::InternedId;
@@ -47,7 +47,7 @@ impl Account {
 
     /// The sort key of its own jobs among its children: as a child of weight one.
     pub(crate) fn own_key(&self) -> ShareKey {
-        ShareKey::new(self.own_usage, USUAL_WEIGHT)
+        ShareKey::new(self.own_usage, DEFAULT_WEIGHT)
     }
 
     pub(crate) fn lane(&self, class: ClassRank) -> Option<&Lane> {
@@ -91,7 +91,7 @@ impl Accounts {
             path,
             parent,
             children: Vec::new(),
-            weight: USUAL_WEIGHT,
+            weight: DEFAULT_WEIGHT,
             frozen: false,
             quota: Quota::default(),
             in_use: InUse::default(),

@@ -6,7 +6,7 @@
 //! costs nothing. Before the factor becomes large, all usage is shifted down and the epoch
 //! advances. Only integers are used, so every machine computes the same values.
 
-use crate::cell::command::USUAL_WEIGHT;
+use crate::cell::command::DEFAULT_WEIGHT;
 use crate::time::Timestamp;
 
 /// Usage in micro-credits, scaled by 2^32 and by the factor of its instant.
@@ -109,7 +109,7 @@ impl ShareKey {
     /// The sort key of a usage with a weight.
     pub fn new(usage: ScaledUsage, weight: u32) -> ShareKey {
         // Weights are in thousandths, so the default weight leaves the usage unchanged.
-        let usage = usage.saturating_mul(USUAL_WEIGHT.into()) / u128::from(weight.max(1));
+        let usage = usage.saturating_mul(DEFAULT_WEIGHT.into()) / u128::from(weight.max(1));
         ShareKey { weightless: weight == 0, usage }
     }
 }

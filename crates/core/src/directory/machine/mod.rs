@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 const ANSWER_TTL_MS: i64 = 7 * 24 * 3_600_000;
 /// Answers are forgotten in steps of a minute, so that many need one record.
 const STEP_MS: i64 = 60_000;
-const MOST_AT_ONCE: usize = 1024;
+const MAX_AT_ONCE: usize = 1024;
 /// The most prices: pairs of a GPU type and a region.
 const MAX_PRICES: usize = 4096;
 /// The most versions of one price.
@@ -132,7 +132,7 @@ impl Machine for Directory {
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
         let kept_from = now.plus_millis(-ANSWER_TTL_MS);
-        let due = self.aging.iter().take(MOST_AT_ONCE);
+        let due = self.aging.iter().take(MAX_AT_ONCE);
         let due = due.take_while(|(_, (at, _))| *at < kept_from);
         let answers = u32::try_from(due.count()).unwrap_or(u32::MAX);
         events.push(Event::AnswersForgotten { answers });

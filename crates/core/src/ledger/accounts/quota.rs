@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::account::Path;
 use super::account::UNCHANGED;
-use crate::cell::command::{AccountPolicy, QuotaSpec, USUAL_WEIGHT};
+use crate::cell::command::{AccountPolicy, DEFAULT_WEIGHT, QuotaSpec};
 use crate::ledger::event::Event;
 use crate::ledger::id::{AccountNo, CellNo, Name};
 use crate::ledger::refusal::{Blocker, Refusal, Resource};
@@ -148,7 +148,7 @@ impl Ledger {
         let quota = of(Some(region)).or_else(|| of(None));
         AccountPolicy {
             path: own.path.clone(),
-            weight: weight.unwrap_or(USUAL_WEIGHT),
+            weight: weight.unwrap_or(DEFAULT_WEIGHT),
             frozen: change.and_then(|change| change.frozen).unwrap_or(own.frozen),
             quota: quota.map(Quota::in_cell).unwrap_or_default(),
         }
@@ -165,7 +165,7 @@ impl Ledger {
             let rare = account.rare.as_ref();
             let weight = rare.and_then(|rare| rare.settings.weight_milli);
             account.frozen
-                || weight.is_some_and(|weight| weight != USUAL_WEIGHT)
+                || weight.is_some_and(|weight| weight != DEFAULT_WEIGHT)
                 || rare.is_some_and(|rare| !rare.quotas.is_empty())
         });
         special.map(|(number, _)| number)

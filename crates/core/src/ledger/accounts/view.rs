@@ -51,7 +51,7 @@ pub struct Lot {
     pub expired: bool,
 }
 
-const MOST_EXPIRING: usize = 20;
+const MAX_EXPIRING: usize = 20;
 
 impl Ledger {
     /// The current balance of an account, and the amount that it could spend in a context.
@@ -157,7 +157,7 @@ fn soonest(mut expiring: Vec<Expiring>) -> Vec<Expiring> {
             |last: &&mut Expiring| (last.expires_at, last.kind) == (entry.expires_at, entry.kind);
         if let Some(last) = joined.last_mut().filter(same) {
             last.amount += entry.amount;
-        } else if joined.len() == MOST_EXPIRING {
+        } else if joined.len() == MAX_EXPIRING {
             break;
         } else {
             joined.push(entry);

@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 /// Forgetting runs at full minutes, so that one record covers many entries.
 const STEP_MS: i64 = 60_000;
 /// The most entries of each kind that one step forgets, so that no command waits long.
-const MOST_AT_ONCE: usize = 1024;
+const MAX_AT_ONCE: usize = 1024;
 
 /// The first full minute at or after an instant.
 fn full_minute(at: Timestamp) -> Timestamp {
@@ -60,7 +60,7 @@ impl Ledger {
         let buckets_from = kept_from(policy.lateness_ms);
         let aging = &self.aging;
         let due = |ages: &mut dyn Iterator<Item = Timestamp>, from: Timestamp| {
-            count(ages.take(MOST_AT_ONCE).take_while(|at| *at < from).count())
+            count(ages.take(MAX_AT_ONCE).take_while(|at| *at < from).count())
         };
         events.push(Event::Forgotten {
             answers: due(&mut self.answers.times(), answers_from),

@@ -3,7 +3,7 @@
 use super::{Job, Offer};
 use crate::credits::Credits;
 use crate::ledger::command::SubmitJob;
-use crate::ledger::id::{AccountNo, JobNo, MOST_JOBS};
+use crate::ledger::id::{AccountNo, JobNo, MAX_JOBS};
 use crate::ledger::refusal::{Blocker, Refusal};
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
@@ -67,7 +67,7 @@ impl Ledger {
         }
         let Some(first) = self.find_array(tenant, id) else { return Vec::new() };
         let print = self.live_job(first).order.fingerprint;
-        let members = (0..MOST_JOBS).filter_map(|index| {
+        let members = (0..MAX_JOBS).filter_map(|index| {
             let number = JobNo(first.0 + u64::from(index));
             let order = &self.jobs.all.get(&number)?.order;
             let is_member = order.fingerprint == print

@@ -242,14 +242,14 @@ impl DemandMix {
             let asked = u128::from(*share) * u128::from(supply.capacity) / u128::from(ONE);
             let ratio = asked * 1000 / u128::from(free.max(u64::from(WHOLE_GPU)));
             // The sum is capped, so an overflowing ratio may be the cap.
-            scarcity += u64::try_from(ratio).unwrap_or(u64::MAX).min(MOST_SCARCE);
+            scarcity += u64::try_from(ratio).unwrap_or(u64::MAX).min(MAX_SCARCE);
         }
-        scarcity.min(MOST_SCARCE) as u32
+        scarcity.min(MAX_SCARCE) as u32
     }
 }
 
 /// The cap on scarcity: ten GPUs of demand for each free one.
-const MOST_SCARCE: u64 = 10_000;
+const MAX_SCARCE: u64 = 10_000;
 
 /// The weight of all kinds of a mix.
 fn weight_of(levels: &[Level], without_gpu: u64) -> u64 {

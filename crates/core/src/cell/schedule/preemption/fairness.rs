@@ -52,7 +52,7 @@ const NEAR_GAP: u128 = 64;
 const FAR_GAP: u128 = 2;
 /// The quantum doubles at most this many times: from ten minutes to twenty years, which is longer
 /// than any permitted runtime.
-const MOST_DOUBLINGS: u32 = 20;
+const MAX_DOUBLINGS: u32 = 20;
 
 /// The sort key of possible victims. The lowest is taken first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -295,7 +295,7 @@ impl Cell {
         if job.spec.resumable && self.accounts.get(parting).in_use.has_several_jobs() {
             return minimum;
         }
-        let doublings = job.share_preemptions.min(MOST_DOUBLINGS);
+        let doublings = job.share_preemptions.min(MAX_DOUBLINGS);
         let longest = job.spec.max_runtime_ms.unwrap_or(0).max(self.config.assumed_runtime_ms);
         minimum.saturating_mul(1 << doublings).min(longest.max(minimum))
     }

@@ -21,7 +21,7 @@ use crate::http::respond::{Answer, json};
 use crate::render::{by_kind, grant_kind, time};
 
 /// The most entries of the list of expiring credits.
-const MOST_EXPIRING: usize = 20;
+const MAX_EXPIRING: usize = 20;
 
 fn context(query: &BalanceQuery) -> Result<Context, Failure> {
     let list = |text: &Option<String>, field| {
@@ -146,7 +146,7 @@ fn forecast(ledger: &Ledger, number: AccountNo, context: &Context, at: Timestamp
         first.amount += if same { next.amount } else { 0 };
         same
     });
-    expiring.truncate(MOST_EXPIRING);
+    expiring.truncate(MAX_EXPIRING);
     let account = ledger.account(number);
     view::Balance {
         available: own.by_kind.iter().sum(),

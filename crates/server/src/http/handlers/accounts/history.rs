@@ -29,7 +29,7 @@ use crate::render::time;
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 /// The most accounts that a ranking for a key with a scope visits.
-const MOST_RANKED: u32 = 100_000;
+const MAX_RANKED: u32 = 100_000;
 
 /// An account that the caller may read, its number, and the position of the ledger.
 async fn known(
@@ -243,7 +243,7 @@ pub(in crate::http) async fn top(
         ));
     }
     // A key with a scope ranks only visible accounts: all are fetched and the others left out.
-    let most = if caller.principal.scope.is_some() { MOST_RANKED } else { k };
+    let most = if caller.principal.scope.is_some() { MAX_RANKED } else { k };
     let ask = app.history.ask(seen.position, move |history| match kind {
         Some(kind) => history.top(kind, counted, period, most),
         None => Ok(Vec::new()),

@@ -32,7 +32,7 @@ use crate::http::respond::{Answer, account_field, account_path, change, json, ne
 use crate::render::{self, Shape, time};
 
 /// The fair-share weight of an account that has none of its own.
-const USUAL_WEIGHT_MILLI: u32 = 1000;
+const DEFAULT_WEIGHT_MILLI: u32 = 1000;
 
 fn settings(change: ChangeAccount, home_region: Option<Name>) -> Result<AccountSettings, Failure> {
     let overdraft = change.overdraft_limit.map(|limit| credits(limit, "overdraft_limit"));
@@ -93,7 +93,7 @@ pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Fail
         compensation_ttl_ms: is_null("compensation_ttl_seconds"),
         overdraft_limit: is_null("overdraft_limit"),
     };
-    let usual_weight = is_null("weight").then_some(USUAL_WEIGHT_MILLI);
+    let usual_weight = is_null("weight").then_some(DEFAULT_WEIGHT_MILLI);
     let mut settings = settings(convert(body)?, None)?;
     settings.weight_milli = settings.weight_milli.or(usual_weight);
     let path = account_path(id)?;

@@ -25,15 +25,15 @@ use crate::http::problem::Failure;
 use crate::http::respond::{account_field, new_id};
 
 /// The class of a job that names none.
-const USUAL_CLASS: &str = "normal";
+const DEFAULT_CLASS: &str = "normal";
 /// The default number of requeues after a node was lost.
-const USUAL_REQUEUES: u32 = 3;
+const DEFAULT_REQUEUES: u32 = 3;
 /// The most GPUs of one node: one bit each.
-const MOST_GPUS: u32 = 64;
+const MAX_GPUS: u32 = 64;
 /// The most nodes of a gang.
-const MOST_NODES: u32 = 4096;
+const MAX_NODES: u32 = 4096;
 /// The most bytes that are stored of a job for the agent.
-const MOST_PAYLOAD: usize = 256 << 10;
+const MAX_PAYLOAD: usize = 256 << 10;
 
 /// A submission without its tenant.
 pub(super) struct Submission {
@@ -53,7 +53,7 @@ fn count(value: Option<u32>, usual: u32, most: u32, field: &str) -> Result<u32, 
 
 fn demand(gpus: &JobGpus) -> Result<GpuDemand, Failure> {
     let Some(share) = gpus.share else {
-        let count = count(gpus.count, 1, MOST_GPUS, "gpus.count")?;
+        let count = count(gpus.count, 1, MAX_GPUS, "gpus.count")?;
         return Ok(GpuDemand::Whole(u16::try_from(count).unwrap_or(u16::MAX)));
     };
     if gpus.count.is_some() {
@@ -182,7 +182,7 @@ fn terms(
         job::Reserve::Full => Reserve::Full,
         job::Reserve::Rolling => Reserve::Rolling { window_ms: ROLLING_WINDOW_MS },
     };
-    let nodes = count(job.nodes, 1, MOST_NODES, "nodes")?;
+    let nodes = count(job.nodes, 1, MAX_NODES, "nodes")?;
     let grace = job.grace_seconds.unwrap_or(class.grace_seconds);
     if grace > 86_400 {
         return Err(Failure::invalid("grace_seconds", "must be at most a day"));
@@ -210,7 +210,7 @@ fn terms(
             job::OnExhausted::Overdraft => OnExhausted::Overdraft,
         },
         group: group(job.concurrency_group.clone())?,
-        max_requeues: job.max_requeues.unwrap_or(USUAL_REQUEUES),
+        max_requeues: job.max_requeues.unwrap_or(DEFAULT_REQUEUES),
         warn_ahead_ms: job
             .warn_ahead_seconds
             .map_or(WARN_AHEAD_MS, |ahead| i64::from(ahead) * 1000),
@@ -260,7 +260,7 @@ fn payload(job: &SubmitJob) -> Result<Box<str>, Failure> {
         array_index: job.array.map(|_| 0),
     };
     let text = serde_json::to_string(&spec).expect("a spec has only plain fields");
-    if text.len() > MOST_PAYLOAD {
+    if text.len() > MAX_PAYLOAD {
         let reason = "command, env, workdir and labels have at most 256 KiB together";
         return Err(Failure::invalid("env", reason));
     }
@@ -297,7 +297,7 @@ pub(in crate::http) fn submission(app: &App, body: Value) -> Result<Submission, 
     text(job.name.clone(), "name", 256)?;
     text(job.workdir.clone(), "workdir", 4096)?;
     let directory = app.directory.current();
-    let class_name = Name::from(job.class.as_deref().unwrap_or(USUAL_CLASS));
+    let class_name = Name::from(job.class.as_deref().unwrap_or(DEFAULT_CLASS));
     let class = directory.class(&class_name);
     let class = class.ok_or_else(|| Failure::invalid("class", "there is no such class"))?;
     let regions = regions(app, job.regions.clone())?;

@@ -112,7 +112,7 @@ async fn orders(
     let seen = cell.gateway.read(move |all: &Cell| all.orders(&asked)).await?;
     let orders = seen.value.map_err(|refusal| {
         if refusal == Refusal::UnknownNode {
-            cell.forget_told(&beat.node);
+            cell.forget_last_orders(&beat.node);
         }
         shown_refusal(cell, refusal)
     })?;

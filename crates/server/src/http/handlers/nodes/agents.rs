@@ -29,11 +29,11 @@ use crate::render::time;
 use crate::telemetry::monotonic::Stopwatch;
 
 /// The most GPUs of one node: one bit each.
-const MOST_GPUS: usize = 64;
+const MAX_GPUS: usize = 64;
 /// The most attempts of one report.
-const MOST_REPORTS: usize = 1024;
+const MAX_REPORTS: usize = 1024;
 /// The longest wait that may be requested.
-const MOST_WAIT_SECONDS: u32 = 60;
+const MAX_WAIT_SECONDS: u32 = 60;
 /// The longest id of an attempt that is parsed.
 const MAX_ID_BYTES: usize = 64;
 /// The longest uuid of a GPU.
@@ -57,7 +57,7 @@ fn offer(node: RegisterNode, scope: Option<Name>) -> Result<NodeOffer, Failure> 
         return Err(Failure::invalid("id", reason));
     }
     let gpus = node.gpus.as_slice();
-    if gpus.len() > MOST_GPUS {
+    if gpus.len() > MAX_GPUS {
         return Err(Failure::invalid("gpus", "a node has at most 64 GPUs"));
     }
     let alike = |a: &Gpu, b: &Gpu| a.kind == b.kind && a.memory_gib == b.memory_gib;
@@ -212,7 +212,7 @@ fn report(node: &NodeKey, known: &Known, beat: &Heartbeat) -> (command::Heartbea
 
 /// Rejects a report that no agent sends.
 fn check(beat: &Heartbeat) -> Result<(), Failure> {
-    if beat.attempts.len() > MOST_REPORTS {
+    if beat.attempts.len() > MAX_REPORTS {
         return Err(Failure::invalid("attempts", "at most 1024 in one report"));
     }
     if beat.seq == 0 {
@@ -273,7 +273,7 @@ pub(in crate::http) async fn heartbeat(
     Tree(body): Tree,
 ) -> Answer {
     let beat: Heartbeat = convert(body)?;
-    if query.wait_seconds.is_some_and(|seconds| seconds > MOST_WAIT_SECONDS) {
+    if query.wait_seconds.is_some_and(|seconds| seconds > MAX_WAIT_SECONDS) {
         return Err(Failure::invalid("wait_seconds", "must be at most 60"));
     }
     caller.principal.require("heartbeat_node")?;

@@ -303,7 +303,7 @@ pub(in crate::http) async fn delete(
     let answer = removed.await.map(|()| StatusCode::NO_CONTENT.into_response());
     if let Some(node) = gone.filter(|_| answer.is_ok()) {
         // A name belongs to one owner in all regions.
-        app.cells.iter().for_each(|cell| cell.forget_told(&node));
+        app.cells.iter().for_each(|cell| cell.forget_last_orders(&node));
     }
     once.finish(answer).await
 }

@@ -38,7 +38,7 @@ use crate::render::time;
 /// A region has one maintenance plan at a time.
 const THE_PLAN: MaintenanceId = MaintenanceId(1);
 /// The most waiting jobs that one read of a cell visits.
-const MOST_WAITING: usize = 10_000;
+const MAX_WAITING: usize = 10_000;
 
 /// The capacity of a region: the nodes that the caller may see.
 fn region(id: &str, cell: &Cell, principal: &Principal) -> Region {
@@ -118,7 +118,7 @@ struct Standing {
 fn look(cell: &Cell, principal: &Principal, size: usize, after: u64) -> Standing {
     use bursar_core::machine::Machine;
     let now = cell.now();
-    let all = cell.queue(MOST_WAITING);
+    let all = cell.queue(MAX_WAITING);
     let own = (1..)
         .zip(all)
         .filter(|(_, job)| cell.job_spec(*job).is_some_and(|spec| principal.sees(&spec.account)));
@@ -180,7 +180,7 @@ fn held_back(
         },
         None => None,
     };
-    let jobs = ledger.held_back_from(cell, tenant, MOST_WAITING).into_iter();
+    let jobs = ledger.held_back_from(cell, tenant, MAX_WAITING).into_iter();
     let jobs = jobs.filter_map(|number| ledger.job(number));
     let path = |job: &ledger::jobs::Job| ledger.account(job.order.account).path.clone();
     let own = jobs.filter(|job| principal.sees(&path(job)));

@@ -283,7 +283,7 @@ fn kept(refused: Refused, count: usize) -> Failure {
     if let Refusal::BatchAborted { told } = &refused.refusal
         && let Ok(told) = serde_json::from_str::<Told>(told)
     {
-        return aborted(told, count).replayed(refused.replayed).first_told(refused.request);
+        return aborted(told, count).replayed(refused.replayed).first_answered_to(refused.request);
     }
     Failure::from(refused)
 }

@@ -29,7 +29,7 @@ use crate::http::extract::{Arrived, Caller, is_idempotency_key};
 use crate::http::handlers::accounts::{self, budgets};
 use crate::http::handlers::jobs;
 use crate::http::problem::{Failure, reused};
-use crate::http::respond::{Answer, USUAL_BODY, json_bytes, known};
+use crate::http::respond::{Answer, DEFAULT_BODY, json_bytes, known};
 use crate::render::Shown;
 
 /// An operation without its body.
@@ -295,7 +295,7 @@ fn failed(failure: Failure) -> OperationResult {
 
 /// All results in order, as a [`BatchResults`].
 fn results_body(results: &[Outcome]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(results.len() * USUAL_BODY);
+    let mut out = Vec::with_capacity(results.len() * DEFAULT_BODY);
     out.extend_from_slice(b"{\"results\":[");
     for (place, Outcome { status, body }) in results.iter().enumerate() {
         if place > 0 {
