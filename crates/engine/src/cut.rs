@@ -1,5 +1,5 @@
-//! Cuts through the machines of a store: one batch boundary for each, such that whatever a machine
-//! has received, its sender has sent.
+//! Consistent cuts of a store: one batch boundary for each machine, such that every message that a
+//! machine has received was sent before its sender's boundary.
 
 use std::fmt;
 
@@ -15,28 +15,28 @@ use crate::{CellCodec, LedgerCodec};
 /// The journal of a region's cell.
 pub type CellJournal<'a> = (&'a str, &'a dyn Journal);
 
-/// Why the machines of a store do not belong together.
+/// Why the journals of a store do not belong together.
 #[derive(Debug)]
 pub enum CutError {
     /// A journal cannot be replayed.
     Replay(String, ReplayError),
-    /// One has received what its sender has not sent.
+    /// A machine has received a message that its sender's journal does not contain.
     Older {
         /// The machine that is ahead.
         receiver: String,
         /// The machine that is behind.
         sender: String,
-        /// What the one has received of the other.
+        /// The last record of the sender that the receiver knows.
         received: u64,
-        /// The last record of the other.
+        /// The last record of the sender's journal.
         end: u64,
     },
-    /// A machine is known to another and not there.
+    /// The cell of this region is known to the ledger and has no journal.
     Missing(String),
 }
 
 impl CutError {
-    /// The same in words. Journals are called by their machine and this ending.
+    /// The error as text. Journals are named by their machine and `ending`.
     pub fn told(&self, ending: &str) -> String {
         match self {
             CutError::Replay(machine, error) => format!("{machine}: {error}"),
@@ -52,7 +52,7 @@ impl CutError {
     }
 }
 
-/// Journals are files.
+/// Names journals as `.db` files.
 impl fmt::Display for CutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.told(".db"))
@@ -61,16 +61,16 @@ impl fmt::Display for CutError {
 
 impl std::error::Error for CutError {}
 
-/// Where each machine's journal is cut.
+/// The batch at which each machine's journal is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The ledger's.
+    /// The ledger's batch.
     pub ledger: Head,
-    /// The cells', in the order in which they were given.
+    /// The cells' batches, in the order in which the cells were given.
     pub cells: Vec<Head>,
 }
 
-/// Refuses journals of which one is older than another: what was received was sent.
+/// Rejects journals of which one is older than another: every received message must have been sent.
 pub fn check_marks(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<(), CutError> {
     let failed = |name: &str| {
         let name = name.to_owned();
@@ -110,7 +110,7 @@ pub fn check_marks(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<()
     Ok(())
 }
 
-/// The largest cut of journals that were copied one after the other. Nothing is changed.
+/// The largest consistent cut of journals that were copied one after the other. Changes nothing.
 pub fn largest_cut(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<Cut, ReplayError> {
     let mut cut = Cut { ledger: ledger.head()?, cells: Vec::new() };
     for (_, journal) in cells {
@@ -136,8 +136,8 @@ pub fn largest_cut(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<Cu
     }
 }
 
-/// The last batch up to `end` behind which a state is as wanted: marks only rise, so that once they are
-/// too high they stay so.
+/// The last batch up to `end` after which the state satisfies the condition. Marks only rise, so the
+/// first batch that fails it ends the search.
 fn last_where<C: Codec>(
     journal: &dyn Journal,
     codec: &C,

@@ -1,29 +1,29 @@
-//! What a caller is told when there is no answer, and why a journal could not be replayed.
+//! Errors of requests to the engine and of replay.
 
 use bursar_journal::{JournalError, RecordError};
 use thiserror::Error;
 
 use crate::codec::CodecError;
 
-/// Why a command or a read has no answer.
+/// Why a command or a read was not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EngineError {
-    /// Nothing happened. Try again later: overloaded, starting, or not the owner.
+    /// Nothing happened. Retry later: the server is overloaded, starting, or not the owner.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// It happened or it did not. Repeat it under the same idempotency key.
+    /// Unknown whether it happened. Repeat it under the same idempotency key.
     #[error("the outcome is unknown; repeat the request under the same idempotency key")]
     OutcomeUnknown,
-    /// Nothing happened: there is no space to remember it. Reads go on.
+    /// Nothing happened: the disk is full. Reads are still served.
     #[error("the journal's disk is full")]
     StorageFull,
-    /// Nothing happened: the server failed while it handled this request. The machine goes on.
+    /// Nothing happened: the server failed while it handled this request. The machine continues.
     #[error("the server failed while it handled this request; nothing of it happened")]
     Internal,
-    /// Nothing happened: it would be more than one decision may be.
+    /// Nothing happened: the request exceeds the limits of one decision.
     #[error("{0}")]
     TooLarge(String),
-    /// Nothing happened, and nothing will until the process is started again.
+    /// Nothing happened, and nothing will until the process is restarted.
     #[error("stopped: {0}")]
     Stopped(String),
 }
@@ -34,21 +34,21 @@ pub enum ReplayError {
     /// The journal could not be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A record could not be taken apart.
+    /// A record could not be decoded.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// A record's body is not what the machine's codec writes.
+    /// A record's body is not valid for the machine's codec.
     #[error("record {position}: {reason}")]
     Body {
-        /// Where.
+        /// The position of the record.
         position: u64,
-        /// What the codec said.
+        /// The error of the codec.
         reason: CodecError,
     },
 }
 
 impl ReplayError {
-    /// Whether trying again may help.
+    /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             ReplayError::Journal(error) => error.is_retryable(),

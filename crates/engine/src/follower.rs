@@ -1,4 +1,4 @@
-//! Reads a journal behind its writer and feeds what happened to a projection.
+//! Reads a journal after its writer and applies the records to a projection.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -13,22 +13,23 @@ use crate::replay::Decoder;
 use crate::vital::Vital;
 use crate::writer::durable::Durable;
 
-/// How long to wait after the journal could not be read.
+/// The pause after a failed read of the journal.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Something built from a journal, which can be dropped and built again.
+/// Data derived from a journal. Can be dropped and built again.
 pub trait Projection<M: Machine>: Send + 'static {
-    /// Where to go on: the last batch that is in it.
+    /// The last batch that the projection contains. Reading continues after it.
     fn head(&self) -> Head;
 
-    /// One record and its events.
+    /// Adds one record and its events.
     fn record(&mut self, record: &Record<'_>, events: &[M::Event]);
 
-    /// The end of a batch: everything up to `head` was given. The place to make it durable.
+    /// Marks the end of a batch: all records up to `head` were added. The place to make them
+    /// durable.
     fn batch(&mut self, head: Head);
 
-    /// How long to let the journal grow before it is read on. Waking for every batch costs more than
-    /// following it; whoever is waited for says zero.
+    /// How long to let the journal grow before it is read again. Waking for every batch costs more
+    /// than following it. A projection that requests wait for returns zero.
     fn pace(&self) -> Duration {
         Duration::ZERO
     }
@@ -42,7 +43,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Feeds `projection` with everything that `durable` says is there.
+    /// Applies everything that `durable` reports to `projection`.
     pub fn start<C: Codec>(
         journal: Arc<dyn Journal>,
         codec: Arc<C>,
@@ -53,13 +54,13 @@ impl Follower {
         let failure = Arc::new(Mutex::new(None));
         let (progress, failed) = (Arc::clone(&followed), Arc::clone(&failure));
         let work = move || {
-            // Also if it panics: nothing may wait for it for ever.
+            // Also after a panic, so that no thread waits for this one for ever.
             let _closing = Closing(&progress);
             let vital = Vital::new("a follower of the journal");
             let mut decoder = Decoder::new();
             progress.publish(projection.head());
             while durable.wait_beyond(projection.head().sequence) {
-                // What lies beyond may be an append whose outcome is not known yet.
+                // Batches beyond it may belong to an append whose outcome is unknown.
                 let Some(until) = durable.head() else { continue };
                 let batches = Batches { journal: &*journal, codec: &*codec, until };
                 match batches.feed(&mut decoder, &mut projection, &progress) {
@@ -67,7 +68,7 @@ impl Follower {
                         Duration::ZERO => {}
                         pace => durable.pause(pace),
                     },
-                    // The store may come back.
+                    // The store may become available again.
                     Err(error) if error.is_retryable() => durable.pause(RETRY),
                     Err(error) => {
                         vital.fail(&error.to_string());
@@ -84,26 +85,26 @@ impl Follower {
         Follower { thread: Some(thread), followed, failure }
     }
 
-    /// How far it has come.
+    /// How far the follower has read.
     pub fn followed(&self) -> Arc<Durable> {
         Arc::clone(&self.followed)
     }
 
-    /// Why it gave up, if it did.
+    /// Why the follower stopped, if it failed.
     pub fn failure(&self) -> Option<ReplayError> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for its end, which comes with the end of the writer.
+    /// Waits until the follower ends, which is after the writer has ended.
     pub fn join(mut self) {
         if let Some(thread) = self.thread.take() {
-            // A panic was shown by the thread itself.
+            // The thread has reported its own panic.
             let _ = thread.join();
         }
     }
 }
 
-/// Closes what is followed at the end of its scope.
+/// Closes a [`Durable`] at the end of its scope.
 struct Closing<'a>(&'a Durable);
 
 impl Drop for Closing<'_> {

@@ -1,8 +1,8 @@
-//! The right to write, and how long it may be trusted.
+//! The lease of a journal, and how long it may be trusted.
 //!
-//! The store's clock decides who owns a journal; our monotonic clock decides how long we believe it.
-//! Trust ends after two thirds of the lease, counted from before the renewal was sent: by then nobody
-//! else can have been given it.
+//! The store's clock decides which server owns a journal. The local monotonic clock decides how
+//! long the server trusts its lease. Trust ends after two thirds of the lease, counted from before
+//! the renewal was sent: until then the store cannot have given the lease to another server.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,14 +16,14 @@ use crate::clock::{boot_time, monotonic_since, monotonic_start};
 use crate::vital::Vital;
 use crate::writer::observer::{Observer, Trouble};
 
-/// How often the keeper of a lease looks around while the lease lasts.
+/// How often the keeper checks during the length of one lease.
 const LOOKS: u32 = 12;
-/// Every so many looks the lease is renewed; at every look after a renewal that failed.
+/// The lease is renewed at every n-th check, and at every check after a failed renewal.
 const LOOKS_A_RENEWAL: u32 = 4;
 
 /// A clock that is never set.
 pub trait Monotonic: Send + Sync + 'static {
-    /// Time since any fixed instant.
+    /// Time since a fixed instant.
     fn elapsed(&self) -> Duration;
 }
 
@@ -51,7 +51,7 @@ impl Monotonic for SystemMonotonic {
 }
 
 /// The system's clock that is never set and also counts while the system is suspended. Leases are
-/// believed by it: other servers go on meanwhile.
+/// timed by it, because other servers continue meanwhile.
 #[derive(Copy, Clone, Debug)]
 pub struct BootTime(Duration);
 
@@ -74,22 +74,22 @@ impl Monotonic for BootTime {
     }
 }
 
-/// Whether this process may own machines at all: of several servers on one store only the leader may.
-/// The default allows it always.
+/// Whether this process may own machines. Of several servers on one store only the leader may. The
+/// default always permits.
 #[derive(Clone, Default)]
 pub struct Permit(Option<Arc<dyn Fn() -> Result<(), String> + Send + Sync>>);
 
 impl Permit {
-    /// Asked before a lease is taken and whenever one is believed, so it must cost next to nothing.
-    /// An error says why not.
+    /// `ask` is called before a lease is taken and whenever one is checked, so it must be cheap.
+    /// Its error is the reason why the process may not own machines.
     pub fn new(ask: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Permit {
         Permit(Some(Arc::new(ask)))
     }
 
-    /// Asks.
+    /// Checks the permit.
     ///
     /// # Errors
-    /// Why not.
+    /// Why this process may not own machines.
     pub fn ask(&self) -> Result<(), String> {
         self.0.as_ref().map_or(Ok(()), |ask| ask())
     }
@@ -101,7 +101,7 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// Whether a lease may still be believed.
+/// How long a lease may be trusted.
 pub struct LeaseTrust {
     lease: Lease,
     clock: Arc<dyn Monotonic>,
@@ -111,7 +111,7 @@ pub struct LeaseTrust {
 }
 
 impl LeaseTrust {
-    /// Takes the lease of `journal`; trust counts from before it was asked for.
+    /// Takes the lease of `journal`. Trust counts from before the request.
     pub fn acquire(
         journal: &dyn Journal,
         clock: Arc<dyn Monotonic>,
@@ -121,7 +121,8 @@ impl LeaseTrust {
         LeaseTrust::acquire_under(journal, clock, holder, ttl, Permit::default())
     }
 
-    /// The same for a process that needs a permit: without it nothing is believed.
+    /// Like [`LeaseTrust::acquire`], for a process that needs a permit. Without the permit the
+    /// lease is not trusted.
     pub fn acquire_under(
         journal: &dyn Journal,
         clock: Arc<dyn Monotonic>,
@@ -135,32 +136,32 @@ impl LeaseTrust {
         Ok(LeaseTrust { lease, clock, until_ms, ended: AtomicBool::new(false), permit })
     }
 
-    /// The lease.
+    /// The lease that is trusted.
     pub fn lease(&self) -> &Lease {
         &self.lease
     }
 
-    /// Whether no other server can own the journal right now.
+    /// Whether no other server can own the journal at this moment.
     pub fn holds(&self) -> bool {
         !self.has_ended()
             && whole_millis(self.clock.elapsed()) < self.until_ms.load(Ordering::SeqCst)
             && self.permit.ask().is_ok()
     }
 
-    /// Whether it is over for good: another server took the lease, or the owner gave up.
+    /// Whether trust has ended for good: another server took the lease, or the owner gave it up.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Ends it for good.
+    /// Ends trust for good.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
     }
 
-    /// Asks the store once for more time.
+    /// Renews the lease once.
     ///
     /// # Errors
-    /// Trust ends for good if the lease was lost or the store is not to be trusted any more.
+    /// Trust ends for good if the lease was lost or the store can no longer be trusted.
     pub fn renew(&self, journal: &dyn Journal) -> Result<(), LeaseError> {
         let asked = self.clock.elapsed();
         let renewed = journal.renew_lease(&self.lease);
@@ -174,8 +175,8 @@ impl LeaseTrust {
         renewed
     }
 
-    /// Whether it holds, if need be after one more renewal: while the process was paused nothing was
-    /// renewed, and a lease that can still be renewed was never anybody else's.
+    /// Whether the lease holds, if necessary after one renewal. While the process was paused
+    /// nothing was renewed, and a lease that can still be renewed never had another owner.
     pub(crate) fn holds_or_renews(&self, journal: &dyn Journal) -> bool {
         self.holds() || (!self.has_ended() && self.renew(journal).is_ok() && self.holds())
     }
@@ -189,8 +190,8 @@ fn trusted_until(asked: Duration, ttl: Duration) -> u64 {
     whole_millis(asked + ttl * 2 / 3)
 }
 
-/// Keeps a lease until dropped: renews it every third of its time, and ends its trust when it cannot be
-/// believed any more or when the journal cannot be appended to.
+/// Keeps a lease until dropped: renews it every third of its length, and ends trust when the lease
+/// is no longer valid or when the journal cannot be appended to.
 pub(crate) struct LeaseKeeper {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -245,7 +246,7 @@ impl Drop for LeaseKeeper {
         *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
         woken.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Its panic, if any, was about renewing a lease that is no longer needed.
+            // A panic was about renewing a lease that is no longer needed.
             let _ = thread.join();
         }
     }

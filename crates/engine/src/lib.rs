@@ -1,14 +1,15 @@
 //! Makes the decisions of a machine durable.
 //!
-//! One thread owns the state of a machine. It drains its mailbox, decides and applies one command
-//! after the other, and hands what happened to a second thread, which appends it to the journal in
-//! one durable write; only then are the answers given, those of reads and refusals too. While a batch
-//! is being written the next one is decided. When an append fails, or nobody knows whether it did,
-//! the state is dropped and rebuilt from the journal: there is one way to recover, the one that every
-//! start takes.
+//! One thread, the writer, owns the state of a machine. It drains its mailbox, decides and applies
+//! one command after the other, and hands the records to a second thread, which appends them to the
+//! journal in one durable write. Answers are sent only after that, including those of reads and
+//! refusals. While a batch is being written the next one is decided. When an append fails or its
+//! outcome is unknown, the state is dropped and rebuilt from the journal. Recovery and start are
+//! the same code path.
 //!
-//! Everything else happens behind the commit, on threads of its own: followers read the journal and
-//! feed projections, one of them makes snapshots, couriers carry messages to other machines.
+//! All other work happens after the commit, on separate threads: followers read the journal and
+//! update projections, one of them makes snapshots, and couriers deliver messages to other
+//! machines.
 
 pub mod clock;
 mod codec;

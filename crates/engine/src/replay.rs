@@ -1,4 +1,4 @@
-//! From journal to state, through the same `apply` that runs live.
+//! Rebuilds state from a journal, with the same `apply` that runs live.
 
 use std::sync::mpsc::{channel, sync_channel};
 
@@ -9,22 +9,22 @@ use bursar_journal::{BatchReader, Head, Journal, JournalError, Record, RecordKin
 use crate::codec::Codec;
 use crate::error::ReplayError;
 
-/// A machine as its journal has it.
+/// A machine rebuilt from its journal.
 pub struct Replayed<M> {
     /// The state.
     pub machine: M,
-    /// Everything up to here is in it.
+    /// The last batch that the state contains.
     pub head: Head,
-    /// The batch of the snapshot that it started from, 0 if from the beginning.
+    /// The batch of the snapshot that the replay started from, or 0.
     pub snapshot: u64,
-    /// Snapshots that were not to be trusted, and why.
+    /// Snapshots that were skipped, and why.
     pub skipped: Vec<String>,
 }
 
-/// Rebuilds the state from the newest snapshot that can be trusted and all that followed.
+/// Rebuilds the state from the newest valid snapshot and all batches after it.
 ///
 /// # Errors
-/// Only what lies in the journal itself is an error: a bad snapshot is skipped.
+/// The journal itself cannot be read. An invalid snapshot is skipped.
 pub fn replay<C: Codec>(
     journal: &dyn Journal,
     codec: &C,
@@ -32,7 +32,7 @@ pub fn replay<C: Codec>(
     replay_watched(journal, codec, |_, _| {})
 }
 
-/// The same, and says again and again how far it has come and how far it has to go.
+/// Like [`replay`], and reports progress: the position reached and the position to reach.
 pub(crate) fn replay_watched<C: Codec>(
     journal: &dyn Journal,
     codec: &C,
@@ -58,7 +58,7 @@ pub(crate) fn replay_watched<C: Codec>(
     Ok(Replayed { machine, head, snapshot, skipped })
 }
 
-/// Rebuilds the state from the first batch on, whatever snapshots there are.
+/// Rebuilds the state from the first batch, without snapshots.
 pub fn replay_from_genesis<C: Codec>(
     journal: &dyn Journal,
     codec: &C,
@@ -75,7 +75,8 @@ fn trusted_snapshot<C: Codec>(
 ) -> Result<(C::Machine, Head), String> {
     let words = |error: JournalError| error.to_string();
     let snapshot = journal.get_snapshot(mark).map_err(words)?;
-    // A snapshot of another history, say of a journal restored from a backup, is no use here.
+    // A snapshot of another history, for example of a journal restored from a backup, is not
+    // usable.
     if journal.head_at(mark.sequence).map_err(words)? != snapshot.head {
         return Err(format!("the snapshot at batch {} is of another history", mark.sequence));
     }
@@ -96,11 +97,11 @@ fn catch_up<C: Codec>(
     first.apply_to(&mut machine);
     let head = first.head;
     progress(head);
-    // Most starts are over with one chunk; only a long way is worth a second thread.
+    // Most starts need one chunk. A second thread is worth its cost only for more.
     if more { follow(codec, reader, machine, head, progress) } else { Ok((machine, head)) }
 }
 
-/// Applies what another thread reads, verifies and decodes meanwhile.
+/// Applies chunks that another thread reads, verifies and decodes meanwhile.
 fn follow<C: Codec>(
     codec: &C,
     mut reader: BatchReader,
@@ -114,12 +115,12 @@ fn follow<C: Codec>(
         scope.spawn(move || {
             let mut more = true;
             while more {
-                // Emptied here, so that what this thread allocated it also frees.
+                // Cleared here, so that the thread that allocated the events frees them.
                 let mut chunk = empty.try_recv().unwrap_or_else(|_| Chunk::new(head));
                 chunk.clear();
                 let outcome = chunk.fill(codec, &mut reader);
                 more = *outcome.as_ref().unwrap_or(&false);
-                // Nobody receives once the other thread has given up.
+                // The receiver is gone once the other thread has failed.
                 if filled.send(outcome.map(|_| chunk)).is_err() {
                     return;
                 }
@@ -130,16 +131,16 @@ fn follow<C: Codec>(
             chunk.apply_to(&mut machine);
             head = chunk.head;
             progress(head);
-            // The reader may be done already and need no more room.
+            // The reader may have ended and need no more chunks.
             let _ = spent.send(chunk);
         }
         Ok((machine, head))
     })
 }
 
-/// Events of one chunk; the batch that exceeds it still belongs to it.
+/// Events in one chunk. The batch that exceeds the limit still belongs to the chunk.
 const CHUNK_EVENTS: usize = 8192;
-/// Chunks that are decoded ahead of what is applied.
+/// Chunks that are decoded before they are applied.
 const CHUNKS_AHEAD: usize = 2;
 
 /// The events of consecutive batches.
@@ -147,7 +148,7 @@ struct Chunk<E> {
     events: Vec<E>,
     /// The time of each record, and where its events end.
     records: Vec<(Timestamp, usize)>,
-    /// Everything up to here is in it.
+    /// The last batch that the chunk contains.
     head: Head,
 }
 
@@ -161,7 +162,7 @@ impl<E> Chunk<E> {
         self.records.clear();
     }
 
-    /// Takes batches until it is full. Says whether there may be more.
+    /// Adds batches until the chunk is full. Returns whether there may be more.
     fn fill<C>(&mut self, codec: &C, reader: &mut BatchReader) -> Result<bool, ReplayError>
     where
         C: Codec<Machine: Machine<Event = E>>,
@@ -192,7 +193,7 @@ impl<E> Chunk<E> {
     }
 }
 
-/// Takes batches apart into events, in memory that is used again.
+/// Decodes batches into events, in reused memory.
 pub(crate) struct Decoder<E> {
     events: Vec<E>,
 }
@@ -222,7 +223,7 @@ impl<E> Decoder<E> {
     }
 }
 
-/// Puts the events of a record behind what is in `events`.
+/// Appends the events of a record to `events`.
 fn decode_record<C: Codec>(
     codec: &C,
     record: &Record<'_>,

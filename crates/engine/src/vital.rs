@@ -1,23 +1,23 @@
-//! Threads and tasks without which a process must not go on.
+//! Threads and tasks that a process cannot run without.
 //!
-//! A thread that panics is gone, and what it did no longer happens, whatever the rest of the process
-//! says. Each of them holds a [`Vital`]; the process looks at [`vital_failure`] and ends.
+//! A thread that panics ends, and its work stops while the rest of the process continues. Each such
+//! thread holds a [`Vital`]. The process checks [`vital_failure`] and exits.
 
 use std::sync::{Mutex, PoisonError};
 
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 
-/// Held by a thread or task that must not vanish: says so if it panics.
+/// Held by a thread or task that must not end unnoticed. Records a failure if the thread panics.
 #[derive(Debug)]
 pub struct Vital(&'static str);
 
 impl Vital {
-    /// For the thread or task of this name.
+    /// A guard for the thread or task of this name.
     pub fn new(name: &'static str) -> Vital {
         Vital(name)
     }
 
-    /// Says that it cannot go on, and why.
+    /// Records that the thread cannot continue, and why.
     pub fn fail(&self, reason: &str) {
         let mut failure = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
         failure.get_or_insert_with(|| format!("{}: {reason}", self.0));
@@ -32,7 +32,7 @@ impl Drop for Vital {
     }
 }
 
-/// What has ended that must not, if anything has.
+/// The first failure of a vital thread or task, if there is one.
 pub fn vital_failure() -> Option<String> {
     FAILURE.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

@@ -1,5 +1,5 @@
-//! A real cell behind the engine: what a command makes due at once is in the same durable write, the
-//! journal says all of it, and letters arrive once.
+//! A real cell behind the engine: timers that a command makes due at once are in the same durable
+//! write, the journal is complete, and messages arrive once.
 
 mod support;
 
@@ -54,7 +54,7 @@ fn letter(number: u64, message: ToCell) -> Letter<ToCell> {
     Letter { number, position: 10 * number, message }
 }
 
-/// Takes every letter.
+/// Accepts every message.
 #[derive(Default)]
 struct Pile(Arc<Mutex<Vec<ToLedger>>>, Mark);
 
@@ -66,13 +66,13 @@ impl Inbox<ToLedger> for Pile {
     fn deliver(&mut self, letters: Vec<Letter<ToLedger>>) -> Result<Mark, EngineError> {
         for Letter { number, position, message } in letters {
             self.1 = Mark { number, position };
-            self.0.lock().expect("nobody panics with it").push(message);
+            self.0.lock().expect("no holder panics").push(message);
         }
         Ok(self.1)
     }
 }
 
-/// All messages to shard 0 that the journal holds.
+/// All messages to shard 0 in the journal.
 fn letters(journal: &MemoryJournal, engine: &Engine<CellCodec>) -> Vec<ToLedger> {
     let shared: Arc<dyn Journal> = Arc::new(journal.clone());
     let pile = Arc::new(Mutex::new(Vec::new()));
@@ -81,7 +81,7 @@ fn letters(journal: &MemoryJournal, engine: &Engine<CellCodec>) -> Vec<ToLedger>
     let mut courier = Courier::new(shared, Arc::new(CellCodec), outbox, inbox);
     let head = engine.durable().head().expect("something is durable");
     while courier.step(head).expect("the journal is whole") > 0 {}
-    let letters = pile.lock().expect("nobody panics with it");
+    let letters = pile.lock().expect("no holder panics");
     letters.clone()
 }
 
@@ -98,7 +98,7 @@ fn a_command_and_the_pass_that_it_causes_are_one_durable_write() {
         assert_eq!(after.batches, before.batches + 1, "one write for job {number}");
         assert!(after.records >= before.records + 2, "its placement is in it");
     }
-    assert_eq!(letters(&journal, &engine).len(), 8, "each was proposed");
+    assert_eq!(letters(&journal, &engine).len(), 8, "each job was proposed");
     let reports = (1..=8).map(|number| Report {
         attempt: AttemptId { job: JobId::new(0, number), number: 1 },
         state: ReportState::Running,
@@ -115,14 +115,14 @@ fn a_command_and_the_pass_that_it_causes_are_one_durable_write() {
 }
 
 #[test]
-fn letters_arrive_once_and_the_mark_is_durable() {
+fn messages_arrive_once_and_the_mark_is_durable() {
     let journal = memory(2);
     let mut engine = start(&journal);
     let mut inbox = cell_inbox(engine.handle(), 0);
     assert_eq!(inbox.mark(), Ok(Mark::default()));
     let first = || vec![letter(1, admission(1)), letter(2, admission(2))];
     assert_eq!(inbox.deliver(first()), Ok(Mark { number: 2, position: 20 }));
-    // A courier that forgot everything comes again, and one that skips is not believed.
+    // A courier without state delivers again. A delivery that skips a message is refused.
     assert_eq!(inbox.deliver(first()), Ok(Mark { number: 2, position: 20 }));
     let gap = vec![letter(4, admission(4))];
     assert_eq!(inbox.deliver(gap), Ok(Mark { number: 2, position: 20 }));

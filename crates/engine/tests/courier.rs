@@ -31,7 +31,7 @@ fn courier<I: Inbox<i64>>(sender: &MemoryJournal, inbox: I) -> Courier<TillCodec
     Courier::new(Arc::new(sender.clone()), Arc::new(TillCodec), Parcels, inbox)
 }
 
-/// Appends until one letter for each id up to [`LETTERS`] is in the sender's journal.
+/// Sends until the sender's journal has one message for each id up to [`LETTERS`].
 fn send_all(sender: &Engine<TillCodec>) {
     for id in 1..=LETTERS {
         let command = Command::Send { id, amount: support::signed(id) };
@@ -42,7 +42,7 @@ fn send_all(sender: &Engine<TillCodec>) {
                     break;
                 }
                 Err(EngineError::Stopped(reason)) => panic!("{reason}"),
-                // Under its id the command happens once, however often it is sent.
+                // With its id the command happens once, however often it is sent.
                 Err(_) => {}
             }
         }
@@ -58,16 +58,16 @@ fn assert_each_once_in_order(receiver: &MemoryJournal) {
     assert_eq!(arrived(receiver).amounts, expected);
 }
 
-/// What may go wrong with one delivery.
+/// A fault of one delivery.
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Trouble {
     /// It never arrives.
     Lost,
-    /// It arrives; the answer does not.
+    /// It arrives, but the answer does not.
     AnswerLost,
     /// It arrives twice.
     Twice,
-    /// Only its last letter arrives, before the others.
+    /// Only its last message arrives, before the others.
     Reordered,
     /// An older delivery arrives once more, late.
     Stale,
@@ -87,7 +87,7 @@ const TROUBLES: [Trouble; 9] = [
     Trouble::Receiver(Fault::Full),
 ];
 
-/// An inbox in which the delivery number `step` goes wrong.
+/// An inbox in which the delivery number `step` fails.
 struct Troubled {
     inner: ParcelInbox,
     receiver: MemoryJournal,
@@ -128,7 +128,7 @@ impl Inbox<i64> for Troubled {
             Trouble::Reordered => {
                 let last = letters.last().cloned();
                 let mut early = last.expect("a delivery has letters");
-                // Not the next one in any case.
+                // Never the next number.
                 early.number += 1;
                 let _ = self.inner.deliver(vec![early]);
                 Err(lost())
@@ -146,13 +146,13 @@ impl Inbox<i64> for Troubled {
     }
 }
 
-/// Steps until everything has arrived; trouble is answered by trying again.
+/// Steps until everything has arrived, and retries after errors.
 fn carry_all<I: Inbox<i64>>(courier: &mut Courier<TillCodec, Parcels, I>, sender: &MemoryJournal) {
     let until = sender.head().expect("memory");
     let mut tries = 0;
     loop {
         tries += 1;
-        assert!(tries < 5_000, "it never arrived");
+        assert!(tries < 5_000, "not all messages arrived");
         match courier.step(until) {
             Ok(0) => return,
             Ok(_) => {}
@@ -163,7 +163,7 @@ fn carry_all<I: Inbox<i64>>(courier: &mut Courier<TillCodec, Parcels, I>, sender
 }
 
 #[test]
-fn every_trouble_at_every_delivery_loses_nothing_and_repeats_nothing() {
+fn every_fault_at_every_delivery_loses_nothing_and_repeats_nothing() {
     for trouble in TROUBLES {
         for step in 0..3 {
             let (sent, received) = (memory(1), memory(2));
@@ -197,7 +197,7 @@ fn every_trouble_at_every_delivery_loses_nothing_and_repeats_nothing() {
 }
 
 #[test]
-fn a_courier_that_is_killed_after_any_step_is_replaced_by_one_that_knows_nothing() {
+fn a_new_courier_without_state_continues_after_any_step() {
     let (sent, received) = (memory(1), memory(2));
     let sender = till(Arc::new(sent.clone()));
     let receiver = parcel(&received);
@@ -205,7 +205,7 @@ fn a_courier_that_is_killed_after_any_step_is_replaced_by_one_that_knows_nothing
     for id in 1..=LETTERS {
         let command = Command::Send { id, amount: support::signed(id) };
         sender.handle().execute((), command).expect("it serves").value.expect("accepted");
-        // A new one each time; it finds its place by the receiver's mark alone.
+        // A new courier each time. The receiver's mark is all that it needs.
         let mut fresh = courier(&sent, inbox(&receiver));
         assert_eq!(fresh.step(sent.head().expect("memory")), Ok(1));
     }
@@ -213,7 +213,7 @@ fn a_courier_that_is_killed_after_any_step_is_replaced_by_one_that_knows_nothing
 }
 
 #[test]
-fn both_machines_crash_at_every_append_and_nothing_is_lost_or_twice() {
+fn crashes_of_both_machines_at_every_append_lose_and_repeat_nothing() {
     let faults = [Fault::UnknownNotWritten, Fault::UnknownNotSynced, Fault::UnknownDurable];
     for (skip, fault, of_sender) in (0..8)
         .flat_map(|skip| faults.map(|fault| (skip, fault)))
@@ -228,9 +228,9 @@ fn both_machines_crash_at_every_append_and_nothing_is_lost_or_twice() {
         let running = courier(&sent, inbox(&receiver)).start(sender.durable());
         send_all(&sender);
         sender.stop();
-        running.join().expect("no panic").expect("only trouble that passes");
+        running.join().expect("no panic").expect("only errors that a retry resolves");
         receiver.stop();
-        // Power loss on both sides; whatever was only written is gone.
+        // Power loss on both sides. Unsynced writes are gone.
         sent.crash(Survivors { whole: 0, torn: true });
         received.crash(Survivors { whole: 0, torn: false });
         let sender = till(Arc::new(sent.clone()));
@@ -249,7 +249,7 @@ fn both_machines_crash_at_every_append_and_nothing_is_lost_or_twice() {
 }
 
 #[test]
-fn a_courier_on_its_own_thread_carries_thousands() {
+fn a_courier_on_its_own_thread_delivers_thousands_of_messages() {
     let (sent, received) = (memory(1), memory(2));
     let sender = till(Arc::new(sent.clone()));
     let receiver = parcel(&received);
@@ -266,6 +266,6 @@ fn a_courier_on_its_own_thread_carries_thousands() {
             .is_ok_and(|seen| seen.value == 5_000)
     });
     sender.stop();
-    running.join().expect("no panic").expect("nothing went wrong");
+    running.join().expect("no panic").expect("no error");
     assert_eq!(arrived(&received).amounts, vec![1; 5_000]);
 }

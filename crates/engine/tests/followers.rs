@@ -1,4 +1,4 @@
-//! Snapshots and projections, made behind the writer.
+//! Snapshots and projections, made after the writer.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn run_with_snapshots(journal: &MemoryJournal, ids: std::ops::RangeInclusive<u64
         engine.handle().execute((), add(id)).expect("it serves").value.expect("accepted");
     }
     let head = journal.head().expect("memory");
-    wait_until("the follower is there", || follower.followed().head() == Some(head));
+    wait_until("the follower has caught up", || follower.followed().head() == Some(head));
     engine.stop();
     follower.join();
 }
@@ -45,7 +45,7 @@ fn a_start_from_a_snapshot_gives_the_same_state_as_one_from_the_beginning() {
     run_with_snapshots(&journal, 36..=60);
     let quick = replay(&journal, &TillCodec).expect("whole");
     assert_eq!(quick.machine.total, 60);
-    assert!(quick.snapshot > marks[0].sequence, "a follower goes on where the last one was");
+    assert!(quick.snapshot > marks[0].sequence, "a follower continues where the last one stopped");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_snapshot_of_another_history_is_skipped() {
     assert_eq!(replayed.machine.total, 15);
 }
 
-/// Remembers the ids it saw, in order.
+/// Records the ids that it saw, in order.
 struct Ids {
     head: Head,
     ids: Arc<Mutex<Vec<u64>>>,
@@ -115,12 +115,12 @@ fn a_projection_sees_every_durable_event_once_and_nothing_else() {
         if id % 10 == 0 {
             journal.inject(0, Fault::UnknownDurable);
         }
-        // Some outcomes are unknown; the journal decides.
+        // Some outcomes are unknown. The journal decides.
         let _ = engine.handle().execute((), add(id));
     }
     wait_until("it serves again", || engine.handle().settle().is_ok());
     let head = journal.head().expect("memory");
-    wait_until("the follower is there", || follower.followed().head() == Some(head));
+    wait_until("the follower has caught up", || follower.followed().head() == Some(head));
     let till = replay_from_genesis(&journal, &TillCodec).expect("whole").machine;
     let expected: Vec<_> = till.applied.keys().copied().collect();
     assert_eq!(*ids.lock().expect("no panic"), expected);

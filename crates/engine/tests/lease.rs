@@ -1,4 +1,4 @@
-//! How long a lease is believed.
+//! How long a lease is trusted.
 
 mod support;
 
@@ -27,7 +27,7 @@ impl Monotonic for Stepped {
 }
 
 #[test]
-fn a_lease_is_believed_for_two_thirds_of_its_time() {
+fn a_lease_is_trusted_for_two_thirds_of_its_time() {
     let journal = memory(1);
     let clock = Arc::new(Stepped::default());
     let ttl = Duration::from_millis(900);
@@ -37,8 +37,8 @@ fn a_lease_is_believed_for_two_thirds_of_its_time() {
     clock.0.store(599, Ordering::SeqCst);
     assert!(trust.holds());
     clock.0.store(600, Ordering::SeqCst);
-    assert!(!trust.holds(), "somebody else may get it soon");
-    trust.renew(&journal).expect("nobody has taken it");
+    assert!(!trust.holds(), "another server may get it soon");
+    trust.renew(&journal).expect("no other server has taken it");
     clock.0.store(1_199, Ordering::SeqCst);
     assert!(trust.holds());
     journal.expire_lease();
@@ -48,7 +48,7 @@ fn a_lease_is_believed_for_two_thirds_of_its_time() {
     assert!(trust.has_ended() && !trust.holds() && next.holds());
 }
 
-/// An engine whose lease is believed by a clock of the test.
+/// An engine whose lease is timed by a clock of the test.
 fn engine(
     journal: &MemoryJournal,
     clock: &Arc<Stepped>,
@@ -64,7 +64,7 @@ fn engine(
 }
 
 #[test]
-fn a_pause_longer_than_the_lease_costs_nothing_if_the_lease_can_still_be_renewed() {
+fn a_pause_longer_than_the_lease_is_harmless_if_the_lease_can_still_be_renewed() {
     let journal = memory(1);
     let clock = Arc::new(Stepped::default());
     let engine = engine(&journal, &clock, options("test"));
@@ -77,7 +77,7 @@ fn a_pause_longer_than_the_lease_costs_nothing_if_the_lease_can_still_be_renewed
 }
 
 #[test]
-fn trust_that_ran_out_ends_the_session_and_serving_comes_back_without_a_write() {
+fn expired_trust_ends_the_session_and_serving_resumes_without_a_write() {
     let journal = memory(1);
     let clock = Arc::new(Stepped::default());
     let ttl = Duration::from_millis(60);
@@ -91,8 +91,8 @@ fn trust_that_ran_out_ends_the_session_and_serving_comes_back_without_a_write() 
     clock.0.store(60_000, Ordering::SeqCst);
     let unreachable =
         |status: &Status| matches!(status, Status::Waiting(why) if why.contains("does not answer"));
-    wait_until("it says why it does not serve", || unreachable(&engine.status()));
-    assert!(!before.holds(), "what was read before is not the present");
+    wait_until("the status says why it does not serve", || unreachable(&engine.status()));
+    assert!(!before.holds(), "earlier reads are no longer current");
     let read = engine.handle().read(|till: &Till| till.total);
     assert!(matches!(read, Err(EngineError::Unavailable(_))), "{read:?}");
     let told = troubles.recv().expect("renewals that fail are reported");
@@ -105,7 +105,7 @@ fn trust_that_ran_out_ends_the_session_and_serving_comes_back_without_a_write() 
 }
 
 #[test]
-fn a_write_that_was_not_fenced_is_true_though_its_lease_ran_out_meanwhile() {
+fn a_write_that_was_not_fenced_is_acknowledged_though_its_lease_expired_meanwhile() {
     let journal = memory(1);
     let clock = Arc::new(Stepped::default());
     let engine = engine(&journal, &clock, options("test"));
@@ -130,7 +130,7 @@ fn a_write_that_was_not_fenced_is_true_though_its_lease_ran_out_meanwhile() {
 }
 
 #[test]
-fn without_a_permit_nothing_is_taken_and_what_was_taken_is_given_back() {
+fn without_a_permit_no_lease_is_taken_and_a_taken_lease_is_released() {
     let journal = memory(1);
     let allowed = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&allowed);

@@ -1,5 +1,5 @@
-//! A real ledger behind the engine: answers are durable, the journal says all of it, and everyone who
-//! reads the journal (replay, snapshot, history, auditor) comes to the same numbers.
+//! A real ledger behind the engine: answers are durable, the journal is complete, and all readers
+//! of the journal (replay, snapshot, history, auditor) compute the same balances.
 
 #[path = "../../journal/tests/support/traffic.rs"]
 mod traffic;
@@ -37,12 +37,12 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A leftover directory harms nobody.
+        // A leftover directory is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Commands that make sense one after the other: those of a world that runs beside.
+/// Commands that make sense one after the other: those of a second world that runs in parallel.
 fn ask(engine: &Engine<LedgerCodec>, clock: &ManualClock, world: &mut World, steps: u32) {
     let handle = engine.handle();
     for number in 0..steps {
@@ -62,11 +62,13 @@ fn ask(engine: &Engine<LedgerCodec>, clock: &ManualClock, world: &mut World, ste
 }
 
 fn opened(path: &std::path::Path) -> Arc<dyn Journal> {
-    Arc::new(SqliteJournal::open(path, SqliteOptions::default()).expect("nobody has it"))
+    Arc::new(
+        SqliteJournal::open(path, SqliteOptions::default()).expect("no other process has it open"),
+    )
 }
 
 #[test]
-fn everyone_who_reads_the_journal_comes_to_the_same_numbers() {
+fn all_readers_of_the_journal_compute_the_same_balances() {
     let directory = TempDir::new();
     let path = directory.0.join("journal.db");
     let journal = opened(&path);
@@ -130,7 +132,7 @@ fn everyone_who_reads_the_journal_comes_to_the_same_numbers() {
     assert!(fast.snapshot > 0 && fast.skipped.is_empty(), "{:?}", fast.skipped);
     assert_eq!((slow.machine.digest(), fast.machine.digest()), (digest, digest));
 
-    // It goes on where it was.
+    // A restarted engine continues with the same state.
     let engine = start();
     ask(&engine, &clock, &mut world, 50);
     let available = engine

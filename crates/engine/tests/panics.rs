@@ -1,4 +1,4 @@
-//! A panic fails what caused it and nothing else.
+//! A panic fails its own request and nothing else.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn replayed(journal: &MemoryJournal) -> Till {
     replay_from_genesis(journal, &TillCodec).expect("the journal is whole").machine
 }
 
-/// The machine serves what its journal says, and counts so many rebuilds and panics.
+/// The machine serves the state of its journal, with these counts of rebuilds and panics.
 fn assert_serves(engine: &Engine<TillCodec>, journal: &MemoryJournal, counts: (u64, u64)) {
     let live = engine.handle().read(|till: &Till| till.digest()).expect("it serves").value;
     assert_eq!(live, replayed(journal).digest(), "L11: replay(journal) = state");
@@ -38,7 +38,7 @@ fn a_query_that_panics_fails_alone() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     engine.handle().execute((), add(1)).expect("it serves").value.expect("accepted");
-    let failed = engine.handle().read(|_: &Till| -> u64 { panic!("told to") });
+    let failed = engine.handle().read(|_: &Till| -> u64 { panic!("panic on demand") });
     assert_eq!(failed, Err(EngineError::Internal));
     engine.handle().execute((), add(2)).expect("it serves").value.expect("accepted");
     assert_serves(&engine, &journal, (1, 1));
@@ -50,16 +50,17 @@ fn a_command_that_panics_while_it_is_decided_fails_alone_and_leaves_no_record() 
     let engine = till(Arc::new(journal.clone()));
     assert_eq!(engine.handle().execute((), Command::Panic), Err(EngineError::Internal));
     let next = engine.handle().execute((), add(1)).expect("it serves");
-    assert_eq!((next.value, next.position), (Ok(Reply::Total(1)), 2), "behind the barrier");
+    assert_eq!((next.value, next.position), (Ok(Reply::Total(1)), 2), "after the barrier");
     assert_serves(&engine, &journal, (1, 1));
 }
 
 #[test]
-fn a_command_that_panics_half_applied_is_undone_before_anything_else_is_served() {
+fn a_command_that_panics_in_apply_is_undone_before_anything_else_is_served() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     engine.handle().settle().expect("it serves");
-    // All of them wait together: those before keep their answers, those behind see nothing of it.
+    // All of them wait together. Earlier ones keep their answers, later ones see nothing of the
+    // panic.
     let (sender, answers) = channel();
     journal.hold_appends();
     for command in [add(1), Command::PanicApplying, add(2)] {
@@ -76,18 +77,18 @@ fn a_command_that_panics_half_applied_is_undone_before_anything_else_is_served()
         [Err(EngineError::Internal), Ok(Ok(Reply::Total(1))), Ok(Ok(Reply::Total(2)))]
     );
     assert_serves(&engine, &journal, (2, 1));
-    assert_eq!(replayed(&journal).total, 2, "nothing of what panicked is left");
+    assert_eq!(replayed(&journal).total, 2, "nothing of the panicked command is left");
 }
 
 #[test]
-fn work_that_panics_after_it_decided_takes_back_what_it_decided() {
+fn work_that_panics_takes_its_decisions_back() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     let (sender, answers) = channel();
     engine.handle().attend(
         |till| {
             till.execute(&(), &add(1)).expect("it serves").expect("accepted");
-            panic!("told to");
+            panic!("panic on demand");
         },
         move |seen| sender.send(seen.map(|_: bursar_engine::Seen<()>| ())).expect("listens"),
     );
@@ -117,13 +118,17 @@ fn parts_of_one_message_fail_one_by_one() {
     );
     let parts = answers.recv().expect("an answer").expect("the rest is answered").value;
     let failed = || Err(EngineError::Internal);
-    assert_eq!(parts, [Ok(0), failed(), Ok(1), failed(), failed()], "none sees half a change");
+    assert_eq!(
+        parts,
+        [Ok(0), failed(), Ok(1), failed(), failed()],
+        "no part sees a change applied in part"
+    );
     assert_eq!(engine.handle().read(|till: &Till| till.total).expect("it serves").value, 2);
     assert_serves(&engine, &journal, (2, 3));
 }
 
 #[test]
-fn a_group_that_panics_happens_not_at_all() {
+fn a_group_that_panics_has_no_effect() {
     for (command, rebuilds) in [(Command::Panic, 1), (Command::PanicApplying, 2)] {
         let journal = memory(1);
         let engine = till(Arc::new(journal.clone()));
@@ -139,7 +144,7 @@ fn a_group_that_panics_happens_not_at_all() {
 fn a_responder_that_panics_fails_alone_and_loses_nothing() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
-    engine.handle().submit((), add(1), |_| panic!("told to"));
+    engine.handle().submit((), add(1), |_| panic!("panic on demand"));
     engine.handle().execute((), add(2)).expect("it serves").value.expect("accepted");
     assert_eq!(engine.status(), Status::Serving);
     assert_eq!(replayed(&journal).applied.len(), 2);
@@ -161,7 +166,7 @@ fn a_timer_that_panics_three_times_is_set_aside_by_a_record() {
             engine.handle().execute((), arm).expect("it serves").value.expect("accepted");
         }
         clock.set(at(100)).expect("forward");
-        engine.handle().settle().expect("it goes on");
+        engine.handle().settle().expect("the machine continues");
         assert_serves(&engine, &journal, (rebuilds, 3));
         assert_eq!(engine.stats().set_aside, 1);
         assert_eq!(replayed(&journal).rang, [(at(10), 1), (at(30), 2)]);
@@ -170,11 +175,11 @@ fn a_timer_that_panics_three_times_is_set_aside_by_a_record() {
 }
 
 #[test]
-fn a_machine_that_cannot_go_on_stops_and_leaves_nobody_waiting() {
+fn a_machine_that_cannot_continue_stops_and_answers_all_callers() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     let arm = Command::Arm { at: at(0), id: HOPELESS };
-    // The answer waits for the same durable write as what it made due.
+    // The answer waits for the same durable write as the timer that it made due.
     let _ = engine.handle().execute((), arm);
     wait_until("it stopped", || matches!(engine.status(), Status::Stopped(_)));
     let later = engine.handle().execute((), add(1));
@@ -182,7 +187,7 @@ fn a_machine_that_cannot_go_on_stops_and_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_message_that_panics_three_times_is_set_aside_and_the_next_arrive() {
+fn a_message_that_panics_three_times_is_set_aside_and_later_ones_arrive() {
     let (sent, received) = (memory(1), memory(2));
     let sender = till(Arc::new(sent.clone()));
     let receiver = Engine::start(
@@ -216,14 +221,14 @@ fn a_decision_that_is_too_large_is_refused_before_anything_is_written() {
     let engine = till(Arc::new(journal.clone()));
     let flood = |events| Command::Flood { events };
     let Err(EngineError::TooLarge(reason)) = engine.handle().execute((), flood(100_001)) else {
-        panic!("one too many");
+        panic!("the limit was exceeded");
     };
     assert!(reason.contains("at most 100000"), "{reason}");
-    // Each of them is small enough, all together are not.
+    // Each is small enough, but all together are not.
     let items = (0..11).map(|_| ((), flood(10_000))).collect();
     let refused = engine.handle().execute_group(items);
     assert!(matches!(refused, Err(EngineError::TooLarge(_))), "{refused:?}");
-    engine.handle().execute((), flood(100_000)).expect("as many as may be").value.expect("done");
+    engine.handle().execute((), flood(100_000)).expect("exactly the limit").value.expect("done");
     assert_serves(&engine, &journal, (1, 0));
     assert_eq!(replayed(&journal).armed.len(), 100_000);
 }
@@ -245,9 +250,9 @@ fn a_panic_in_replay_stops_the_machine() {
         "another",
         std::time::Duration::from_secs(1),
     );
-    let lease = lease.expect("it was given back");
-    bursar_journal::Journal::append(&journal, lease.epoch, head, batch).expect("it is ours");
-    bursar_journal::Journal::release_lease(&journal, &lease).expect("it is ours");
+    let lease = lease.expect("it was released");
+    bursar_journal::Journal::append(&journal, lease.epoch, head, batch).expect("the test owns it");
+    bursar_journal::Journal::release_lease(&journal, &lease).expect("the test owns it");
     let engine = till(Arc::new(journal.clone()));
     wait_until("it stopped", || matches!(engine.status(), Status::Stopped(_)));
     let Status::Stopped(reason) = engine.status() else { panic!("it stopped") };

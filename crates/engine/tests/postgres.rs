@@ -39,7 +39,7 @@ fn the_second_server_waits_and_takes_over_when_the_first_stops() {
     first
         .handle()
         .execute((), Command::Add { id: 1, amount: 1 })
-        .expect("it owns it")
+        .expect("it owns the machine")
         .value
         .expect("accepted");
     let second = engine(&server, "second");
@@ -48,12 +48,12 @@ fn the_second_server_waits_and_takes_over_when_the_first_stops() {
     assert!(matches!(refused, Err(EngineError::Unavailable(_))), "{refused:?}");
     first.stop();
     wait_until("the second serves", || second.status() == Status::Serving);
-    let total = second.handle().read(|till: &Till| till.total).expect("it owns it").value;
+    let total = second.handle().read(|till: &Till| till.total).expect("it owns the machine").value;
     assert_eq!(total, 1);
 }
 
 #[test]
-fn a_deposed_server_under_load_acknowledges_nothing_that_is_not_there() {
+fn a_deposed_server_under_load_acknowledges_only_durable_commands() {
     let server = TestPostgres::start();
     let (first, second) = (engine(&server, "first"), engine(&server, "second"));
     wait_until("one of them serves", || {
@@ -82,7 +82,8 @@ fn a_deposed_server_under_load_acknowledges_nothing_that_is_not_there() {
             .inspect(|_| {
                 count += 1;
                 match count {
-                    // The lease runs out while its owner does not notice: a pause, a partition.
+                    // The lease expires without notice to its owner, as after a pause or a
+                    // partition.
                     100 | 300 | 500 => {
                         server.sql("UPDATE bursar_lease SET until = now() - interval '1 s'");
                     }
@@ -101,12 +102,12 @@ fn a_deposed_server_under_load_acknowledges_nothing_that_is_not_there() {
         let till = replayed(&server);
         assert_eq!(till.applied_more_than_once(), [0; 0]);
         for id in &seen {
-            assert!(till.applied.contains_key(id), "command {id} was acknowledged and is gone");
+            assert!(till.applied.contains_key(id), "command {id} was acknowledged and is lost");
         }
     });
-    // Whoever can still write is the owner; its state is the journal's.
+    // The server that can still write is the owner. Its state is the journal's.
     let mut owner = None;
-    wait_until("one owns it", || {
+    wait_until("one owns the machine", || {
         let last = next.fetch_add(1, Ordering::SeqCst);
         owner = [&first, &second].into_iter().find(|engine| {
             engine.handle().execute((), Command::Add { id: last, amount: 1 }).is_ok()
@@ -118,7 +119,7 @@ fn a_deposed_server_under_load_acknowledges_nothing_that_is_not_there() {
 }
 
 #[test]
-fn an_owner_steps_down_when_the_database_loses_its_standby_and_serves_again_when_it_is_back() {
+fn an_owner_steps_down_while_the_database_has_no_synchronous_standby() {
     let primary = TestPostgres::start();
     let _standby = primary.standby("second");
     let configure = |names: &str| {
@@ -135,11 +136,11 @@ fn an_owner_steps_down_when_the_database_loses_its_standby_and_serves_again_when
     wait_until("it serves", || engine.status() == Status::Serving);
     configure("");
     let says = |words: &str| matches!(engine.status(), Status::Waiting(why) if why.contains(words));
-    wait_until("it says why it stepped down", || says("no synchronous standby"));
+    wait_until("the status names the reason", || says("no synchronous standby"));
     let refused = engine.handle().execute((), Command::Add { id: 1, amount: 1 });
     assert!(matches!(refused, Err(EngineError::Unavailable(_))), "{refused:?}");
     configure("second");
     wait_until("it serves again", || engine.status() == Status::Serving);
     let added = engine.handle().execute((), Command::Add { id: 1, amount: 1 });
-    added.expect("it owns it").value.expect("accepted");
+    added.expect("it owns the machine").value.expect("accepted");
 }

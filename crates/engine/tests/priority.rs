@@ -1,4 +1,4 @@
-//! Who goes first when many wait.
+//! The order of messages when many wait.
 
 mod support;
 
@@ -12,10 +12,10 @@ use support::{manual_clock, memory, options};
 
 /// More than the writer takes out of its mailbox at once.
 const MANY: u64 = 1_000;
-/// As many as it takes out at once.
+/// As many as the writer takes out at once.
 const ROUND: u64 = 256;
 
-/// An engine that is busy with a write until it is released: everything that is sent waits.
+/// An engine whose append is blocked until it is released: all messages wait.
 fn stuck(mailbox: usize) -> (MemoryJournal, Engine<TillCodec>) {
     let journal = memory(1);
     let options = EngineOptions { mailbox, batch_bytes: 1, ..options("test") };
@@ -26,7 +26,7 @@ fn stuck(mailbox: usize) -> (MemoryJournal, Engine<TillCodec>) {
     (journal, engine)
 }
 
-/// Sends `count` commands from the id `first` on; their positions arrive in order of sending.
+/// Sends `count` commands from the id `first` on. Their positions arrive in the order of sending.
 fn send(handle: &Handle<Till>, first: u64, count: u64) -> Receiver<Result<u64, EngineError>> {
     let (sender, receiver) = channel();
     for id in first..first + count {
@@ -44,19 +44,19 @@ fn next(positions: &Receiver<Result<u64, EngineError>>) -> u64 {
 }
 
 #[test]
-fn what_is_urgent_overtakes_what_waits() {
+fn urgent_messages_overtake_waiting_ones() {
     let (journal, engine) = stuck(4_096);
     let ordinary = send(&engine.handle(), 1, MANY);
     let urgent = send(&engine.handle().with_urgency(Urgency::Urgent), MANY + 1, 1);
     journal.release_appends();
     let position = next(&urgent);
     let last = ordinary.iter().last().expect("an answer").expect("it serves");
-    assert_eq!(last, MANY + 2, "all happened, behind the barrier");
-    assert!(position <= 2 * ROUND + 2, "it came {position}th of {last}");
+    assert_eq!(last, MANY + 2, "all happened, after the barrier");
+    assert!(position <= 2 * ROUND + 2, "position {position} of {last}");
 }
 
 #[test]
-fn nobody_starves_behind_what_is_urgent() {
+fn no_lane_starves_behind_urgent_messages() {
     let (journal, engine) = stuck(4_096);
     let urgent = send(&engine.handle().with_urgency(Urgency::Urgent), 1, MANY);
     let ordinary = send(&engine.handle(), MANY + 1, 1);
@@ -67,15 +67,15 @@ fn nobody_starves_behind_what_is_urgent() {
     let position = next(&ordinary);
     let read = read.recv().expect("an answer").expect("it serves").position;
     let last = urgent.iter().last().expect("an answer").expect("it serves");
-    assert!(position <= 2 * ROUND + 2, "it came {position}th of {last}");
-    assert!(read <= 2 * ROUND + 2, "it saw {read} of {last}");
+    assert!(position <= 2 * ROUND + 2, "position {position} of {last}");
+    assert!(read <= 2 * ROUND + 2, "the read saw {read} of {last}");
 }
 
 #[test]
-fn a_mailbox_that_is_full_still_takes_what_is_urgent() {
+fn a_full_mailbox_still_accepts_urgent_messages() {
     let (journal, engine) = stuck(64);
     let ordinary = send(&engine.handle(), 1, MANY);
-    let refused = ordinary.recv().expect("most have no place");
+    let refused = ordinary.recv().expect("most are refused");
     assert_eq!(refused, Err(EngineError::Unavailable("the mailbox is full".into())));
     let urgent = send(&engine.handle().with_urgency(Urgency::Urgent), MANY + 1, 1);
     journal.release_appends();
@@ -95,6 +95,6 @@ fn one_lane_keeps_its_order() {
     journal.release_appends();
     for lane in lanes {
         let positions: Vec<u64> = (0..MANY).map(|_| next(&lane)).collect();
-        assert!(positions.is_sorted(), "commands of one lane changed places");
+        assert!(positions.is_sorted(), "commands of one lane were reordered");
     }
 }

@@ -15,15 +15,16 @@ use support::till::{Event, TillCodec};
 const OF_RECORD: u64 = 4;
 const OF_BATCH: u64 = 16;
 
-/// A journal with `count` additions, and behind them a record with this body.
+/// A journal with `count` additions, and after them a record with this body.
 fn journal_of(count: u64, last: Option<&[u8]>) -> (MemoryJournal, Head) {
     let journal = memory(1);
-    let lease = journal.acquire_lease("test", Duration::from_secs(60)).expect("nobody else asks");
+    let lease =
+        journal.acquire_lease("test", Duration::from_secs(60)).expect("no other server asks");
     let mut head = journal.head().expect("it is whole");
     let mut builder = BatchBuilder::new();
     let mut append = |builder: &mut BatchBuilder| {
         if let Some(batch) = std::mem::take(builder).finish() {
-            head = journal.append(lease.epoch, head, batch).expect("it takes it");
+            head = journal.append(lease.epoch, head, batch).expect("the journal accepts it");
         }
     };
     for first in (0..count).step_by(OF_RECORD as usize) {
@@ -47,7 +48,7 @@ fn journal_of(count: u64, last: Option<&[u8]>) -> (MemoryJournal, Head) {
 
 #[test]
 fn every_event_is_applied_once_and_in_order_however_long_the_journal_is() {
-    // Nothing, one event, up to and behind the end of the first chunk, and many chunks.
+    // Nothing, one event, up to and after the end of the first chunk, and many chunks.
     for count in [0, 1, 8_191, 8_192, 8_196, 8_260, 16_384, 50_001] {
         let (journal, head) = journal_of(count, None);
         let replayed = replay_from_genesis(&journal, &TillCodec).expect("the journal is whole");
@@ -61,13 +62,13 @@ fn every_event_is_applied_once_and_in_order_however_long_the_journal_is() {
 }
 
 #[test]
-fn a_body_that_cannot_be_read_is_named_however_far_back_it_is() {
+fn an_invalid_body_is_named_wherever_it_is() {
     for count in [0, 100, 8_192, 50_000] {
         let (journal, head) = journal_of(count, Some(b"not a number"));
         match replay_from_genesis(&journal, &TillCodec) {
             Err(ReplayError::Body { position, .. }) => assert_eq!(position, head.position),
             Err(other) => panic!("{other}"),
-            Ok(_) => panic!("{count} events and a body that means nothing were replayed"),
+            Ok(_) => panic!("{count} events and an invalid body were replayed"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A journal that is put in order by a thread of its own.
+//! A journal that is compacted by a separate thread.
 
 mod support;
 
@@ -16,7 +16,7 @@ use bursar_journal::{
 use support::till::{Command, Till, TillCodec};
 use support::{memory, till, wait_until};
 
-/// A journal that is always untidy, and is tidied when and as the test says.
+/// A journal that always needs compaction. The test controls when a compaction ends and how.
 struct Untidy {
     inner: MemoryJournal,
     begun: AtomicU64,
@@ -43,7 +43,7 @@ impl Journal for Untidy {
     fn tidy(&self) -> Result<(), AppendError> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without a test there is nothing to fail.
+        // After the test has ended there is nothing to fail.
         outcomes.recv().unwrap_or(Ok(()))
     }
 
@@ -102,18 +102,18 @@ fn add(engine: &Engine<TillCodec>, id: u64) {
 }
 
 #[test]
-fn nobody_waits_while_the_journal_is_tidied() {
+fn no_request_waits_while_the_journal_is_compacted() {
     let (journal, outcomes) = Untidy::new();
     let engine = till(Arc::<Untidy>::clone(&journal));
     add(&engine, 1);
-    wait_until("it is being tidied", || journal.begun() == 1);
-    // Not finished before these are answered.
+    wait_until("a compaction runs", || journal.begun() == 1);
+    // The compaction ends only after these are answered.
     (2..=100).for_each(|id| add(&engine, id));
-    assert_eq!(journal.begun(), 1, "once at a time");
-    outcomes.send(Ok(())).expect("it is waited for");
-    // And again, at the next append that finds it untidy.
+    assert_eq!(journal.begun(), 1, "one compaction at a time");
+    outcomes.send(Ok(())).expect("the compaction waits");
+    // The next append that finds it necessary starts another compaction.
     let mut id = 100;
-    wait_until("it is tidied again", || {
+    wait_until("another compaction runs", || {
         id += 1;
         add(&engine, id);
         journal.begun() == 2
@@ -123,19 +123,19 @@ fn nobody_waits_while_the_journal_is_tidied() {
 }
 
 #[test]
-fn a_journal_that_fails_while_it_is_tidied_is_opened_again_by_an_idle_writer() {
+fn an_idle_writer_reopens_a_journal_whose_compaction_failed() {
     let (journal, outcomes) = Untidy::new();
     let engine = till(Arc::<Untidy>::clone(&journal));
     add(&engine, 1);
-    wait_until("it is being tidied", || journal.begun() == 1);
-    let failure = AppendError::Unknown("the disk said no".into());
-    outcomes.send(Err(failure)).expect("it is waited for");
-    // Nobody asks for anything meanwhile.
-    wait_until("the state was built again", || engine.stats().rebuilds == 2);
+    wait_until("a compaction runs", || journal.begun() == 1);
+    let failure = AppendError::Unknown("disk error".into());
+    outcomes.send(Err(failure)).expect("the compaction waits");
+    // No request is sent meanwhile.
+    wait_until("the state was rebuilt", || engine.stats().rebuilds == 2);
     let total = || engine.handle().read(|till: &Till| till.total).map(|seen| seen.value);
     let serving = |answer: &Result<i64, EngineError>| answer.is_ok();
     wait_until("it serves again", || serving(&total()));
-    assert_eq!(total(), Ok(1), "what was answered is there");
+    assert_eq!(total(), Ok(1), "the answered command is kept");
     drop(outcomes);
     add(&engine, 2);
     assert_eq!(total(), Ok(2));

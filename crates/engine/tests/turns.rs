@@ -1,4 +1,4 @@
-//! Senders take turns, whatever one of them has posted.
+//! Senders take turns, however many messages one of them has sent.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn add(id: u64) -> Command {
 }
 
 #[test]
-fn one_message_of_another_sender_waits_for_one_of_each_not_for_a_thousand() {
+fn a_message_of_another_sender_waits_for_one_message_of_each_sender() {
     let engine = till(Arc::new(memory(1)));
     let (entered, inside) = channel();
     let (open, gate) = channel::<()>();
@@ -46,7 +46,7 @@ fn one_message_of_another_sender_waits_for_one_of_each_not_for_a_thousand() {
 }
 
 #[test]
-fn who_comes_while_large_messages_are_handled_waits_for_a_bounded_part_of_them() {
+fn a_message_sent_during_large_ones_waits_for_a_bounded_part_of_them() {
     let engine = till(Arc::new(memory(1)));
     engine.handle().settle().expect("it serves");
     let log = Arc::new(Mutex::new(Vec::new()));
@@ -77,7 +77,7 @@ fn who_comes_while_large_messages_are_handled_waits_for_a_bounded_part_of_them()
 }
 
 #[test]
-fn a_long_message_lets_others_in_between_and_keeps_its_own_order() {
+fn a_long_message_yields_to_others_and_keeps_its_own_order() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     engine.handle().settle().expect("it serves");
@@ -102,9 +102,9 @@ fn a_long_message_lets_others_in_between_and_keeps_its_own_order() {
     let seen = answer.recv().expect("an answer").expect("it serves");
     assert_eq!(seen.value, vec![true; 1000]);
     assert_eq!(seen.position, 1001, "the barrier and a thousand records");
-    assert_eq!(between.recv().expect("it was let in"), 10, "after the first turn");
+    assert_eq!(between.recv().expect("the other message was handled"), 10, "after the first turn");
     let again = replay_from_genesis(&journal, &TillCodec).expect("the journal is whole").machine;
-    assert_eq!(again.total, 1000, "all of it was durable when it was answered");
+    assert_eq!(again.total, 1000, "all records were durable when it was answered");
 }
 
 #[test]
@@ -125,11 +125,15 @@ fn a_long_message_is_not_continued_on_a_state_that_was_rebuilt() {
     );
     assert_eq!(answer.recv().expect("an answer"), Err(EngineError::OutcomeUnknown));
     let total = engine.handle().read(|till: &Till| (till.total, till.digest()));
-    assert_eq!(total.expect("it serves").value.0, 1, "the first turn stands, the second never was");
+    assert_eq!(
+        total.expect("it serves").value.0,
+        1,
+        "the first turn is kept, the second never happened"
+    );
 }
 
 #[test]
-fn a_panic_in_a_later_turn_does_not_say_that_nothing_happened() {
+fn a_panic_in_a_later_turn_is_an_unknown_outcome() {
     let engine = till(Arc::new(memory(1)));
     engine.handle().settle().expect("it serves");
     let (sender, answer) = channel();
@@ -145,10 +149,10 @@ fn a_panic_in_a_later_turn_does_not_say_that_nothing_happened() {
     );
     assert_eq!(answer.recv().expect("an answer"), Err(EngineError::OutcomeUnknown));
     let total = engine.handle().read(|till: &Till| till.total).expect("it serves").value;
-    assert_eq!(total, 1, "the first turn stands");
+    assert_eq!(total, 1, "the first turn is kept");
 }
 
-/// Has `count` timers that can wait fall due in one message, and `ask` posted behind it.
+/// Makes `count` timers that can wait due in one message, and posts `ask` after it.
 fn arm_patient(till: &mut dyn bursar_engine::Attended<Till>, count: u64, ask: impl FnOnce()) {
     for id in PATIENT..PATIENT + count {
         let armed = till.execute(&(), &Command::Arm { at: at(0), id });
@@ -158,7 +162,7 @@ fn arm_patient(till: &mut dyn bursar_engine::Attended<Till>, count: u64, ask: im
 }
 
 #[test]
-fn another_sender_is_served_between_the_steps_of_what_can_wait() {
+fn another_sender_is_served_between_steps_of_timers_that_can_wait() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     engine.handle().settle().expect("it serves");
@@ -178,20 +182,20 @@ fn another_sender_is_served_between_the_steps_of_what_can_wait() {
     );
     let (patient, pressing) = seen.recv().expect("it was served");
     assert!(patient <= 16, "after {patient} of a thousand steps");
-    assert_eq!(pressing, 1, "what cannot wait has happened before");
+    assert_eq!(pressing, 1, "timers that cannot wait have run before");
     let rang = |till: &Till| till.rang.len();
     engine.handle().settle().expect("it serves");
     assert_eq!(
         engine.handle().read(rang).expect("it serves").value,
         1001,
-        "all of it, once settled"
+        "all timers have run once settled"
     );
     let again = replay_from_genesis(&journal, &TillCodec).expect("the journal is whole").machine;
     assert_eq!(again.rang.len(), 1001);
 }
 
 #[test]
-fn what_can_wait_happens_by_itself_when_nothing_else_does() {
+fn timers_that_can_wait_run_while_the_engine_is_idle() {
     let engine = till(Arc::new(memory(1)));
     let (sender, done) = channel();
     engine.handle().attend(
@@ -199,9 +203,9 @@ fn what_can_wait_happens_by_itself_when_nothing_else_does() {
         move |armed| sender.send(armed.is_ok()).expect("the test listens"),
     );
     assert!(done.recv().expect("an answer"));
-    // Only looks at the journal, so that no message helps.
+    // Only reads the journal, so that no message triggers the timers.
     let durable = engine.durable();
-    support::wait_until("all have rung", || {
+    support::wait_until("all timers have run", || {
         durable.head().is_some_and(|head| head.position >= 2001)
     });
     let rang = engine.handle().read(|till: &Till| till.rang.len());

@@ -1,4 +1,4 @@
-//! The writer on a journal that works, and on one that does not.
+//! The writer, on a journal that works and on one that fails.
 
 mod support;
 
@@ -22,12 +22,12 @@ fn add(id: u64) -> Command {
     Command::Add { id, amount: 1 }
 }
 
-/// What the journal says, from the first batch.
+/// The state replayed from the first batch.
 fn replayed(journal: &MemoryJournal) -> Till {
     replay_from_genesis(journal, &TillCodec).expect("the journal is whole").machine
 }
 
-/// The writer's state and the journal's must be the same, byte for byte.
+/// The writer's state and the replayed state must be equal, byte for byte.
 fn assert_replays(engine: &Engine<TillCodec>, journal: &MemoryJournal) {
     let live = engine.handle().read(|till: &Till| till.digest()).expect("it serves").value;
     assert_eq!(live, replayed(journal).digest(), "L11: replay(journal) = state");
@@ -51,11 +51,11 @@ fn answers_carry_the_position_of_their_record() {
 }
 
 #[test]
-fn every_durable_write_is_told_and_so_is_how_far_a_start_has_come() {
+fn every_durable_write_is_observed_and_a_start_reports_its_progress() {
     let journal = memory(1);
     let (sender, told) = channel();
     let observer = Observer::new(move |written: Written| {
-        // The test may have seen enough.
+        // The test may no longer listen.
         let _ = sender.send(written.records);
     });
     let engine = Engine::start(
@@ -95,15 +95,15 @@ fn nothing_is_answered_before_it_is_durable() {
         |till: &Till| till.total,
         move |seen| reads.send(seen.is_ok_and(|seen| seen.value == 1)).expect("the test listens"),
     );
-    // The read was decided behind the write, on the same thread: it has seen it.
-    wait_until("the append is under way", || journal.appends() == 1);
+    // The read was decided after the write, on the same thread, so it has seen the write.
+    wait_until("the append is in progress", || journal.appends() == 1);
     assert!(answers.try_recv().is_err(), "write, refusal and read wait for the disk");
     journal.release_appends();
     assert!((0..3).all(|_| answers.recv().expect("three answers")));
 }
 
 #[test]
-fn whoever_has_an_answer_finds_it_durable() {
+fn every_answer_is_durable_when_it_is_sent() {
     let engine = till(Arc::new(memory(1)));
     let (sender, answers) = channel();
     for id in 1..=100 {
@@ -118,7 +118,7 @@ fn whoever_has_an_answer_finds_it_durable() {
 }
 
 #[test]
-fn what_comes_while_the_disk_is_busy_is_one_batch() {
+fn commands_sent_while_the_disk_is_busy_share_a_batch() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     engine.handle().settle().expect("it serves");
@@ -150,16 +150,16 @@ fn a_full_mailbox_refuses_at_once() {
         let sender = sender.clone();
         engine.handle().submit((), add(id), move |answer| drop(sender.send(answer)));
     }
-    let refused = answers.recv().expect("most have no place");
+    let refused = answers.recv().expect("most are refused");
     assert_eq!(refused, Err(EngineError::Unavailable("the mailbox is full".into())));
     journal.release_appends();
     drop(sender);
     let accepted = answers.iter().filter(Result::is_ok).count();
-    assert_eq!(replayed(&journal).applied.len(), accepted, "what was refused never happened");
+    assert_eq!(replayed(&journal).applied.len(), accepted, "refused commands never happened");
 }
 
 #[test]
-fn who_is_attended_to_looks_and_decides_at_one_instant() {
+fn attended_work_reads_and_decides_at_one_instant() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     engine.handle().settle().expect("it serves");
@@ -169,8 +169,8 @@ fn who_is_attended_to_looks_and_decides_at_one_instant() {
         engine.handle().attend(
             |till| {
                 let before = till.machine().total;
-                // Whoever looks first and decides then must not find somebody else in between.
-                let id = u64::try_from(before).expect("it only grows") + 1;
+                // No other message may change the state between the read and the decision.
+                let id = u64::try_from(before).expect("the total only grows") + 1;
                 let reply = till.execute(&(), &add(id));
                 let refused = till.execute(&(), &Command::Add { id: 9, amount: -1 });
                 (before, reply, refused, till.machine().total)
@@ -189,7 +189,7 @@ fn who_is_attended_to_looks_and_decides_at_one_instant() {
 }
 
 #[test]
-fn a_group_happens_whole_or_not_at_all() {
+fn a_group_happens_as_a_whole_or_not_at_all() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     let group = |commands: &[Command]| {
@@ -197,7 +197,7 @@ fn a_group_happens_whole_or_not_at_all() {
     };
     let done = group(&[add(1), add(2), add(3)]).expect("it serves");
     assert_eq!(done.value, Ok(vec![Reply::Total(1), Reply::Total(2), Reply::Total(3)]));
-    assert_eq!(done.position, 2, "one record behind the barrier");
+    assert_eq!(done.position, 2, "one record after the barrier");
     let aborted = group(&[add(4), add(5), Command::Add { id: 6, amount: -1 }]).expect("it serves");
     assert_eq!(aborted.value, Err(Aborted { index: 2, refusal: NegativeAmount }));
     assert_eq!(aborted.position, 2, "no record");
@@ -207,7 +207,7 @@ fn a_group_happens_whole_or_not_at_all() {
 }
 
 #[test]
-fn timers_ring_at_their_own_instants_when_the_clock_passes_them() {
+fn timers_run_at_their_own_instants_when_the_clock_passes_them() {
     let journal = memory(1);
     let clock = manual_clock();
     let engine = Engine::start(
@@ -232,7 +232,7 @@ fn timers_ring_at_their_own_instants_when_the_clock_passes_them() {
 }
 
 #[test]
-fn a_due_timer_rings_by_itself_on_the_wall_clock() {
+fn a_due_timer_runs_without_a_request_on_the_wall_clock() {
     let journal = memory(1);
     let clock = Arc::new(bursar_engine::WallClock::new());
     let engine = Engine::start(
@@ -248,7 +248,7 @@ fn a_due_timer_rings_by_itself_on_the_wall_clock() {
         .expect("it serves")
         .value
         .expect("accepted");
-    wait_until("it rang", || !replayed(&journal).rang.is_empty());
+    wait_until("the timer has run", || !replayed(&journal).rang.is_empty());
     assert_eq!(replayed(&journal).rang, [(soon, 1)]);
 }
 
@@ -269,13 +269,13 @@ fn rigged_till(
     (engine, clock)
 }
 
-/// As of which instant the till answers.
+/// The instant of the till's answers.
 fn as_of(engine: &Engine<TillCodec>) -> i64 {
     engine.handle().read(|till: &Till| till.total).expect("it serves").at.millis()
 }
 
 #[test]
-fn answers_never_run_back_over_a_restart_when_the_clock_was_set_back_meanwhile() {
+fn answers_never_go_back_in_time_over_a_restart_when_the_clock_was_set_back() {
     const HOUR: i64 = 3_600_000;
     let journal = memory(1);
     let readings = Arc::new(Mutex::new(Readings { wall: 1_000_000, monotonic: 0 }));
@@ -286,17 +286,17 @@ fn answers_never_run_back_over_a_restart_when_the_clock_was_set_back_meanwhile()
     };
     let (engine, clock) = rigged_till(&journal, &readings);
     engine.handle().execute((), add(1)).expect("it serves").value.expect("accepted");
-    // It is an hour ahead, and an operator believes it: only reads follow.
+    // The clock is an hour ahead, and an operator accepts it. Only reads follow.
     tick(HOUR, 10);
     as_of(&engine);
     assert_eq!(clock.accept(), Ok(()));
     assert_eq!(as_of(&engine), 1_000_000 + HOUR);
     let last = || replay_times(&journal).last().copied().expect("there are records");
-    assert_eq!(last(), 1_000_000 + HOUR, "a kill now would lose nothing of the time");
+    assert_eq!(last(), 1_000_000 + HOUR, "the time would survive a kill");
     tick(1_500 - HOUR, 1_500);
     let shown = as_of(&engine);
     assert!(shown > 1_000_000 + HOUR, "{shown}");
-    assert!(shown - last() <= 2_000, "bounded at a kill");
+    assert!(shown - last() <= 2_000, "a kill loses at most two seconds");
     engine.stop();
     assert_eq!(last(), shown, "a clean stop journals the time");
     let (engine, _) = rigged_till(&journal, &readings);
@@ -308,10 +308,10 @@ fn answers_never_run_back_over_a_restart_when_the_clock_was_set_back_meanwhile()
 }
 
 #[test]
-fn answers_run_back_by_a_minute_at_most_after_a_kill_though_the_clock_was_never_seen_to_be_wrong() {
+fn after_a_kill_answers_go_back_by_at_most_a_minute_under_an_undetected_clock_error() {
     const HOUR: i64 = 3_600_000;
     let journal = memory(1);
-    // It is an hour ahead from the start on: nothing shows it.
+    // The clock is an hour ahead from the start, which cannot be detected.
     let readings = Arc::new(Mutex::new(Readings { wall: 1_000_000 + HOUR, monotonic: 0 }));
     let tick = |wall: i64, monotonic: i64| {
         let mut readings = readings.lock().expect("no panic");
@@ -326,7 +326,7 @@ fn answers_run_back_by_a_minute_at_most_after_a_kill_though_the_clock_was_never_
         tick(1_000, 1_000);
         let shown = as_of(&engine);
         let last = replay_times(&journal).last().copied().expect("there are records");
-        // A start goes on from the last record, however early its clock is.
+        // A start continues from the last record, however early its clock is.
         assert!(shown - last <= 60_000, "{shown} was answered, a kill leaves {last}");
     }
     let marks = records() - written;
@@ -336,7 +336,7 @@ fn answers_run_back_by_a_minute_at_most_after_a_kill_though_the_clock_was_never_
 }
 
 #[test]
-fn a_look_that_tells_no_instant_and_an_idle_till_leave_no_mark() {
+fn a_peek_and_an_idle_till_journal_no_time() {
     let journal = memory(1);
     let readings = Arc::new(Mutex::new(Readings { wall: 1_000_000, monotonic: 0 }));
     let (engine, _) = rigged_till(&journal, &readings);
@@ -352,10 +352,14 @@ fn a_look_that_tells_no_instant_and_an_idle_till_leave_no_mark() {
         engine.handle().peek(move |till: &Till| sender.send(till.total).expect("it waits"));
         receiver.recv().expect("it looks");
     }
-    // Whatever it wrote would be before this.
+    // Any record of the peeks would be before this.
     assert_eq!(replay_times(&journal), before);
     as_of(&engine);
-    assert_eq!(replay_times(&journal).len(), before.len() + 1, "an answer is marked");
+    assert_eq!(
+        replay_times(&journal).len(),
+        before.len() + 1,
+        "the time of an answer is journaled"
+    );
 }
 
 /// The times of all records.
@@ -370,7 +374,7 @@ fn replay_times(journal: &MemoryJournal) -> Vec<i64> {
 }
 
 #[test]
-fn a_stop_without_passed_time_and_a_manual_clock_leave_no_mark() {
+fn a_stop_without_passed_time_and_a_manual_clock_journal_no_time() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     engine.handle().settle().expect("it serves");
@@ -380,7 +384,7 @@ fn a_stop_without_passed_time_and_a_manual_clock_leave_no_mark() {
 }
 
 #[test]
-fn an_unknown_outcome_is_said_and_the_state_is_rebuilt() {
+fn an_unknown_outcome_is_reported_and_the_state_is_rebuilt() {
     for (fault, happened) in [
         (Fault::UnknownNotWritten, false),
         (Fault::UnknownNotSynced, true),
@@ -392,7 +396,7 @@ fn an_unknown_outcome_is_said_and_the_state_is_rebuilt() {
         handle.execute((), add(1)).expect("it serves").value.expect("accepted");
         journal.inject(0, fault);
         assert_eq!(handle.execute((), add(2)), Err(EngineError::OutcomeUnknown), "{fault:?}");
-        // The same command again resolves it: it happens once, whatever happened before.
+        // Repeating the command resolves it: it happens once, whatever happened before.
         let again = loop {
             match handle.execute((), add(2)) {
                 Err(EngineError::Unavailable(_)) => {}
@@ -408,14 +412,14 @@ fn an_unknown_outcome_is_said_and_the_state_is_rebuilt() {
 }
 
 #[test]
-fn everything_behind_an_unknown_append_is_unknown_too() {
+fn everything_after_an_unknown_append_is_unknown_too() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     engine.handle().settle().expect("it serves");
     journal.inject(0, Fault::UnknownNotWritten);
     journal.hold_appends();
-    // More than is decided at once, and nothing is decided before all of it waits: so the second part
-    // is decided while the first is being written.
+    // More than is decided at once, and nothing is decided before all of it waits. The second part
+    // is therefore decided while the first is being written.
     let (begin, begun) = channel::<()>();
     engine.handle().query(move |_: &Till| begun.recv().is_ok(), |_| {});
     let (sender, answers) = channel();
@@ -427,7 +431,7 @@ fn everything_behind_an_unknown_append_is_unknown_too() {
     let (told, all_decided) = channel();
     engine.handle().query(move |_: &Till| told.send(()).is_ok(), |_| {});
     begin.send(()).expect("the writer waits");
-    all_decided.recv().expect("the writer comes to it");
+    all_decided.recv().expect("the writer handles it");
     journal.release_appends();
     let answers: Vec<_> = answers.iter().collect();
     assert_eq!(answers.len(), 400);
@@ -438,7 +442,7 @@ fn everything_behind_an_unknown_append_is_unknown_too() {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_serves_reads_and_is_outlived() {
+fn a_full_disk_refuses_writes_and_serves_reads_until_there_is_space() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     let handle = engine.handle();
@@ -448,7 +452,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_is_outlived() {
     }
     assert_eq!(handle.execute((), add(2)), Err(EngineError::StorageFull));
     wait_until("it serves reads only", || engine.status() == Status::ReadOnly);
-    let seen = handle.read(|till: &Till| till.total).expect("reads go on");
+    let seen = handle.read(|till: &Till| till.total).expect("reads are still served");
     assert_eq!((seen.value, seen.position), (1, 2));
     assert_eq!(handle.execute((), add(3)), Err(EngineError::StorageFull));
     wait_until("there is space again", || engine.status() == Status::Serving);
@@ -458,7 +462,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_is_outlived() {
 }
 
 #[test]
-fn a_zombie_is_fenced_and_its_state_forgotten() {
+fn a_zombie_is_fenced_and_its_state_is_dropped() {
     let journal = memory(1);
     let zombie = till(Arc::new(journal.clone()));
     zombie.handle().execute((), add(1)).expect("it serves").value.expect("accepted");
@@ -477,8 +481,13 @@ fn a_zombie_is_fenced_and_its_state_forgotten() {
     assert!(matches!(read, Err(EngineError::Unavailable(_))), "no stale reads: {read:?}");
     assert_eq!(replayed(&journal).applied.keys().copied().collect::<Vec<_>>(), [1, 2]);
     successor.stop();
-    wait_until("the lease was given back", || zombie.status() == Status::Serving);
-    zombie.handle().execute((), add(3)).expect("it owns it again").value.expect("accepted");
+    wait_until("the lease was released", || zombie.status() == Status::Serving);
+    zombie
+        .handle()
+        .execute((), add(3))
+        .expect("it owns the machine again")
+        .value
+        .expect("accepted");
     assert_replays(&zombie, &journal);
 }
 
@@ -500,7 +509,7 @@ fn a_crash_anywhere_loses_nothing_that_was_acknowledged() {
         journal.inject(skip, fault);
         let mut acknowledged = Vec::new();
         for id in 1..=5 {
-            // Crash while the outcome is unknown: no time for the writer to rebuild.
+            // The crash comes while the outcome is unknown, before the writer can rebuild.
             match engine.handle().execute((), add(id)) {
                 Ok(_) => acknowledged.push(id),
                 Err(_) => break,
@@ -534,7 +543,7 @@ fn a_corrupt_journal_stops_the_machine_and_names_the_batch() {
 }
 
 #[test]
-fn time_does_not_run_back_over_a_restart() {
+fn time_does_not_go_back_over_a_restart() {
     let journal = memory(1);
     let clock = manual_clock();
     clock.set(at(1_000)).expect("forward");
@@ -542,7 +551,7 @@ fn time_does_not_run_back_over_a_restart() {
         Engine::start(Arc::new(journal.clone()), Arc::new(TillCodec), clock, options("test"));
     engine.handle().execute((), add(1)).expect("it serves").value.expect("accepted");
     engine.stop();
-    // The new clock stands at an earlier instant.
+    // The new clock shows an earlier instant.
     let engine = till(Arc::new(journal.clone()));
     let seen = engine.handle().execute((), add(2)).expect("it serves");
     assert_eq!(seen.at, at(1_000));
@@ -564,7 +573,7 @@ fn a_body_that_the_codec_does_not_know_stops_the_start_and_is_named() {
     let mut builder = BatchBuilder::new();
     builder.push(RecordKind::Decision, at(0), |out| out.extend_from_slice(&[9; 24]));
     let batch: Batch = builder.finish().expect("one record");
-    journal.append(epoch, Head::genesis(journal.id()), batch).expect("it is ours");
+    journal.append(epoch, Head::genesis(journal.id()), batch).expect("the test owns it");
     let error = replay(&journal, &TillCodec).map(|_| ()).expect_err("event 9 is unknown");
     assert!(error.to_string().starts_with("record 1: unknown event"), "{error}");
 }
@@ -589,7 +598,7 @@ fn assert_never_back(journal: &dyn Journal) {
 }
 
 #[test]
-fn what_fell_due_while_nothing_ran_is_journaled_at_its_own_instant_behind_the_barrier() {
+fn timers_due_while_no_server_ran_are_journaled_at_their_instant_after_the_barrier() {
     let journal = memory(1);
     let start = |now| {
         let clock = Arc::new(ManualClock::new(at(now)));
@@ -614,8 +623,8 @@ fn what_fell_due_while_nothing_ran_is_journaled_at_its_own_instant_behind_the_ba
 }
 
 #[test]
-fn what_was_due_before_a_late_barrier_happens_at_the_barrier_and_not_before() {
-    // A journal in which a barrier overtook what was due, as earlier builds wrote it.
+fn timers_due_before_a_late_barrier_run_at_the_barrier_and_not_before() {
+    // A journal in which a barrier has a later time than a due timer, as earlier builds wrote it.
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     engine
@@ -625,10 +634,11 @@ fn what_was_due_before_a_late_barrier_happens_at_the_barrier_and_not_before() {
         .value
         .expect("accepted");
     engine.stop();
-    let lease = journal.acquire_lease("earlier", Duration::from_secs(1)).expect("nobody has it");
+    let lease =
+        journal.acquire_lease("earlier", Duration::from_secs(1)).expect("no other server has it");
     let head = journal.head().expect("it is there");
     journal.append(lease.epoch, head, Batch::barrier(at(400))).expect("appended");
-    journal.release_lease(&lease).expect("it is ours");
+    journal.release_lease(&lease).expect("the test owns it");
     let engine = till(Arc::new(journal.clone()));
     let seen = engine.handle().settle().expect("it serves");
     assert_eq!(seen.at, at(400), "answers are never as of an earlier instant than a record");

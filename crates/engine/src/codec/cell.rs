@@ -1,4 +1,4 @@
-//! The cell's codec: who asked for what, in front of what happened.
+//! The cell's codec: the author and the command are stored before the events.
 
 use bursar_core::cell::Cell;
 use bursar_core::cell::event::Event;

@@ -1,12 +1,12 @@
-//! The stored form of the directory, as the engine wants it.
+//! The directory's codec.
 
 use bursar_core::directory::{Directory, Event as DirectoryEvent};
 use bursar_journal::record::directory::{decode_body_into, encode_body};
 
 use crate::codec::{Codec, CodecError, Origin};
 
-/// The directory's stored form: a line of JSON per event. It is small and changes rarely, so that
-/// being readable with any tool counts for more than being short.
+/// The directory's stored form: a line of JSON per event. The journal is small and changes rarely,
+/// so readability with any tool matters more than size.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct DirectoryCodec;
 
@@ -30,7 +30,7 @@ impl Codec for DirectoryCodec {
     }
 
     fn encode_state(&self, _: &Directory) -> Vec<u8> {
-        // The journal of the directory is short: no snapshots are made of it.
+        // The journal of the directory is short, so no snapshots are made of it.
         Vec::new()
     }
 

@@ -1,4 +1,4 @@
-//! The ledger's codec: who asked for what, in front of what happened.
+//! The ledger's codec: the author and the command are stored before the events.
 
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::Event;
@@ -25,7 +25,7 @@ impl Codec for LedgerCodec {
             Origin::Due => None,
             Origin::Command { envelope, command, accepted } => {
                 let mut header = AuditHeader::of(envelope, command, events);
-                // A message of a cell is accepted although more credits may be denied because of it.
+                // A message of a cell is accepted even if credits are denied because of it.
                 if accepted {
                     header.outcome = Outcome::Accepted;
                 }

@@ -1,4 +1,4 @@
-//! How a machine's events and state become bytes and come back.
+//! Encodes a machine's events and state, and decodes them.
 
 mod cell;
 mod directory;
@@ -11,7 +11,7 @@ pub use cell::CellCodec;
 pub use directory::DirectoryCodec;
 pub use ledger::LedgerCodec;
 
-/// A machine whose parts may travel between threads. Every such machine is one.
+/// A machine whose parts can be sent between threads. Implemented for every such machine.
 pub trait Hosted:
     Machine<
         Command: Send + 'static,
@@ -36,33 +36,32 @@ impl<M> Hosted for M where
 {
 }
 
-/// Why the events of a record happened; a codec may store it with them, for the audit.
+/// Why the events of a record happened. A codec may store it with them for audits.
 pub enum Origin<'a, M: Machine> {
-    /// Somebody asked.
+    /// A command was sent.
     Command {
-        /// Who, and under which key.
+        /// The author, and the idempotency key.
         envelope: &'a M::Envelope,
-        /// What.
+        /// The command.
         command: &'a M::Command,
         /// Whether it was accepted.
         accepted: bool,
     },
-    /// It fell due.
+    /// A timer was due.
     Due,
 }
 
 /// The stored form of one machine's events and state.
 ///
-/// Bytes once written must stay readable: `decode(encode(events)) == events` for every version that
-/// was ever released.
+/// Written bytes must stay readable: `decode(encode(events)) == events` for every released version.
 pub trait Codec: Send + Sync + 'static {
-    /// The machine whose events these are.
+    /// The machine.
     type Machine: Hosted;
 
     /// The state before the first event.
     fn genesis(&self) -> Self::Machine;
 
-    /// Writes the events of one decision behind what is in `body`.
+    /// Appends the encoded events of one decision to `body`.
     fn encode(
         &self,
         origin: Origin<'_, Self::Machine>,
@@ -70,15 +69,15 @@ pub trait Codec: Send + Sync + 'static {
         body: &mut Vec<u8>,
     );
 
-    /// Reads them back, behind what is in `events`.
+    /// Appends the decoded events to `events`.
     fn decode(
         &self,
         body: &[u8],
         events: &mut Vec<<Self::Machine as Machine>::Event>,
     ) -> Result<(), CodecError>;
 
-    /// Pushes what happens when the clock has gone further ahead of the last record than can be
-    /// believed, before anything that is due by it.
+    /// Adds the events that are needed when the clock is too far ahead of the last record to be
+    /// trusted. They precede everything that is due by that clock.
     fn doubt_clock(
         &self,
         _machine: &Self::Machine,
@@ -86,20 +85,20 @@ pub trait Codec: Send + Sync + 'static {
     ) {
     }
 
-    /// Whether there may be a letter to another machine among the events in the payload of a batch. Where there is
-    /// certainly none, a courier need not read them.
+    /// Whether the payload of a batch may contain a message to another machine. If not, a courier
+    /// need not decode it.
     fn may_hold_letters(&self, _payload: &[u8]) -> bool {
         true
     }
 
-    /// Writes a whole state, for a snapshot.
+    /// Encodes a whole state, for a snapshot.
     fn encode_state(&self, machine: &Self::Machine) -> Vec<u8>;
 
-    /// Reads it back.
+    /// Decodes a state.
     fn decode_state(&self, bytes: &[u8]) -> Result<Self::Machine, CodecError>;
 }
 
-/// Why bytes are not events or not a state.
+/// Why bytes are not valid events or not a valid state.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct CodecError(pub String);

@@ -1,5 +1,5 @@
-//! The post between the ledgers and the cells: which events are letters to whom, and how a letter
-//! becomes a command.
+//! The messages between ledgers and cells: which events are messages to which receiver, and how a
+//! message becomes a command.
 
 use bursar_core::cell::{self, Cell};
 use bursar_core::ledger::command::Envelope;
@@ -10,7 +10,7 @@ use bursar_core::message::{Mark, ToCell, ToLedger};
 use crate::courier::{Addressed, EngineInbox, Inbox, Letter, Outbox};
 use crate::writer::handle::Handle;
 
-/// What a cell tells one ledger.
+/// The messages of a cell to one ledger.
 #[derive(Copy, Clone, Debug)]
 pub struct CellToLedger {
     /// The shard of the ledger.
@@ -30,13 +30,13 @@ impl Outbox<Cell> for CellToLedger {
     }
 }
 
-/// The command that a letter from a ledger is to a cell.
+/// The command to a cell that delivers a message of a ledger.
 pub fn to_cell(shard: u16, letter: Letter<ToCell>) -> Addressed<Cell> {
     let Letter { number, position, message } = letter;
     (cell::Origin::Ledger { shard, number, position }, message.into())
 }
 
-/// The receiving end of what one ledger tells a cell.
+/// The inbox of a cell for the messages of one ledger.
 pub fn cell_inbox(handle: Handle<Cell>, shard: u16) -> impl Inbox<ToCell> {
     EngineInbox::new(
         handle,
@@ -45,7 +45,7 @@ pub fn cell_inbox(handle: Handle<Cell>, shard: u16) -> impl Inbox<ToCell> {
     )
 }
 
-/// What a ledger tells one cell.
+/// The messages of a ledger to one cell.
 #[derive(Copy, Clone, Debug)]
 pub struct LedgerToCell {
     /// The ledger's number for the cell.
@@ -65,7 +65,7 @@ impl Outbox<Ledger> for LedgerToCell {
     }
 }
 
-/// The command that a letter from the cell of a region is to a ledger. The region is its actor.
+/// The command to a ledger that delivers a message of a cell. The region is its author.
 pub fn to_ledger(cell: CellNo, region: Name, letter: Letter<ToLedger>) -> Addressed<Ledger> {
     let Letter { number, position, message } = letter;
     let envelope = Envelope { actor: region, ..Envelope::default() };
@@ -73,7 +73,7 @@ pub fn to_ledger(cell: CellNo, region: Name, letter: Letter<ToLedger>) -> Addres
     (envelope, ledger::Command::Receive { cell, number, position, message })
 }
 
-/// The receiving end of what the cell of a region tells a ledger.
+/// The inbox of a ledger for the messages of the cell of a region.
 pub fn ledger_inbox(handle: Handle<Ledger>, cell: CellNo, region: Name) -> impl Inbox<ToLedger> {
     EngineInbox::new(
         handle,
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_from_a_cell_is_recorded_under_its_region() {
+    fn a_message_from_a_cell_is_recorded_under_its_region() {
         let attempt = AttemptId { job: JobId::new(0, 7), number: 1 };
         let message = ToLedger::AttemptStarted { attempt };
         let letter = Letter { number: 3, position: 9, message: message.clone() };

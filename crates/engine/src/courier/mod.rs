@@ -1,10 +1,10 @@
-//! Carries messages from one machine to another: in order, until they have arrived.
+//! Delivers messages from one machine to another, in order, until they have arrived.
 //!
 //! A message is an event of the sender's journal, numbered by the sender, densely from 1 for each
 //! receiver. The receiver keeps one [`Mark`] for each sender and moves it in the same commit as the
-//! effect of the message: it takes the next number, ignores older ones and refuses later ones. So the
-//! courier may stop anywhere, forget everything and send twice: nothing is lost and nothing happens
-//! twice. All it has to know is the receiver's mark.
+//! effect of the message: it accepts the next number, ignores older ones and refuses later ones. A
+//! courier can therefore stop anywhere, lose its state and send a message twice: no message is lost
+//! and none takes effect twice. The receiver's mark is the only state that it needs.
 
 pub(crate) mod messages;
 
@@ -25,66 +25,66 @@ use crate::vital::Vital;
 use crate::writer::durable::Durable;
 use crate::writer::handle::Handle;
 
-/// Letters carried at once; whole batches are never divided.
+/// Messages delivered at once. A batch is never divided.
 const ARMFUL: usize = 512;
-/// How long to let the journal grow after two looks that found nothing: most of what a busy sender
-/// writes is for nobody, and to wake for each batch costs more than to look through it.
+/// How long to let the journal grow after two reads without messages. Most records of a busy sender
+/// are not messages, and waking for each batch costs more than reading it.
 const REST: Duration = Duration::from_millis(2);
-/// How long to wait after a letter could not be delivered.
+/// The pause after a failed delivery.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// A message on its way.
+/// A message on its way to its receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter<T> {
     /// Its number among the messages from this sender to this receiver, dense from 1.
     pub number: u64,
-    /// The record of the sender's journal that it comes from.
+    /// The record of the sender's journal that contains it.
     pub position: u64,
-    /// What it says.
+    /// The content.
     pub message: T,
 }
 
 /// Finds the messages to one receiver among the sender's events.
 pub trait Outbox<M: Machine>: Send + 'static {
-    /// What is sent.
+    /// The content of a message.
     type Message: Send + 'static;
 
-    /// The number and content of the message that `event` is, if it is one to this receiver.
+    /// The number and content of the message in `event`, if it is one to this receiver.
     fn letter(&self, event: &M::Event) -> Option<(u64, Self::Message)>;
 }
 
-/// The receiving end.
+/// The receiver's side.
 pub trait Inbox<T>: Send + 'static {
-    /// The receiver's mark for this sender, durable.
+    /// The receiver's durable mark for this sender.
     fn mark(&mut self) -> Result<Mark, EngineError>;
 
-    /// Hands over letters in order; says the receiver's durable mark afterwards.
+    /// Delivers messages in order. Returns the receiver's durable mark afterwards.
     fn deliver(&mut self, letters: Vec<Letter<T>>) -> Result<Mark, EngineError>;
 }
 
-/// Why a courier stopped for now.
+/// Why a courier stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CourierError {
-    /// The receiver did not answer. Try again: nothing is lost.
+    /// The receiver did not answer. A retry may succeed: nothing is lost.
     #[error("not delivered: {0}")]
     Undelivered(#[from] EngineError),
     /// The sender's journal cannot be read.
     #[error(transparent)]
     Journal(#[from] ReplayError),
-    /// The sender's own numbering is broken.
-    #[error("letter {found} at record {position} where {expected} was due")]
+    /// The sender's own numbering has a gap or a repetition.
+    #[error("message {found} at record {position} where {expected} was expected")]
     Numbering {
-        /// The number that should have come.
+        /// The number that was expected.
         expected: u64,
-        /// The one that came.
+        /// The number that was found.
         found: u64,
-        /// Where.
+        /// The position of the record.
         position: u64,
     },
 }
 
 impl CourierError {
-    /// Whether trying again may help.
+    /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             CourierError::Undelivered(_) => true,
@@ -103,17 +103,17 @@ impl From<JournalError> for CourierError {
 /// A command with its envelope.
 pub type Addressed<M> = (<M as Machine>::Envelope, <M as Machine>::Command);
 
-/// Letters, and the last batch that was looked through for them.
+/// Messages, and the last batch that was searched for them.
 type Armful<T> = (Vec<Letter<T>>, Head);
 
-/// One direction between two machines.
+/// The delivery of messages in one direction between two machines.
 pub struct Courier<C: Codec, O: Outbox<C::Machine>, I> {
     journal: Arc<dyn Journal>,
     codec: Arc<C>,
     outbox: O,
     inbox: I,
     decoder: Decoder<<C::Machine as Machine>::Event>,
-    /// Everything up to this batch has arrived, up to this mark. Unknown after any trouble.
+    /// Everything up to this batch has arrived, up to this mark. Unknown after an error.
     place: Option<(Head, Mark)>,
 }
 
@@ -123,21 +123,21 @@ where
     O: Outbox<C::Machine>,
     I: Inbox<O::Message>,
 {
-    /// A courier that knows nothing yet.
+    /// A courier that has not yet read the receiver's mark.
     pub fn new(journal: Arc<dyn Journal>, codec: Arc<C>, outbox: O, inbox: I) -> Courier<C, O, I> {
         Courier { journal, codec, outbox, inbox, decoder: Decoder::new(), place: None }
     }
 
-    /// The last batch of which everything has arrived, as far as is known.
+    /// The last batch of which all messages are known to have arrived.
     pub fn delivered(&self) -> u64 {
         self.place.map_or(0, |(head, _)| head.sequence)
     }
 
-    /// Carries one armful of what lies before `until`, the durable head of the sender. Says how many
-    /// letters arrived; zero means that all have.
+    /// Delivers one group of messages from before `until`, the durable head of the sender. Returns
+    /// how many arrived; zero means that all have.
     ///
     /// # Errors
-    /// After any of them the courier asks the receiver again where it stands.
+    /// After any error the courier reads the receiver's mark again.
     pub fn step(&mut self, until: Head) -> Result<usize, CourierError> {
         let result = self.carry(until);
         if result.is_err() {
@@ -166,13 +166,13 @@ where
             }
             let last = letters[count - 1].number;
             let arrived = self.inbox.deliver(letters)?;
-            // A receiver that did not take everything is asked again.
+            // If the receiver did not accept everything, its mark is read again.
             self.place = (arrived.number == last).then_some((head, arrived));
             return Ok(count);
         }
     }
 
-    /// The letters behind `mark` in the batches behind `from`.
+    /// The messages after `mark` in the batches after `from`.
     fn collect(
         &mut self,
         from: Head,
@@ -228,7 +228,7 @@ where
         self.journal.head_at(low)
     }
 
-    /// Carries on a thread of its own until the sender's writer ends.
+    /// Delivers on a new thread until the sender's writer ends.
     pub fn start(mut self, durable: Arc<Durable>) -> JoinHandle<Result<(), CourierError>>
     where
         C::Machine: Send,
@@ -255,7 +255,7 @@ where
     }
 }
 
-/// An inbox in front of a machine of this process.
+/// The inbox of a machine of this process.
 pub struct EngineInbox<M: Machine, A, K> {
     handle: Handle<M>,
     address: A,
@@ -263,7 +263,7 @@ pub struct EngineInbox<M: Machine, A, K> {
 }
 
 impl<M: Machine, A, K> EngineInbox<M, A, K> {
-    /// `address` makes a command of a letter; `mark` reads the mark for this sender.
+    /// `address` makes a command of a message. `mark` reads the mark for this sender.
     pub fn new(handle: Handle<M>, address: A, mark: K) -> EngineInbox<M, A, K> {
         EngineInbox { handle, address, mark }
     }
@@ -285,7 +285,8 @@ where
         for letter in letters {
             let (envelope, command) = (self.address)(letter);
             let done = done.clone();
-            // Whether it was taken shows in the mark; here only whether there was an answer.
+            // Whether the message was accepted shows in the mark. Only a missing answer is an error
+            // here.
             self.handle.submit(envelope, command, move |answer| drop(done.send(answer.err())));
         }
         drop(done);

@@ -1,4 +1,4 @@
-//! The thread that makes loads durable and gives the answers.
+//! The thread that appends batches and sends the answers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,25 +16,26 @@ use crate::writer::lifecycle::Counters;
 use crate::writer::observer::{Observer, Written};
 use crate::writer::pacing::Rhythm;
 
-/// Which part of a write's time may be spent on waiting for more to write.
+/// The fraction of a write's time that may be spent on waiting for more records.
 const PATIENCE: u32 = 4;
-/// After waiting in vain, this many batches are written without waiting.
+/// After a wait without result, this many batches are written without waiting.
 const IMPATIENT_BATCHES: u32 = 4;
 
-/// An append under way, with the answers that wait for it. Without an append only for those before.
+/// An append in progress, with the answers that wait for it. Without an append the answers wait
+/// only for earlier ones.
 struct Flying<M: Machine> {
     pending: Option<Pending>,
     waiting: Vec<Waiting<M>>,
     records: u32,
     /// Bytes of its records.
     bytes: usize,
-    /// When it was begun, on the stopwatch.
+    /// When it began, on the stopwatch.
     begun: Duration,
 }
 
-/// What is known about the load when one has landed.
+/// What is known when an append has completed.
 struct Gathering {
-    /// Answers that were just given, and those that wait already.
+    /// Answers just sent, and answers already waiting.
     answers: usize,
     /// How long the write took.
     write_time: Duration,
@@ -50,18 +51,18 @@ pub(crate) struct Appender<M: Machine> {
     pub(crate) epoch: Epoch,
     pub(crate) stopwatch: SystemMonotonic,
     pub(crate) observer: Observer,
-    /// How many appends may be under way at once; at least one.
+    /// How many appends may be in progress at once; at least one.
     pub(crate) depth: usize,
-    /// The head once everything under way has landed. Whoever appends has it locked.
+    /// The head after all appends in progress. Locked by the thread that appends.
     pub(crate) expected: Mutex<Head>,
     /// How long the last write took, in nanoseconds.
     pub(crate) write_nanos: AtomicU64,
 }
 
 impl<M: Machine> Appender<M> {
-    /// Works until the handoff is closed and empty, or until the first failure.
+    /// Runs until the handoff is closed and empty, or until the first failure.
     pub(crate) fn run(&self) {
-        // If a responder panics, nobody may wait for this thread for ever.
+        // If a responder panics, no thread may wait for this one for ever.
         let _guard = PanicGuard(Arc::clone(&self.handoff));
         let depth = self.depth;
         let mut flying = VecDeque::with_capacity(depth);
@@ -90,8 +91,8 @@ impl<M: Machine> Appender<M> {
         }
     }
 
-    /// Those who were just answered tend to ask again at once. Waiting a moment for them makes one
-    /// large batch of two that would each pay for a write.
+    /// Clients that were just answered often send their next request at once. A short wait for them
+    /// makes one large batch instead of two that each cost a write.
     fn gather(&self, gathering: &Gathering) -> bool {
         let limit = gathering.write_time / PATIENCE;
         gathering.answers < 2 || self.handoff.gather(gathering.answers, limit)
@@ -103,12 +104,13 @@ impl<M: Machine> Appender<M> {
     }
 
     fn expected(&self) -> MutexGuard<'_, Head> {
-        // A head is replaced whole.
+        // A head is replaced as a whole.
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a load on the thread of the writer and gives its answers; gives it back if something
-    /// is under way. With nothing else to decide, handing over to another thread only costs time.
+    /// Writes a load on the writer's thread and sends its answers. Returns the load if another
+    /// append is in progress. With nothing else to decide, the handover to another thread only
+    /// costs time.
     pub(crate) fn append_here(&self, load: Load<M>, rhythm: &mut Rhythm) -> Option<Load<M>> {
         if self.depth > 1 {
             return Some(load);
@@ -116,7 +118,7 @@ impl<M: Machine> Appender<M> {
         let mut expected = match self.expected.try_lock() {
             Ok(expected) => expected,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // The appender is still putting the log in order.
+            // The appender is still completing the previous append.
             Err(TryLockError::WouldBlock) => return Some(load),
         };
         if !self.handoff.begin_here() {
@@ -143,7 +145,7 @@ impl<M: Machine> Appender<M> {
             written = batch.records();
             let after = *expected;
             if self.depth > 1 {
-                // The next may be begun before this one has landed and says its head.
+                // The next append may begin before this one has completed and returned its head.
                 *expected = after.after(self.epoch, &batch);
             }
             self.journal.begin_append(self.epoch, after, batch)
@@ -151,7 +153,7 @@ impl<M: Machine> Appender<M> {
         Flying { pending, waiting, records: written, bytes, begun }
     }
 
-    /// Waits for one append and gives its answers.
+    /// Waits for one append and sends its answers.
     fn land(
         &self,
         oldest: Flying<M>,
@@ -179,17 +181,17 @@ impl<M: Machine> Appender<M> {
         for waiting in waiting.drain(..) {
             waiting.release(owner);
         }
-        // Whoever follows the journal may come a moment later than whoever waits for an answer.
+        // Followers are woken after the answers are sent, because clients wait for those.
         self.durable.wake();
         self.handoff.reuse(waiting, bytes);
         self.tidier.look();
         Ok(Gathering { answers, write_time })
     }
 
-    /// After a failure the outcome of everything behind it is decided by what it was.
+    /// Rejects the appends after a failed one. The kind of the failure decides their outcome.
     fn give_up(&self, failure: AppendError, flying: VecDeque<Flying<M>>) {
         for later in flying {
-            // Each was sent: whether it landed is known only to the journal.
+            // Each was sent. Only the journal knows whether it was written.
             let outcome = later.pending.map(Pending::wait);
             let own = match outcome {
                 Some(Err(AppendError::Fenced { .. })) => failure_behind(&failure),
@@ -202,7 +204,7 @@ impl<M: Machine> Appender<M> {
     }
 }
 
-/// What an append was that is fenced only because the one before it failed: never written.
+/// The outcome of an append that was fenced only because the one before it failed: never written.
 fn failure_behind(first: &AppendError) -> AppendError {
     match first {
         AppendError::Full(reason) => AppendError::Full(reason.clone()),

@@ -1,4 +1,4 @@
-//! The thread that keeps the journal tidy, so that nobody waits for it.
+//! The thread that compacts the journal, so that no request waits for it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use bursar_journal::{AppendError, Journal, Untidiness};
 
 use crate::writer::handoff::Handoff;
 
-/// How long a little untidiness is left alone: what comes meanwhile is done with it.
+/// How long a small backlog may wait. Later work is done together with it.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 struct Wish {
@@ -17,12 +17,12 @@ struct Wish {
     closed: bool,
 }
 
-/// Tidies the journal when somebody has noticed that it is untidy.
+/// Compacts the journal when a check has found that it needs it.
 pub(crate) struct Tidier<M: Machine> {
     journal: Arc<dyn Journal>,
     handoff: Arc<Handoff<M>>,
     wish: Mutex<Wish>,
-    /// The untidiness that the thread knows of, so that looking seldom takes the lock.
+    /// The urgency that the thread knows of, so that a check seldom takes the lock.
     known: AtomicU8,
     changed: Condvar,
 }
@@ -34,11 +34,11 @@ impl<M: Machine> Tidier<M> {
     }
 
     fn wish(&self) -> MutexGuard<'_, Wish> {
-        // Two values, each set whole.
+        // Two values, each set as a whole.
         self.wish.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks whether the journal is untidy; called after every append.
+    /// Checks whether the journal needs compaction. Called after every append.
     pub(crate) fn look(&self) {
         let untidiness = self.journal.untidiness();
         if untidiness as u8 > self.known.load(Ordering::Relaxed) {
@@ -52,14 +52,14 @@ impl<M: Machine> Tidier<M> {
         self.changed.notify_one();
     }
 
-    /// Works until it is closed, or until the first failure.
+    /// Runs until it is closed, or until the first failure.
     pub(crate) fn run(&self) {
         let _guard = PanicGuard(&self.handoff);
         while self.wait() {
             match self.journal.tidy() {
-                // Only now: while it was at work, looking would have woken it for nothing.
+                // Only now: a check during the work would have woken this thread without need.
                 Ok(()) => self.note(self.journal.untidiness()),
-                // Nothing is lost by waiting for space.
+                // Waiting for space loses nothing.
                 Err(AppendError::Full(_)) => self.note(Untidiness::Some),
                 Err(failure) => {
                     self.handoff.fail(failure);
@@ -69,7 +69,7 @@ impl<M: Machine> Tidier<M> {
         }
     }
 
-    /// Waits for something to do; false at the end.
+    /// Waits for work. Returns false at the end.
     fn wait(&self) -> bool {
         let idle = |wish: &mut Wish| wish.untidiness == Untidiness::None && !wish.closed;
         let wish = self.changed.wait_while(self.wish(), idle);
@@ -80,7 +80,7 @@ impl<M: Machine> Tidier<M> {
         !wish.closed
     }
 
-    /// Ends the thread once it is done with what it does.
+    /// Ends the thread after its current work.
     pub(crate) fn close(&self) {
         self.wish().closed = true;
         self.changed.notify_one();

@@ -1,4 +1,4 @@
-//! How far the journal is known to be durable, for whoever follows it.
+//! How far the journal is known to be durable, for its followers.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use bursar_journal::Head;
 #[derive(Debug)]
 struct Shown {
     head: Option<Head>,
-    /// Followers that sleep until there is more.
+    /// Followers that wait for more.
     sleeping: usize,
     closed: bool,
 }
 
-/// The durable head of one journal. The writer publishes, followers wait.
+/// The durable head of one journal. The writer publishes it, followers wait for it.
 #[derive(Debug)]
 pub struct Durable {
     shown: Mutex<Shown>,
@@ -21,7 +21,7 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// Nothing is known yet.
+    /// No head is known yet.
     pub fn new() -> Durable {
         let shown = Mutex::new(Shown { head: None, sleeping: 0, closed: false });
         Durable { shown, moved: Condvar::new() }
@@ -32,30 +32,30 @@ impl Durable {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last head that was published.
+    /// The last published head.
     pub fn head(&self) -> Option<Head> {
         self.shown().head
     }
 
-    /// Says that everything up to `head` is durable.
+    /// Publishes that everything up to `head` is durable.
     pub fn publish(&self, head: Head) {
         self.show(head);
         self.wake();
     }
 
-    /// The same for whoever looks; those who sleep are woken by [`Durable::wake`].
+    /// Publishes `head` without waking followers. [`Durable::wake`] wakes them.
     pub(crate) fn show(&self, head: Head) {
         self.shown().head = Some(head);
     }
 
-    /// Wakes the followers that sleep, if there are any.
+    /// Wakes waiting followers.
     pub(crate) fn wake(&self) {
         if self.shown().sleeping > 0 {
             self.moved.notify_all();
         }
     }
 
-    /// Wakes all who wait, for good.
+    /// Wakes all waiting followers for good.
     pub fn close(&self) {
         self.shown().closed = true;
         self.moved.notify_all();
@@ -66,7 +66,7 @@ impl Durable {
         self.shown().closed
     }
 
-    /// Waits for more than `sequence` batches; false if there will be none.
+    /// Waits for more than `sequence` batches. Returns false if there will be none.
     pub fn wait_beyond(&self, sequence: u64) -> bool {
         let mut shown = self.shown();
         while !shown.closed {
@@ -80,10 +80,10 @@ impl Durable {
         false
     }
 
-    /// Waits a while, or until it is closed.
+    /// Waits for `time`, or until it is closed.
     pub fn pause(&self, time: Duration) {
         let shown = self.shown();
-        // Why it woke does not matter: callers look again.
+        // The reason for waking does not matter: callers check again.
         let _unused = self.moved.wait_timeout_while(shown, time, |shown| !shown.closed);
     }
 }

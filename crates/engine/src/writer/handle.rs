@@ -1,4 +1,4 @@
-//! How others talk to a machine.
+//! The interface of a machine for other threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,62 +13,62 @@ use crate::codec::Hosted;
 use crate::error::EngineError;
 use crate::writer::mailbox::{NotPosted, Post, Sender, Urgency};
 
-/// Takes an answer, once, on a thread of the engine: it must not block. One that is dropped without an
-/// answer means that a thread of the engine panicked: what was asked may have happened or not.
+/// Receives an answer, once, on an engine thread. Must not block. If it is dropped without a call,
+/// an engine thread panicked, and the request may have happened or not.
 pub type Responder<T> = Box<dyn FnOnce(T) + Send>;
 
-/// A value and the durable position that it was taken from.
+/// A value and the durable position that it was read at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen<T> {
-    /// What was asked for.
+    /// The value.
     pub value: T,
-    /// The last record that it depends on; the command's own record if it wrote one.
+    /// The last record that the value depends on. The command's own record if it wrote one.
     pub position: u64,
     /// The machine's time.
     pub at: Timestamp,
 }
 
-/// What a command said: the machine's own answer, or why there is none.
+/// The result of a command: the machine's answer, or why there is none.
 pub type Answer<M> =
     Result<Seen<Result<<M as Machine>::Reply, <M as Machine>::Refusal>>, EngineError>;
 
-/// What a group said: all replies, or the first refusal, after which nothing happened.
+/// The result of a group: all replies, or the first refusal, after which nothing happened.
 pub type GroupAnswer<M> =
     Result<Seen<Result<Vec<<M as Machine>::Reply>, Aborted<<M as Machine>::Refusal>>>, EngineError>;
 
-/// The same before it is durable.
+/// The result of a group before it is durable.
 pub type GroupDecision<M> = Result<Vec<<M as Machine>::Reply>, Aborted<<M as Machine>::Refusal>>;
 
-/// A group that did not happen.
+/// A group that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aborted<R> {
-    /// Which of its commands was refused.
+    /// The index of the refused command.
     pub index: usize,
-    /// Why.
+    /// The reason.
     pub refusal: R,
 }
 
-/// Answers a read once what it saw is durable, or says why not.
+/// Sends the answer of a read once the state that it saw is durable, or an error.
 pub(crate) type ReadRelease = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
 
-/// Looks at the state; without one it answers at once.
+/// Reads the state. Without a state it answers at once.
 pub(crate) type Query<M> =
     Box<dyn FnOnce(Result<View<'_, M>, EngineError>) -> Option<ReadRelease> + Send>;
 
-/// A machine while its writer attends to one message: every look and every decision is at the same
-/// instant, with nobody else in between.
+/// A machine while its writer handles one message. Every read and every decision happens at the
+/// same instant, without other messages in between.
 pub trait Attended<M: Machine> {
-    /// The state, with everything that was decided so far.
+    /// The state, with all decisions so far.
     fn machine(&self) -> &M;
 
     /// The last record that was decided.
     fn position(&self) -> u64;
 
-    /// The instant of all of it.
+    /// The instant of all reads and decisions.
     fn now(&self) -> Timestamp;
 
-    /// Decides a command. It stands once the answer to the whole message is given, whatever else the
-    /// message asks for.
+    /// Decides a command. The decision is kept once the answer to the whole message is sent,
+    /// whatever else the message does.
     ///
     /// # Errors
     /// The command failed, and nothing of it happened.
@@ -78,14 +78,15 @@ pub trait Attended<M: Machine> {
         command: &M::Command,
     ) -> Result<Result<M::Reply, M::Refusal>, EngineError>;
 
-    /// Does a bounded part of what a command needs before it is decided: see [`Machine::prepare`]. Says
-    /// whether there is no more to do. Otherwise others have their turns before the next part.
+    /// Does a bounded part of the preparation of a command: see [`Machine::prepare`]. Returns
+    /// whether the preparation is complete. If not, other messages have their turns before the next
+    /// part.
     fn prepare(&mut self, command: &M::Command) -> bool;
 
-    /// The same for commands that are decided together: see [`Machine::prepare_group`].
+    /// Prepares commands that are decided together: see [`Machine::prepare_group`].
     fn prepare_group(&mut self, items: &[(M::Envelope, M::Command)]) -> Preparation;
 
-    /// Decides commands that happen all or not at all.
+    /// Decides commands that all happen or none.
     ///
     /// # Errors
     /// The group failed, or was not prepared, and nothing of it happened.
@@ -94,22 +95,22 @@ pub trait Attended<M: Machine> {
         items: &[(M::Envelope, M::Command)],
     ) -> Result<GroupDecision<M>, EngineError>;
 
-    /// Bytes of records that wait to be written. What a message adds to them is what it costs others.
+    /// Bytes of records that wait to be written. What a message adds to them delays other messages.
     fn written(&self) -> usize;
 
-    /// A number that changes whenever the state was rebuilt: what was decided under another one may
+    /// A number that changes whenever the state is rebuilt. Decisions made under another number may
     /// be lost.
     fn session(&self) -> u64;
 
-    /// Where the decisions stand, for [`Attended::abandon`].
+    /// The current point in the decisions, for [`Attended::abandon`].
     fn mark(&self) -> WorkMark;
 
-    /// Takes back what was decided since `mark`, because the work that decided it panicked. The state
-    /// is rebuilt before anything else is served, unless nothing was decided.
+    /// Discards the decisions since `mark`, because the work that made them panicked. The state is
+    /// rebuilt before anything else is served, unless nothing was decided.
     fn abandon(&mut self, mark: WorkMark) -> EngineError;
 }
 
-/// Where the decisions of one message stand.
+/// A point in the decisions of one message.
 #[derive(Copy, Clone, Debug)]
 pub struct WorkMark {
     pub(crate) records: BuilderMark,
@@ -118,7 +119,7 @@ pub struct WorkMark {
     pub(crate) flushes: u64,
 }
 
-/// Does one part of a message. If it panics, nothing of this part happened, and the rest goes on.
+/// Does one part of a message. If it panics, nothing of this part happened, and the rest continues.
 ///
 /// # Errors
 /// The part panicked.
@@ -127,27 +128,27 @@ pub fn attempt<M: Machine, T>(
     work: impl FnOnce(&mut dyn Attended<M>) -> T,
 ) -> Result<T, EngineError> {
     let mark = attended.mark();
-    // What a panic leaves behind is taken back by `abandon`.
+    // `abandon` discards what a panic leaves behind.
     let done = catch_unwind(AssertUnwindSafe(|| work(&mut *attended)));
     done.map_err(|_| attended.abandon(mark))
 }
 
-/// Looks and decides; without a machine it answers at once.
+/// Reads and decides. Without a machine it answers at once.
 pub(crate) type Work<M> =
     Box<dyn FnOnce(Result<&mut dyn Attended<M>, EngineError>) -> Option<ReadRelease> + Send>;
 
-/// What a turn of a long message came to.
+/// The result of one turn of a long message.
 pub(crate) enum Turn {
-    /// There is more to do.
+    /// The message needs another turn.
     Again,
-    /// It is over; the answer may have to wait.
+    /// The message is complete. Its answer may have to wait.
     Done(Option<ReadRelease>),
 }
 
-/// Looks and decides for a while; without a machine it answers at once.
+/// Reads and decides in turns. Without a machine it answers at once.
 pub(crate) type Turns<M> = Box<dyn FnMut(Result<&mut dyn Attended<M>, EngineError>) -> Turn + Send>;
 
-/// What a query gets to see.
+/// The state as a query sees it.
 pub(crate) struct View<'a, M> {
     pub(crate) machine: &'a M,
     pub(crate) position: u64,
@@ -168,15 +169,15 @@ pub(crate) enum Message<M: Machine> {
     },
     Query(Query<M>),
     Work(Work<M>),
-    /// Work that lets others have their turns.
+    /// Work that yields to other messages between turns.
     Turns(Turns<M>),
-    /// Look around: a lease or an append was lost.
+    /// Check for failures: a lease or an append was lost.
     Wake,
     Stop,
 }
 
 impl<M: Machine> Message<M> {
-    /// Answers without looking.
+    /// Answers with an error, without reading the state.
     pub(crate) fn reject(self, error: &EngineError) {
         match self {
             Message::Command { respond, .. } => respond(Err(error.clone())),
@@ -213,19 +214,19 @@ impl<M: Machine> Clone for Handle<M> {
 }
 
 impl<M: Hosted> Handle<M> {
-    /// The same with another urgency. What is sent one after the other by handles of one urgency is
-    /// handled in that order; between urgencies there is no order.
+    /// The same handle with another urgency. Messages of one urgency are handled in the order in
+    /// which they were sent. Between urgencies there is no order.
     pub fn with_urgency(&self, urgency: Urgency) -> Handle<M> {
         Handle { urgency, ..self.clone() }
     }
 
-    /// The same for a sender: senders take turns.
+    /// The same handle for another sender. Senders take turns.
     pub fn with_sender(&self, sender: Sender) -> Handle<M> {
         Handle { sender, ..self.clone() }
     }
 
-    /// Sends a command. `respond` gets the answer when it is durable, or at once if the mailbox is
-    /// full.
+    /// Sends a command. `respond` receives the answer when it is durable, or at once if the mailbox
+    /// is full.
     pub fn submit(
         &self,
         envelope: M::Envelope,
@@ -235,7 +236,7 @@ impl<M: Hosted> Handle<M> {
         self.post(Message::Command { envelope, command, respond: Box::new(respond) });
     }
 
-    /// Sends commands that happen all or not at all, as one record.
+    /// Sends commands that all happen or none, as one record.
     pub fn submit_group(
         &self,
         items: Vec<(M::Envelope, M::Command)>,
@@ -244,8 +245,8 @@ impl<M: Hosted> Handle<M> {
         self.post(Message::Group { items, respond: Box::new(respond) });
     }
 
-    /// Looks at the state. `respond` gets what `read` saw once that is durable. Everything that is
-    /// due by the clock has happened before, but for what can wait: [`Handle::settle`] waits for that.
+    /// Reads the state. `respond` receives the result of `read` once the state that it saw is
+    /// durable. Due timers have run before, except those that can wait: see [`Handle::settle`].
     pub fn query<T: Send + 'static>(
         &self,
         read: impl FnOnce(&M) -> T + Send + 'static,
@@ -253,7 +254,7 @@ impl<M: Hosted> Handle<M> {
     ) {
         self.post(Message::Query(Box::new(move |view| match view {
             Ok(view) => {
-                // A look changes nothing, so a panic leaves nothing behind.
+                // A read changes nothing, so a panic leaves nothing behind.
                 let Ok(value) = catch_unwind(AssertUnwindSafe(|| read(view.machine))) else {
                     view.panics.fetch_add(1, Ordering::Relaxed);
                     respond(Err(EngineError::Internal));
@@ -271,8 +272,8 @@ impl<M: Hosted> Handle<M> {
         })));
     }
 
-    /// Looks at the state and tells no instant: nothing waits for what it saw to be durable, and no time is
-    /// journaled for it.
+    /// Reads the state without an answer as of an instant: nothing waits for what it saw to be
+    /// durable, and no time is journaled for it.
     pub fn peek(&self, look: impl FnOnce(&M) + Send + 'static) {
         self.post(Message::Query(Box::new(move |view| {
             if let Ok(view) = view
@@ -284,8 +285,8 @@ impl<M: Hosted> Handle<M> {
         })));
     }
 
-    /// Lets `work` look at the state and decide commands, all at one instant. `respond` gets what it
-    /// returned once everything that it saw and decided is durable.
+    /// Runs `work`, which reads the state and decides commands, all at one instant. `respond`
+    /// receives its result once everything that it saw and decided is durable.
     pub fn attend<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut dyn Attended<M>) -> T + Send + 'static,
@@ -313,9 +314,9 @@ impl<M: Hosted> Handle<M> {
         })));
     }
 
-    /// Like [`Handle::attend`], in as many turns as `turn` needs: until it returns something. Between
-    /// two turns others have theirs. If the state is rebuilt in between, nothing more is decided and
-    /// the outcome is unknown.
+    /// Like [`Handle::attend`], in as many turns as `turn` needs: until it returns a value. Other
+    /// messages are handled between two turns. If the state is rebuilt in between, nothing more is
+    /// decided and the outcome is unknown.
     pub fn attend_in_turns<T: Send + 'static>(
         &self,
         mut turn: impl FnMut(&mut dyn Attended<M>) -> Option<T> + Send + 'static,
@@ -353,7 +354,7 @@ impl<M: Hosted> Handle<M> {
                     })))
                 }
                 Err(error) => {
-                    // What earlier turns decided stands.
+                    // The decisions of earlier turns are kept.
                     let error = if turns > 0 { EngineError::OutcomeUnknown } else { error };
                     if let Some(respond) = respond.take() {
                         respond(Err(error));
@@ -378,7 +379,7 @@ impl<M: Hosted> Handle<M> {
         receiver.recv().unwrap_or(Err(EngineError::OutcomeUnknown))
     }
 
-    /// Looks at the state and waits for what was seen.
+    /// Reads the state and waits for the result.
     pub fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&M) -> T + Send + 'static,
@@ -388,8 +389,8 @@ impl<M: Hosted> Handle<M> {
         receiver.recv().unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Waits until everything that is due by the clock has happened and is durable, also what can wait.
-    /// Others have their turns meanwhile.
+    /// Waits until all due timers have run and are durable, including those that can wait. Other
+    /// messages are handled meanwhile.
     pub fn settle(&self) -> Result<Seen<()>, EngineError> {
         loop {
             let Seen { value: due, position, at } = self.read(|machine| machine.next_deadline())?;

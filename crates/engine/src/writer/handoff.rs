@@ -1,4 +1,4 @@
-//! What goes from the deciding thread to the appending one.
+//! The handoff from the deciding thread to the appending thread.
 //!
 //! There is one slot. While the appender is busy the writer takes the load back and adds to it, so
 //! that a slow disk makes larger batches, not longer queues.
@@ -13,12 +13,12 @@ use bursar_journal::{AppendError, BatchBuilder};
 use crate::error::EngineError;
 use crate::writer::handle::{Answer, GroupAnswer, ReadRelease, Responder};
 
-/// An answer that waits until what it saw is durable.
+/// An answer that waits until the state that it saw is durable.
 pub(crate) enum Waiting<M: Machine> {
     Command {
         respond: Responder<Answer<M>>,
         answer: Answer<M>,
-        /// Whether it left a record; if not, it is a read.
+        /// Whether it wrote a record. If not, it is a read.
         wrote: bool,
     },
     Group {
@@ -26,7 +26,7 @@ pub(crate) enum Waiting<M: Machine> {
         answer: GroupAnswer<M>,
         wrote: bool,
     },
-    /// What was seen, and whether anything was written on the way.
+    /// A read, and whether anything was written on the way.
     Read {
         release: ReadRelease,
         wrote: bool,
@@ -34,10 +34,10 @@ pub(crate) enum Waiting<M: Machine> {
 }
 
 impl<M: Machine> Waiting<M> {
-    /// Gives the answer. What wrote is true whoever owns the journal by now; what only read is true
-    /// only while nobody else can have written.
+    /// Sends the answer. The answer to a write is valid whichever server owns the journal by now.
+    /// The answer to a read is valid only while no other server can have written.
     pub(crate) fn release(self, owner: bool) {
-        // A responder that panics fails its own request only.
+        // A responder that panics fails only its own request.
         let _panicked = catch_unwind(AssertUnwindSafe(|| self.answer(owner)));
     }
 
@@ -74,7 +74,7 @@ impl<M: Machine> Waiting<M> {
     }
 }
 
-/// What a failed append means for those who wrote and for those who only read.
+/// The errors for writes and for reads after a failed append.
 fn explained(error: &AppendError) -> (EngineError, EngineError) {
     let read = EngineError::Unavailable("the state is being rebuilt".into());
     let written = match error {
@@ -95,12 +95,12 @@ pub(crate) struct Load<M: Machine> {
 }
 
 impl<M: Machine> Load<M> {
-    /// An empty one, in memory used before and with room for so many bytes of records.
+    /// An empty load, in reused memory, with capacity for `bytes` bytes of records.
     fn within(waiting: Vec<Waiting<M>>, bytes: usize) -> Load<M> {
         Load { records: BatchBuilder::reusing(Vec::with_capacity(bytes)), waiting }
     }
 
-    /// One that nothing was put into yet.
+    /// A load without records and answers.
     pub(crate) fn empty() -> Load<M> {
         Load::within(Vec::new(), 0)
     }
@@ -122,15 +122,16 @@ pub(crate) fn reject_all<M: Machine>(waiting: Vec<Waiting<M>>, error: &AppendErr
 
 struct Slot<M: Machine> {
     load: Option<Load<M>>,
-    /// Memory of answers that were given: of the load that is written, and of the one that is gathered meanwhile.
+    /// Reused memory for answers: of the load that is written, and of the load that is collected
+    /// meanwhile.
     spare: [Vec<Waiting<M>>; 2],
     /// Bytes of the records of the last load.
     bytes: usize,
-    /// How many answers the appender wants to see before it looks again.
+    /// How many answers the appender waits for.
     wanted: usize,
     /// Answers in the load that the writer has taken back.
     taken_back: usize,
-    /// Loads that the appender has and has not landed yet.
+    /// Loads that the appender has taken and not completed.
     in_flight: usize,
     failure: Option<AppendError>,
     closed: bool,
@@ -162,12 +163,12 @@ impl<M: Machine> Handoff<M> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The writer takes back what the appender has not taken yet, or starts anew.
+    /// Returns the load that the appender has not taken yet, or an empty one. Called by the writer.
     pub(crate) fn take_back(&self) -> Load<M> {
         let mut slot = self.slot();
         let load = slot.load.take();
         let load = load.unwrap_or_else(|| {
-            // A little more than the last: growing means copying.
+            // A little more than the last load: growing means copying.
             let bytes = slot.bytes + slot.bytes / 8;
             slot.spare.sort_by_key(Vec::capacity);
             Load::within(std::mem::take(&mut slot.spare[1]), bytes)
@@ -176,11 +177,12 @@ impl<M: Machine> Handoff<M> {
         load
     }
 
-    /// The writer offers a load. If it only reads and nothing is under way, it is handed back to be
-    /// answered at once. A load of `limit` bytes or more is waited for, so that memory stays bounded.
+    /// Offers a load to the appender. A load without records is returned if nothing is in progress,
+    /// to be answered at once. Blocks for a load of `limit` bytes or more until it is taken, so
+    /// that memory stays bounded.
     ///
     /// # Errors
-    /// The failure of an append; the load was rejected with it.
+    /// The failure of an append. The load was rejected with it.
     pub(crate) fn offer(
         &self,
         load: Load<M>,
@@ -207,7 +209,7 @@ impl<M: Machine> Handoff<M> {
         Ok(None)
     }
 
-    /// The writer takes the appender's place for one load, if nothing is under way and nothing waits.
+    /// Lets the writer append one load itself, if no append is in progress and no load waits.
     pub(crate) fn begin_here(&self) -> bool {
         let mut slot = self.slot();
         let idle = slot.in_flight == 0 && slot.load.is_none() && slot.failure.is_none();
@@ -218,18 +220,18 @@ impl<M: Machine> Handoff<M> {
         idle
     }
 
-    /// Whether an append failed.
+    /// The failure of an append, if one failed.
     pub(crate) fn failure(&self) -> Option<AppendError> {
         self.slot().failure.clone()
     }
 
-    /// No more loads will come.
+    /// Announces that no more loads will come.
     pub(crate) fn close(&self) {
         self.slot().closed = true;
         self.changed.notify_all();
     }
 
-    /// The appender takes the next load; waits for one if `wait`.
+    /// Takes the next load. Waits for one if `wait`. Called by the appender.
     pub(crate) fn take(&self, wait: bool) -> Option<Load<M>> {
         let mut slot = self.slot();
         loop {
@@ -245,14 +247,14 @@ impl<M: Machine> Handoff<M> {
         }
     }
 
-    /// The appender is done with one load. Says how many answers wait for the next.
+    /// Marks one load as completed. Returns how many answers wait for the next one.
     pub(crate) fn landed(&self) -> usize {
         let mut slot = self.slot();
         slot.in_flight -= 1;
         slot.load.as_ref().map_or(slot.taken_back, |load| load.waiting.len())
     }
 
-    /// Waits until as many `answers` wait, but not longer than `limit`. Says whether they came.
+    /// Waits until `answers` answers wait, for at most `limit`. Returns whether that many came.
     pub(crate) fn gather(&self, answers: usize, limit: Duration) -> bool {
         let fewer = |slot: &mut Slot<M>| {
             !slot.closed && slot.load.as_ref().is_none_or(|load| load.waiting.len() < answers)
@@ -275,7 +277,7 @@ impl<M: Machine> Handoff<M> {
         }
     }
 
-    /// The appender gives up: everything that is not durable is rejected.
+    /// Records a failure and rejects everything that is not durable.
     pub(crate) fn fail(&self, failure: AppendError) {
         let mut slot = self.slot();
         let load = slot.load.take();

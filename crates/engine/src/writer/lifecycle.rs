@@ -1,4 +1,4 @@
-//! The life of a machine's writer: take the journal over, rebuild the state, serve, and again.
+//! The life cycle of a machine's writer: take over the journal, rebuild the state, serve, repeat.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,25 +27,25 @@ use crate::writer::pacing::Rhythm;
 use crate::writer::session::{End, Session};
 use crate::writer::strikes::{MAX_STRIKES, Strikes};
 
-/// How to run a machine.
+/// Options of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Who takes the lease; two servers must have different names.
+    /// The name of the lease holder. Two servers must have different names.
     pub holder: String,
-    /// Messages that may wait; one more is refused at once.
+    /// Messages that may wait. Further ones are refused at once.
     pub mailbox: usize,
     /// How long the store keeps a lease that is not renewed.
     pub lease_ttl: Duration,
     /// A batch of this many bytes is handed over before more is decided.
     pub batch_bytes: usize,
-    /// How long to wait before trying again to take over, or to write when the disk was full.
+    /// The pause before the next attempt to take over, or to write after the disk was full.
     pub retry: Duration,
-    /// Hears of durable writes and of trouble.
+    /// Receives durable writes and troubles.
     pub observer: Observer,
-    /// How far the clock may be ahead of the last record when the machine is taken over. Beyond it the
-    /// machine decides what must wait: see [`Codec::doubt_clock`].
+    /// How far the clock may be ahead of the last record when the machine is taken over. Beyond
+    /// that the machine decides which timers must wait: see [`Codec::doubt_clock`].
     pub max_gap: Duration,
-    /// Whether this process may own machines at all.
+    /// Whether this process may own machines.
     pub permit: Permit,
 }
 
@@ -64,22 +64,22 @@ impl Default for EngineOptions {
     }
 }
 
-/// What the writer is doing.
+/// The state of the writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Taking over and rebuilding.
+    /// Takes over the journal and rebuilds the state.
     Starting,
-    /// Answering everything.
+    /// Answers everything.
     Serving,
-    /// The disk is full: answering reads.
+    /// Answers reads only: the disk is full.
     ReadOnly,
     /// Cannot take over yet, and why.
     Waiting(String),
-    /// Ended, and why; only a new process helps.
+    /// Ended, and why. Only a new process can serve again.
     Stopped(String),
 }
 
-/// Counts of what was written.
+/// Counters of the writer.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Durable writes.
@@ -88,19 +88,20 @@ pub struct Stats {
     pub records: u64,
     /// Bytes of these records.
     pub bytes: u64,
-    /// The most records of one batch.
+    /// The largest number of records in one batch.
     pub largest_batch: u64,
-    /// How often the state was built from the journal.
+    /// How often the state was rebuilt from the journal.
     pub rebuilds: u64,
     /// Requests, messages and steps that panicked. Each failed alone.
     pub panics: u64,
-    /// Things that failed three times and that the machine goes on without, since the start.
+    /// Timers and messages that failed three times and were set aside since the start.
     pub set_aside: u64,
-    /// The longest time that one turn of messages took, in microseconds: for so long others waited.
+    /// The longest time that one turn of messages took, in microseconds. Other messages waited that
+    /// long.
     pub longest_turn_micros: u64,
-    /// How far the state is built, while it is being built.
+    /// The position reached while the state is being rebuilt.
     pub replayed: u64,
-    /// How far it has to be built.
+    /// The position at which the rebuild is complete.
     pub replay_until: u64,
 }
 
@@ -154,7 +155,7 @@ impl<C: Codec> Engine<C> {
         Engine::start_with(journal, codec, clock, Arc::new(BootTime::new()), options)
     }
 
-    /// The same with another monotonic clock for the lease.
+    /// Like [`Engine::start`], with another monotonic clock for the lease.
     pub fn start_with(
         journal: Arc<dyn Journal>,
         codec: Arc<C>,
@@ -191,7 +192,7 @@ impl<C: Codec> Engine<C> {
         Engine { handle, durable, counters, status, tenure, thread: Some(thread) }
     }
 
-    /// The way to talk to the machine.
+    /// A handle to send commands and reads to the machine.
     pub fn handle(&self) -> Handle<C::Machine> {
         self.handle.clone()
     }
@@ -201,7 +202,7 @@ impl<C: Codec> Engine<C> {
         Arc::clone(&self.durable)
     }
 
-    /// What the writer is doing. It serves only while reads are strong.
+    /// The state of the writer. It is serving only while its lease is trusted.
     pub fn status(&self) -> Status {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match status {
@@ -212,13 +213,13 @@ impl<C: Codec> Engine<C> {
         }
     }
 
-    /// The lease under which the machine is served since it was last rebuilt. What was read under it is
-    /// the present for as long as it holds.
+    /// The lease under which the machine is served since its last rebuild. A value read under it is
+    /// current for as long as the lease holds.
     pub fn tenure(&self) -> Option<Arc<LeaseTrust>> {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was written so far.
+    /// The counters so far.
     pub fn stats(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
@@ -235,7 +236,7 @@ impl<C: Codec> Engine<C> {
         }
     }
 
-    /// Finishes what is in the mailbox and ends.
+    /// Handles the messages in the mailbox and ends.
     pub fn stop(mut self) {
         self.end();
     }
@@ -243,7 +244,7 @@ impl<C: Codec> Engine<C> {
     fn end(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.handle.mailbox.signal(Message::Stop);
-            // A panic was shown by the thread itself and dropped all responders.
+            // The thread has reported its own panic and dropped all responders.
             let _ = thread.join();
         }
     }
@@ -255,24 +256,24 @@ impl<C: Codec> Drop for Engine<C> {
     }
 }
 
-/// The record behind which everything is ours.
+/// The record after which all records are written by this owner.
 struct Barrier {
     head: Head,
     /// Its time.
     since: Timestamp,
-    /// Whether the clock is further ahead of the record before it than can be believed.
+    /// Whether the clock is too far ahead of the record before it to be trusted.
     doubted: bool,
 }
 
-/// What to do after one attempt to serve.
+/// What to do after a session has ended.
 enum Next {
     /// Take over and rebuild at once.
     Again,
-    /// Rebuild under the same lease: the disk is full, so that not even a new one could be noted.
+    /// Rebuild under the same lease: the disk is full, so a new lease could not be stored.
     Rebuild,
-    /// The same after a pause, in which everybody is told why.
+    /// Take over after a pause, in which requests are refused with this reason.
     Later(String),
-    /// Never again in this process.
+    /// End the writer for good.
     Stop(String),
 }
 
@@ -288,21 +289,21 @@ struct Writer<C: Codec> {
     counters: Arc<Counters>,
     status: Arc<Mutex<Status>>,
     strikes: Strikes,
-    /// Panics outside of every request, in a row.
+    /// Consecutive panics outside of every request.
     escapes: Cell<u32>,
     tenure: Arc<Mutex<Option<Arc<LeaseTrust>>>>,
 }
 
 impl<C: Codec> Writer<C> {
-    /// A panic that nothing else has caught ends the writer and is shown; it never leaves anybody
-    /// waiting.
+    /// Runs until the end. A panic that was not caught elsewhere ends the writer and is shown in
+    /// the status. No caller is left waiting.
     fn run_to_the_end(self) {
         let end = catch_unwind(AssertUnwindSafe(|| self.run()));
         let end = end.unwrap_or_else(|_| "the writer panicked".into());
         self.show(Status::Stopped(end.clone()));
         self.durable.close();
         self.mailbox.close();
-        // Whoever is still waiting gets an answer; whoever comes later finds nobody here.
+        // Waiting messages are answered. The closed mailbox refuses later ones.
         while let Some(message) = self.mailbox.try_next() {
             message.reject(&EngineError::Stopped(end.clone()));
         }
@@ -337,7 +338,8 @@ impl<C: Codec> Writer<C> {
         *self.tenure.lock().unwrap_or_else(PoisonError::into_inner) = trust;
     }
 
-    /// One whole life: reopen, lease, replay, barrier, serve. A crash would lead here as well.
+    /// Reopens, takes the lease, replays, writes the barrier and serves. A restart after a crash
+    /// does the same.
     fn own_and_serve(&self) -> Next {
         if let Err(reason) = self.options.permit.ask() {
             return Next::Later(reason);
@@ -371,11 +373,11 @@ impl<C: Codec> Writer<C> {
             }
         };
         drop(keeper);
-        // What was read under it is no longer the present.
+        // A value read under it may no longer be current.
         trust.end();
         self.show_tenure(None);
         if matches!(next, Next::Stop(_)) || self.options.permit.ask().is_err() {
-            // The next owner need not wait. If it cannot be given back, it runs out.
+            // The next owner need not wait. A lease that cannot be released expires.
             let _ = self.journal.release_lease(trust.lease());
         }
         next
@@ -458,7 +460,7 @@ impl<C: Codec> Writer<C> {
         let end = std::thread::scope(|scope| {
             let appending = self.beside(scope, "bursar-append", || appender.run());
             let tidying = self.beside(scope, "bursar-tidy", || tidier.run());
-            // Closed even if the machine panics: nobody may wait for the other threads for ever.
+            // Closed even if the machine panics, so that no thread waits for the others for ever.
             let closing = Closing(&handoff, &tidier);
             let end = catch_unwind(AssertUnwindSafe(|| session.run()));
             drop(closing);
@@ -470,27 +472,25 @@ impl<C: Codec> Writer<C> {
         let end = match end {
             Ok(end) => end,
             Err(_) if self.escaped(session.handled) => {
-                return Next::Stop("the machine panicked again and again".into());
+                return Next::Stop("the machine panicked repeatedly".into());
             }
             Err(_) => End::Broken,
         };
         match end {
-            // The last loads may have failed while they were waited for.
+            // The last loads may have failed while the session waited for them.
             End::Stopped => match handoff.failure() {
                 None => Next::Stop("asked to".into()),
                 Some(failure) => Next::Stop(failure.to_string()),
             },
-            // What was decided before is in the journal, or failed while it was waited for.
+            // Earlier decisions are in the journal, or failed while the session waited for them.
             End::Broken => handoff.failure().map_or(Next::Rebuild, after_append_error),
-            End::Hopeless => {
-                Next::Stop("something that is due panics and cannot be set aside".into())
-            }
+            End::Hopeless => Next::Stop("a due timer panics and cannot be set aside".into()),
             End::Failed(error) => after_append_error(error),
         }
     }
 
-    /// Counts a panic outside of every request. True if it is the third before anything was handled:
-    /// then the next start would panic as well.
+    /// Counts a panic outside of every request. Returns true at the third one before anything was
+    /// handled: the next start would panic as well.
     fn escaped(&self, handled: u64) -> bool {
         self.counters.panics.fetch_add(1, Ordering::Relaxed);
         let before = if handled == 0 { self.escapes.get() } else { 0 };
@@ -498,7 +498,8 @@ impl<C: Codec> Writer<C> {
         before + 1 >= MAX_STRIKES
     }
 
-    /// Starts a thread beside the writer's. When it ends, an idle writer notices: it may have failed.
+    /// Starts a thread beside the writer's. Its end wakes an idle writer, because it may have
+    /// failed.
     fn beside<'scope>(
         &self,
         scope: &'scope Scope<'scope, '_>,
@@ -514,8 +515,8 @@ impl<C: Codec> Writer<C> {
         thread.expect("the system can start a thread")
     }
 
-    /// Appends the record behind which everything is ours; says its time. On a full disk it answers
-    /// reads until there is space.
+    /// Appends the barrier and returns its time. On a full disk it answers reads until there is
+    /// space.
     fn barrier(
         &self,
         replayed: &Replayed<C::Machine>,
@@ -531,7 +532,8 @@ impl<C: Codec> Writer<C> {
         self.clock.at_least(last);
         loop {
             let now = machine_time(&replayed.machine, self.clock.now());
-            // What fell due while no server ran is journaled behind this, at its own instant.
+            // Timers that were due while no server ran are journaled after this record, at their
+            // own instant.
             let due = replayed.machine.next_deadline().map_or(now, |deadline| deadline.min(now));
             let at = machine_time(&replayed.machine, due).max(last);
             match self.journal.append(trust.lease().epoch, replayed.head, Batch::barrier(at)) {
@@ -551,7 +553,8 @@ impl<C: Codec> Writer<C> {
         }
     }
 
-    /// Answers reads from what is durable and refuses everything else; true if told to stop.
+    /// Answers reads from the durable state and refuses everything else. Returns true if asked to
+    /// stop.
     fn answer_reads_for_a_while(
         &self,
         replayed: &Replayed<C::Machine>,
@@ -576,12 +579,12 @@ impl<C: Codec> Writer<C> {
         })
     }
 
-    /// Refuses everything; true if told to stop.
+    /// Refuses everything. Returns true if asked to stop.
     fn refuse_for_a_while(&self, error: &EngineError) -> bool {
         self.each_message_for_a_while(|message| message.reject(error))
     }
 
-    /// Handles messages for as long as `retry` says; true if told to stop.
+    /// Handles messages for the time of `retry`. Returns true if asked to stop.
     fn each_message_for_a_while(&self, mut handle: impl FnMut(Message<C::Machine>)) -> bool {
         let pause = SystemMonotonic::new();
         loop {
@@ -625,7 +628,7 @@ fn after_append_error(error: AppendError) -> Next {
     }
 }
 
-/// The time of the last record up to `head`. A barrier's is not in the machine's state.
+/// The time of the last record up to `head`. The machine's state does not contain a barrier's time.
 fn last_time(journal: &dyn Journal, head: Head) -> Result<Timestamp, JournalError> {
     let Some(before) = head.sequence.checked_sub(1) else { return Ok(Timestamp::MIN) };
     let mut batches = journal.read(journal.head_at(before)?)?;

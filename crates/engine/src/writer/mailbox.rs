@@ -1,10 +1,10 @@
-//! Where messages wait for the writer: three lanes, so that under load what frees credits goes before
-//! what takes them, and both before what only looks.
+//! The mailbox of the writer: three lanes. Under load, messages that free credits are handled
+//! before messages that take credits, and both before reads.
 //!
 //! In each lane the senders take turns, one message each: a sender with a thousand messages delays
-//! another one by one of them. Messages of one lane and one sender are handled in the order in which
-//! they came. Between lanes the more urgent one goes first, but never takes every place: the others
-//! keep an eighth each.
+//! another sender by one message. Messages of one lane and one sender are handled in the order in
+//! which they arrived. Between lanes the more urgent one is first, but each of the others always
+//! gets an eighth of a round.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -19,10 +19,10 @@ use crate::writer::handle::Message;
 /// How soon a message is handled when many wait.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Urgency {
-    /// Settlements and metering: they end what is under way. They still find a place when the mailbox
-    /// is full for all others.
+    /// Settlements and metering, which complete work in progress. They are accepted even when the
+    /// mailbox is full for all others.
     Urgent,
-    /// Everything else that changes something.
+    /// All other changes.
     #[default]
     Ordinary,
     /// Reads that can wait.
@@ -31,19 +31,20 @@ pub enum Urgency {
 
 /// Messages taken out under one lock.
 const ROUND: usize = 256;
-/// The part of a round that each lane may count on.
+/// The part of a round that each lane always gets.
 const SHARE: usize = ROUND / 8;
 
-/// Who sent a message, as a number: equal for those who share their turns. Zero for the server itself.
+/// The sender of a message, as a number. Messages with the same number share their turns. Zero for
+/// the server itself.
 pub type Sender = u64;
 
-/// The queues that are kept to be used again.
+/// Emptied queues that are kept for reuse.
 const MAX_SPARE: usize = 8;
 
 /// The messages of one urgency, by sender.
 struct Lane<M: Machine> {
     queues: HashMap<Sender, VecDeque<Message<M>>>,
-    /// Senders of which something waits, the next first.
+    /// Senders with waiting messages, the next one first.
     turns: VecDeque<Sender>,
     spare: Vec<VecDeque<Message<M>>>,
     len: usize,
@@ -91,7 +92,7 @@ impl<M: Machine> Lane<M> {
     }
 }
 
-/// A message that was taken out, with the place that it came from.
+/// A message that was taken out, with the lane and sender that it came from.
 pub(crate) struct Taken<M: Machine> {
     urgency: Urgency,
     sender: Sender,
@@ -101,17 +102,17 @@ pub(crate) struct Taken<M: Machine> {
 struct Lanes<M: Machine> {
     /// By [`Urgency`].
     waiting: [Lane<M>; 3],
-    /// Wake-ups and the end: they need no place.
+    /// Wake-ups and the stop signal. They do not count towards the capacity.
     signals: VecDeque<Message<M>>,
-    /// The writer waits to be told.
+    /// The writer waits to be woken.
     sleeping: bool,
-    /// The writer is gone.
+    /// The writer has ended.
     closed: bool,
 }
 
 struct Shared<M: Machine> {
     lanes: Mutex<Lanes<M>>,
-    /// Messages that were ever put in, for who looks without the lock.
+    /// Messages ever put in, readable without the lock.
     posted: AtomicUsize,
     arrived: Condvar,
     capacity: usize,
@@ -124,13 +125,13 @@ impl<M: Machine> Shared<M> {
     }
 }
 
-/// Why a message was not taken.
+/// Why a message was not accepted.
 pub(crate) enum NotPosted<M: Machine> {
     Full(Message<M>),
     Gone(Message<M>),
 }
 
-/// Where messages are put in. Cheap to clone.
+/// The sending side. Cheap to clone.
 pub(crate) struct Post<M: Machine>(Arc<Shared<M>>);
 
 impl<M: Machine> Clone for Post<M> {
@@ -140,7 +141,7 @@ impl<M: Machine> Clone for Post<M> {
 }
 
 impl<M: Machine> Post<M> {
-    /// Puts a message into its lane, or gives it back at once.
+    /// Puts a message into its lane, or returns it at once.
     pub(crate) fn send(
         &self,
         (urgency, sender): (Urgency, Sender),
@@ -164,7 +165,7 @@ impl<M: Machine> Post<M> {
         Ok(())
     }
 
-    /// Tells the writer something that needs no place.
+    /// Sends the writer a message that does not count towards the capacity.
     pub(crate) fn signal(&self, message: Message<M>) {
         let mut lanes = self.0.lanes();
         if !lanes.closed {
@@ -182,16 +183,16 @@ impl<M: Machine> Post<M> {
     }
 }
 
-/// The writer's end.
+/// The receiving side.
 pub(crate) struct Mailbox<M: Machine> {
     shared: Arc<Shared<M>>,
-    /// What was taken out and is not handled yet.
+    /// Messages that were taken out and not handled yet.
     taken: Mutex<VecDeque<Taken<M>>>,
-    /// The place of the message that was handed out last.
+    /// The lane and sender of the message that was handed out last.
     last: Cell<(Urgency, Sender)>,
 }
 
-/// A mailbox for `capacity` messages, and where to put them in.
+/// A mailbox for `capacity` messages, and its sending side.
 pub(crate) fn mailbox<M: Machine>(capacity: usize) -> (Post<M>, Mailbox<M>) {
     let lanes = Lanes {
         waiting: [Lane::new(), Lane::new(), Lane::new()],
@@ -209,7 +210,7 @@ pub(crate) fn mailbox<M: Machine>(capacity: usize) -> (Post<M>, Mailbox<M>) {
 
 impl<M: Machine> Mailbox<M> {
     fn taken(&self) -> MutexGuard<'_, VecDeque<Taken<M>>> {
-        // Only the writer's thread comes here.
+        // Only the writer's thread locks it.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -219,15 +220,16 @@ impl<M: Machine> Mailbox<M> {
         self.taken().push_front(Taken { urgency, sender, message });
     }
 
-    /// Puts the message that was handed out last behind all others of its sender, whose next turn comes
-    /// when all others have had theirs. It needs no place: it had one.
+    /// Puts the message that was handed out last behind all others of its sender. The sender's next
+    /// turn is after all other senders. Ignores the capacity, because the message was counted
+    /// before.
     pub(crate) fn put_behind(&self, message: Message<M>) {
         let (urgency, sender) = self.last.get();
         self.shared.lanes().waiting[urgency as usize].push(sender, message);
     }
 
-    /// Gives what was taken out and is not handled yet back to its lanes, so that senders that came
-    /// meanwhile have their turns.
+    /// Returns the messages that were taken out and not handled yet to their lanes, so that senders
+    /// that arrived meanwhile have their turns.
     pub(crate) fn give_back(&self) {
         let mut taken = self.taken();
         if taken.is_empty() {
@@ -242,7 +244,7 @@ impl<M: Machine> Mailbox<M> {
         }
     }
 
-    /// Shows what was taken out and is not handled yet: the messages that come next.
+    /// Passes the messages that were taken out and not handled yet to `look`.
     pub(crate) fn show_taken<T>(&self, look: impl FnOnce(&VecDeque<Taken<M>>) -> T) -> T {
         look(&self.taken())
     }
@@ -285,17 +287,17 @@ impl<M: Machine> Mailbox<M> {
         self.hand_out(&mut taken)
     }
 
-    /// Whether nothing waits.
+    /// Whether no message waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.taken().is_empty() && self.shared.lanes().is_empty()
     }
 
-    /// Messages that were ever put in.
+    /// Messages ever put in.
     pub(crate) fn posted(&self) -> usize {
         self.shared.posted.load(Ordering::Acquire)
     }
 
-    /// Takes nothing more; whoever sends finds nobody. What waits is handed out still.
+    /// Accepts no more messages. Waiting messages are still handed out.
     pub(crate) fn close(&self) {
         self.shared.lanes().closed = true;
     }
@@ -311,8 +313,9 @@ impl<M: Machine> Lanes<M> {
     }
 }
 
-/// Takes up to one round out of the lanes: each its share, then what fits, the urgent first. Signals
-/// come last, so that all that was sent before the end is handled before it.
+/// Takes up to one round out of the lanes: first each lane's share, then as many as fit, the most
+/// urgent first. Signals are last, so that all messages sent before the stop signal are handled
+/// before it.
 fn take_round<M: Machine>(lanes: &mut Lanes<M>, taken: &mut VecDeque<Taken<M>>) {
     let waiting: [usize; 3] = std::array::from_fn(|lane| lanes.waiting[lane].len);
     let mut rest = ROUND - waiting.iter().map(|waiting| (*waiting).min(SHARE)).sum::<usize>();

@@ -1,4 +1,4 @@
-//! The writer of a machine: the threads that decide and append, and how others talk to them.
+//! The writer of a machine: the threads that decide and append, and the interface to them.
 
 mod appender;
 mod compactor;

@@ -1,4 +1,4 @@
-//! Who hears of durable writes and of trouble.
+//! Receives durable writes and troubles.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Written {
     pub records: u32,
 }
 
-/// What went wrong without an answer to any caller.
+/// A failure that no caller gets as an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// A lease was not renewed. Trust ends soon unless a later renewal succeeds.

@@ -1,8 +1,8 @@
 //! The deciding thread while it owns the journal: from the barrier to the first failure.
 //!
-//! A panic fails the request that caused it. Deciding reads only, so the state is as before; a panic
-//! while something is applied leaves half of it, and then nothing is served before the state is
-//! rebuilt from the journal.
+//! A panic fails the request that caused it. Deciding only reads, so the state is unchanged. A
+//! panic in `apply` leaves a decision applied in part, and then nothing is served before the state
+//! is rebuilt from the journal.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -33,33 +33,33 @@ type CommandOf<C> = <<C as Codec>::Machine as Machine>::Command;
 type ReplyOf<C> = <<C as Codec>::Machine as Machine>::Reply;
 type RefusalOf<C> = <<C as Codec>::Machine as Machine>::Refusal;
 
-/// Messages decided before the appender gets a chance to take what there is.
+/// Messages decided before the load is offered to the appender.
 const CHUNK: usize = 256;
-/// Messages that the machine looks at together before the first of them is decided.
+/// Messages that the machine sees together before the first of them is decided.
 const AHEAD: usize = 16;
 
-/// What the messages of one turn may write before others have theirs.
+/// What the messages of one turn may write before other messages have their turn.
 const MAX_TURN_BYTES: usize = 256 << 10;
-/// How long one turn may take, looked at every eight messages.
+/// How long one turn may take. Checked every eight messages.
 const MAX_TURN_TIME: Duration = Duration::from_millis(5);
-/// Steps of what is due and can wait, in one round of messages: others wait for no more of them.
+/// Due steps that can wait, in one round of messages. Messages wait for no more of them.
 const PATIENT_STEPS: usize = 8;
-/// The largest record of one decision, of one group or of one step of what is due. A quarter of what
-/// a record may have to be read again.
+/// The largest record of one decision, one group or one due step. A quarter of the largest record
+/// that can be read.
 pub(crate) const MAX_DECISION_BYTES: usize = 16 << 20;
-/// The most parts of one of them: events, and the pieces of credits that they speak of. A hold drawn
-/// from as many pieces takes a fraction of a second.
+/// The most parts of one decision: events, and the pieces of credits in them. A hold drawn from as
+/// many pieces takes a fraction of a second.
 pub(crate) const MAX_DECISION_PARTS: usize = 100_000;
 
 /// Why a session ended.
 pub(crate) enum End {
-    /// Somebody asked for it; everything decided was handed over.
+    /// A stop was requested. All decisions were handed over.
     Stopped,
-    /// The state can no longer be believed.
+    /// The state can no longer be trusted.
     Failed(AppendError),
-    /// Something panicked half way: the state is to be rebuilt.
+    /// A panic left a decision applied in part. The state must be rebuilt.
     Broken,
-    /// Something that is due can neither happen nor be set aside.
+    /// A due timer can neither run nor be set aside.
     Hopeless,
 }
 
@@ -75,31 +75,31 @@ pub(crate) struct Session<'a, C: Codec> {
     pub(crate) machine: C::Machine,
     /// The last record that was applied.
     pub(crate) position: u64,
-    /// Whether the clock is further ahead than can be believed, and nothing was done about it yet.
+    /// Whether the clock is too far ahead to be trusted, and this is not handled yet.
     pub(crate) doubted: bool,
-    /// The time of the barrier: nothing is journaled or answered as of an earlier instant.
+    /// The time of the barrier. Nothing is journaled or answered as of an earlier instant.
     pub(crate) since: Timestamp,
     pub(crate) batch_bytes: usize,
     pub(crate) events: Vec<<C::Machine as Machine>::Event>,
-    /// How often things failed that come again; outlives the session.
+    /// Failures of timers and messages that are retried. Outlives the session.
     pub(crate) strikes: &'a Strikes,
-    /// Half of a decision is applied: nothing may be served from this state.
+    /// A decision is applied in part. Nothing may be served from this state.
     pub(crate) broken: bool,
-    /// Something that is due can neither happen nor be set aside.
+    /// A due timer can neither run nor be set aside.
     pub(crate) hopeless: bool,
     /// Messages and steps that were handled.
     pub(crate) handled: u64,
-    /// Steps of what is due and can wait that are left in this round.
+    /// Due steps that can wait and are left in this round.
     pub(crate) patience: usize,
     /// Loads that were handed over in the middle of a message.
     pub(crate) flushes: u64,
-    /// How often the state was built before.
+    /// How often the state was rebuilt before.
     pub(crate) number: u64,
-    /// Whether this round gives answers as of its instant.
+    /// Whether this round sends answers as of its instant.
     pub(crate) answered: bool,
 }
 
-/// What one turn of messages may cost before senders that came meanwhile have theirs.
+/// What one turn of messages may cost before senders that arrived meanwhile have theirs.
 struct TurnBudget {
     clock: SystemMonotonic,
     bytes: usize,
@@ -110,7 +110,7 @@ impl TurnBudget {
         TurnBudget { clock: SystemMonotonic::new(), bytes: load.records.bytes() }
     }
 
-    /// Looks at the clock now and then only: it costs as much as a small read.
+    /// Reads the clock only now and then: it costs as much as a small read.
     fn is_spent<M: Machine>(&self, handled: usize, load: &Load<M>) -> bool {
         let bytes = load.records.bytes();
         bytes < self.bytes
@@ -120,16 +120,16 @@ impl TurnBudget {
 }
 
 impl<C: Codec> Session<'_, C> {
-    /// Decides until told to stop or until something fails.
+    /// Decides until asked to stop or until something fails.
     pub(crate) fn run(&mut self) -> End {
         loop {
-            // One that failed on this thread woke nobody up.
+            // A failure on this thread has woken no one else, so it is checked here.
             if let Some(failure) = self.handoff.failure() {
                 return End::Failed(failure);
             }
             let first = self.wait();
             if let Some(failure) = self.failure() {
-                // Not decided, so not lost: whoever comes next answers it.
+                // Not decided, so not lost: the next session answers it.
                 if let Some(message) = first {
                     self.mailbox.put_back(message);
                 }
@@ -159,21 +159,22 @@ impl<C: Codec> Session<'_, C> {
         }
     }
 
-    /// Has the load written: here and now if there is nothing else to decide meanwhile, by the appender
-    /// otherwise.
+    /// Writes the load on this thread if there is nothing else to decide meanwhile. Otherwise hands
+    /// it to the appender.
     fn hand_over(&mut self, load: Load<C::Machine>) {
         let alone = load.records.records() > 0 && self.mailbox.is_empty();
         let load =
             if alone { self.appender.append_here(load, &mut self.rhythm) } else { Some(load) };
         let Some(load) = load else { return };
-        // A load that is rejected for a failure says so by itself; the next round ends.
+        // A load that is rejected answers its requests with the failure. The next round ends.
         if let Ok(Some(unsent)) = self.handoff.offer(load, self.batch_bytes) {
             let owner = self.trust.holds();
             unsent.waiting.into_iter().for_each(|waiting| waiting.release(owner));
         }
     }
 
-    /// Why nothing more may be decided: an append failed, or trust ran out and could not be renewed.
+    /// Why nothing more may be decided: an append failed, or trust ended and the lease could not be
+    /// renewed.
     fn failure(&self) -> Option<AppendError> {
         let over = || {
             let epoch = self.trust.lease().epoch;
@@ -183,24 +184,25 @@ impl<C: Codec> Session<'_, C> {
         self.handoff.failure().or_else(over)
     }
 
-    /// The machine's time: never earlier than what was journaled.
+    /// The machine's time. Never earlier than the last record.
     fn now(&self) -> Timestamp {
         machine_time(&self.machine, self.clock.now()).max(self.since)
     }
 
-    /// The next message, or nothing when something is due.
+    /// The next message. `None` when a timer is due.
     fn wait(&mut self) -> Option<Message<C::Machine>> {
         self.rhythm.linger(self.mailbox);
         let sleep = self.machine.next_deadline().and_then(|deadline| {
-            // The machine's own time may be ahead of a clock that was set back: what is due by it
-            // does not wait for the clock.
+            // The machine's time may be ahead of a clock that was set back. Timers that are due by
+            // the machine's time do not wait for the clock.
             let due = deadline <= self.now();
             if due { Some(Duration::ZERO) } else { self.clock.until(deadline) }
         });
         self.mailbox.next(sleep)
     }
 
-    /// Handles `first` and what else is there, at one instant; true if told to stop.
+    /// Handles `first` and the other waiting messages at one instant. Returns true if asked to
+    /// stop.
     fn handle_all(
         &mut self,
         first: Option<Message<C::Machine>>,
@@ -236,7 +238,7 @@ impl<C: Codec> Session<'_, C> {
                 self.appender.counters.turn(turn.clock.elapsed());
                 turn = TurnBudget::begin(load);
             }
-            // Asked before the next message is taken: one that is taken must be handled.
+            // Checked before the next message is taken: a taken message must be handled.
             if handled == CHUNK || load.records.bytes() >= self.batch_bytes {
                 break;
             }
@@ -245,7 +247,7 @@ impl<C: Codec> Session<'_, C> {
         if handled > 0 {
             self.appender.counters.turn(turn.clock.elapsed());
         }
-        // What the messages made due at once belongs to the same durable write as they do.
+        // Timers made due by the messages belong to the same durable write.
         self.advance(now, load);
         self.use_quiet(now, load);
         if self.answered {
@@ -254,7 +256,7 @@ impl<C: Codec> Session<'_, C> {
         false
     }
 
-    /// Goes on with what is due and can wait, while no message and no answer waits for it.
+    /// Runs due steps that can wait, while no message and no answer waits.
     fn use_quiet(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
         let turn = TurnBudget::begin(load);
         while !self.broken
@@ -268,8 +270,8 @@ impl<C: Codec> Session<'_, C> {
         }
     }
 
-    /// Journals the time if answers are further ahead of the last record than may be, at most `ahead`
-    /// milliseconds: a restart then goes on from there.
+    /// Journals the time if answers are more than `ahead` milliseconds ahead of the last record. A
+    /// restart then continues from there.
     fn mark_time(&mut self, now: Timestamp, ahead: i64, load: &mut Load<C::Machine>) {
         let passed = now.millis_since(self.machine.now().max(self.since));
         if self.broken || passed <= 0 {
@@ -283,7 +285,7 @@ impl<C: Codec> Session<'_, C> {
         self.since = now;
     }
 
-    /// Lets the machine look ahead, at `next` and at what comes behind it. Says at how many messages.
+    /// Passes `next` and the messages after it to the machine's prefetch. Returns their number.
     fn foresee(&self, next: &Message<C::Machine>) -> usize {
         self.mailbox.show_taken(|behind| {
             let behind = || behind.iter().map(|taken| &taken.message);
@@ -306,7 +308,8 @@ impl<C: Codec> Session<'_, C> {
         })
     }
 
-    /// Whether looking ahead works never matters: what panics there will panic alone.
+    /// The result of prefetching never matters: a message that panics here will panic alone when
+    /// decided.
     fn look_ahead(&self, coming: &[(&EnvelopeOf<C>, &CommandOf<C>)]) {
         let _panicked = catch_unwind(AssertUnwindSafe(|| self.machine.foresee(coming)));
     }
@@ -371,7 +374,7 @@ impl<C: Codec> Session<'_, C> {
         }
     }
 
-    /// Gives a long message one turn, and puts it behind the others if it needs another one.
+    /// Gives a long message one turn, and queues it again if it needs another one.
     fn take_turn(
         &mut self,
         mut turns: Turns<C::Machine>,
@@ -386,7 +389,8 @@ impl<C: Codec> Session<'_, C> {
         let mut desk = Desk { session: self, load: &mut *load, now, wrote: false };
         match turns(Ok(&mut desk)) {
             Turn::Again => self.mailbox.put_behind(Message::Turns(turns)),
-            // Earlier turns may have written: those who lost the lease must not take it for a read.
+            // Earlier turns may have written, so after a lost lease the answer must not be treated
+            // as a read.
             Turn::Done(release) => {
                 let wrote = true;
                 self.answered |= release.is_some();
@@ -395,7 +399,7 @@ impl<C: Codec> Session<'_, C> {
         }
     }
 
-    /// Decides what a clock that cannot be believed means, once and before anything happens by it.
+    /// Decides what an untrusted clock means, once, before anything happens by that clock.
     fn doubt_clock(&mut self, load: &mut Load<C::Machine>) {
         if !std::mem::take(&mut self.doubted) {
             return;
@@ -408,9 +412,9 @@ impl<C: Codec> Session<'_, C> {
         self.broken |= decided.is_err();
     }
 
-    /// Lets happen what is due, each at its own instant or behind the barrier, each step as one record.
-    /// What can wait happens in so many steps as are left in this round. A step that fails is tried
-    /// again for its first thing alone; what fails three times is set aside.
+    /// Runs due timers, each at its own instant or after the barrier, each step as one record.
+    /// Timers that can wait get only the steps that are left in this round. A step that fails is
+    /// retried for its first timer alone. A timer that fails three times is set aside.
     fn advance(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
         while !self.broken
             && let Some((deadline, part)) = self.next_due(now)
@@ -424,7 +428,7 @@ impl<C: Codec> Session<'_, C> {
                     1..MAX_STRIKES => machine.decide_one_due(at, events),
                     _ => machine.decide_set_aside(Stuck::Due, events),
                 }
-                assert!(!events.is_empty(), "a deadline that nothing meets would be due for ever");
+                assert!(!events.is_empty(), "a deadline without events would be due for ever");
                 codec.encode(Origin::Due, events, body);
             });
             match decided {
@@ -437,7 +441,7 @@ impl<C: Codec> Session<'_, C> {
                 Err(_) if failed >= MAX_STRIKES => self.hopeless = true,
                 Err(_) => self.strikes.add(Key::Due(deadline)),
             }
-            // Nothing gets by that is due, and without it the machine cannot go on.
+            // A due timer cannot be skipped, so the machine cannot continue without it.
             self.broken |= self.hopeless;
             self.handled += 1;
             if load.records.bytes() >= self.batch_bytes {
@@ -446,8 +450,8 @@ impl<C: Codec> Session<'_, C> {
         }
     }
 
-    /// The next step of what is due. What failed is tried alone when it is the first thing of all: then
-    /// everything before it goes first, whether it can wait or not.
+    /// The next due step. A failed timer is retried alone once it is the first of all. Until then
+    /// all timers before it run, whether they can wait or not.
     fn next_due(&mut self, now: Timestamp) -> Option<(Timestamp, DuePart)> {
         let (deadline, part) = next_due(&self.machine, now, &mut self.patience)?;
         if part == DuePart::Pressing && self.strikes.of(Key::Due(deadline)) > 0 {
@@ -456,10 +460,10 @@ impl<C: Codec> Session<'_, C> {
         Some((deadline, part))
     }
 
-    /// Hands over what there is in the middle of a message: memory and records stay bounded.
+    /// Hands over the load in the middle of a message, so that memory and records stay bounded.
     fn flush(&mut self, load: &mut Load<C::Machine>) {
         let full = std::mem::replace(load, Load::empty());
-        // A load that is rejected for a failure says so by itself; the next round ends.
+        // A load that is rejected answers its requests with the failure. The next round ends.
         if let Ok(Some(unsent)) = self.handoff.offer(full, self.batch_bytes) {
             let owner = self.trust.holds();
             unsent.waiting.into_iter().for_each(|waiting| waiting.release(owner));
@@ -468,8 +472,8 @@ impl<C: Codec> Session<'_, C> {
         self.flushes += 1;
     }
 
-    /// Decides, writes one record and applies it. If it fails before anything was applied the state
-    /// is as before; if applying fails the state is no longer believed.
+    /// Decides, writes one record and applies it. If it fails before anything was applied, the
+    /// state is unchanged. If applying fails, the state is no longer trusted.
     ///
     /// `decide` leaves its events and, if there are any, their body.
     fn write<T>(
@@ -523,7 +527,7 @@ impl<C: Codec> Session<'_, C> {
         })
     }
 
-    /// How many parts the events of one decision have.
+    /// The number of parts of the events of one decision.
     fn parts(&self) -> usize {
         self.events.iter().map(C::Machine::parts).sum()
     }
@@ -533,8 +537,8 @@ impl<C: Codec> Session<'_, C> {
         EngineError::Internal
     }
 
-    /// Counts the failures of a message that comes again until it is taken, and sets it aside after
-    /// three.
+    /// Counts the failures of a message that is redelivered until it is accepted, and sets it aside
+    /// after three.
     fn strike_message(
         &mut self,
         envelope: &EnvelopeOf<C>,
@@ -589,7 +593,7 @@ impl<C: Codec> Session<'_, C> {
         Ok((answer, !self.events.is_empty()))
     }
 
-    /// Decides item by item on the live state, and takes everything back if one is refused.
+    /// Decides item by item on the live state, and rolls all of them back if one is refused.
     #[expect(clippy::type_complexity, reason = "the machine's own answers, and whether it wrote")]
     fn decide_group(
         &mut self,
@@ -640,7 +644,7 @@ impl<C: Codec> Session<'_, C> {
         Ok((Ok(replies), wrote))
     }
 
-    /// Decides and applies one item of a group, and writes it behind the others.
+    /// Decides and applies one item of a group, and writes it after the others.
     fn decide_item(
         &mut self,
         envelope: &EnvelopeOf<C>,
@@ -651,7 +655,7 @@ impl<C: Codec> Session<'_, C> {
         let (machine, codec, events) = (&mut self.machine, self.codec, &mut self.events);
         events.clear();
         let decided = catch_unwind(AssertUnwindSafe(|| {
-            // What has to be known before is not found out here, where all others wait.
+            // Missing preparation is not done here, where all other messages wait.
             if !machine.prepare(now, command) {
                 return None;
             }
@@ -664,14 +668,15 @@ impl<C: Codec> Session<'_, C> {
         }));
         let Ok(answer) = decided else { return Err(self.panicked()) };
         let Some(answer) = answer else { return Err(unprepared()) };
-        // What a refused item would leave is taken back with the rest.
+        // The events of a refused item are rolled back with the rest.
         if answer.is_ok() {
             self.apply(now)?;
         }
         Ok(answer)
     }
 
-    /// Takes a group back. If applying failed half way, so may taking back: the state is rebuilt.
+    /// Rolls a group back. If applying failed in part, the rollback may fail too: the state is
+    /// rebuilt.
     fn rollback(&mut self) -> Result<(), EngineError> {
         let machine = &mut self.machine;
         let undone = catch_unwind(AssertUnwindSafe(|| machine.rollback_group()));
@@ -682,17 +687,17 @@ impl<C: Codec> Session<'_, C> {
     }
 }
 
-/// What a message is told that comes while nothing can be served.
+/// The answer to messages that arrive while nothing can be served.
 fn rebuilding() -> EngineError {
     EngineError::Unavailable("the state is being rebuilt".into())
 }
 
-/// What a group is told that would have to look at more than one decision may.
+/// The answer to a group whose preparation exceeds what one decision may do.
 fn unprepared() -> EngineError {
     EngineError::Unavailable("what this needs to know is being counted".into())
 }
 
-/// Says what is too much about a decision.
+/// Names the limit that a decision exceeds.
 fn too_large(parts: usize, record: Option<RecordTooLarge>) -> EngineError {
     let size = match record {
         Some(RecordTooLarge { bytes, most }) if bytes > most => {
@@ -717,7 +722,7 @@ struct Desk<'a, 'b, C: Codec> {
 
 impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
     fn machine(&self) -> &C::Machine {
-        // Ends the work: half a decision is shown to nothing.
+        // Ends the work: a state with a decision applied in part is never shown.
         assert!(!self.session.broken, "the state is being rebuilt");
         &self.session.machine
     }
@@ -741,7 +746,7 @@ impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
     }
 
     fn prepare(&mut self, command: &CommandOf<C>) -> bool {
-        // Half a decision is shown to nothing, and prepares nothing: the work ends where it looks.
+        // A state with a decision applied in part is not prepared: the work ends at its next read.
         self.session.broken || self.session.machine.prepare(self.now, command)
     }
 
@@ -781,7 +786,7 @@ impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
         }
         self.session.broken = true;
         if self.session.flushes != mark.flushes {
-            // It was handed over in the middle, so it may stand.
+            // It was handed over in the middle, so it may be durable.
             return EngineError::OutcomeUnknown;
         }
         self.load.records.rewind(mark.records);

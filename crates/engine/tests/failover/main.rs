@@ -1,6 +1,6 @@
-//! Two servers on one PostgreSQL with a real ledger: the leader is killed, or paused until its lease
-//! has run out and then let go on as a zombie. The other takes over; nothing acknowledged is lost, the
-//! zombie writes nothing, and every owner begins with a barrier.
+//! Two servers on one PostgreSQL with a real ledger. The leader is killed, or paused until its
+//! lease has expired and then resumed as a zombie. The other server takes over. No acknowledged
+//! write is lost, the zombie writes nothing, and every owner begins with a barrier.
 
 #[path = "../../../journal/tests/support/mod.rs"]
 mod journal_support;
@@ -32,11 +32,11 @@ use support::ledger_log::{Log, compare_holds};
 
 /// First argument of a child.
 const MODE: &str = "own-or-wait";
-/// Failovers: every other by a kill, every other by a pause.
+/// Failovers, alternately by a kill and by a pause.
 const FAILOVERS: u64 = 6;
 /// Answers of a new owner before the next failover.
 const ANSWERS: u64 = 60;
-/// A server that says nothing for so long will not say it any more.
+/// A server that prints nothing for this long has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Ids of one child.
 const IDS: u64 = 1_000_000;
@@ -58,7 +58,7 @@ fn main() {
         children::signal(servers.process(leader), if paused { "-STOP" } else { "-KILL" });
         servers.wait(standby, "ack", ANSWERS);
         if paused {
-            // It believes that it still owns the ledger, and finds out.
+            // It still treats the ledger as its own and finds that it is not.
             children::signal(servers.process(leader), "-CONT");
             servers.wait(leader, "deposed", 1);
             children::kill(servers.process(leader));
@@ -77,7 +77,7 @@ fn open(url: &str) -> Arc<PostgresJournal> {
     Arc::new(PostgresJournal::open(options).expect("the server is up"))
 }
 
-/// A child: owns the ledger or waits for it, with clients that never give up.
+/// A child: owns the ledger or waits for it, with clients that retry for ever.
 fn serve(url: &str, first: u64) {
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
@@ -111,7 +111,7 @@ fn serve(url: &str, first: u64) {
     });
 }
 
-/// The children, and what they say.
+/// The children, and their output.
 struct Servers<'a> {
     postgres: &'a TestPostgres,
     children: Vec<Child>,
@@ -128,7 +128,7 @@ impl Servers<'_> {
         Servers { postgres, children, processes, sender, lines, log: Log::default() }
     }
 
-    /// Starts a server and waits until it says that it is there.
+    /// Starts a server and waits until it prints its process id.
     fn start(&mut self, number: u64) -> usize {
         let url = self.postgres.url();
         let first = (number * IDS).to_string();
@@ -138,7 +138,7 @@ impl Servers<'_> {
         let sender = self.sender.clone();
         std::thread::spawn(move || {
             for line in output.lines() {
-                // The end of the test needs no more lines.
+                // At the end of the test no more lines are needed.
                 let _ = sender.send((index, line.expect("the child writes text")));
             }
         });
@@ -152,11 +152,12 @@ impl Servers<'_> {
         self.processes[server]
     }
 
-    /// Waits until a server has said as many lines of one kind.
+    /// Waits until a server has printed `count` lines of one kind.
     fn wait(&mut self, server: usize, kind: &str, mut count: u64) {
         while count > 0 {
             let next = self.lines.recv_timeout(PATIENCE);
-            let (index, line) = next.unwrap_or_else(|_| panic!("server {server} said no {kind}"));
+            let (index, line) =
+                next.unwrap_or_else(|_| panic!("server {server} printed no {kind}"));
             self.read(index, &line);
             count -= u64::from(index == server && line.starts_with(kind));
         }
@@ -172,7 +173,7 @@ impl Servers<'_> {
         }
     }
 
-    /// Reads what is left once all have ended.
+    /// Reads the remaining output once all servers have ended.
     fn finish(mut self) -> Log {
         for child in &mut self.children {
             child.wait().expect("it is ours");
@@ -186,7 +187,7 @@ impl Servers<'_> {
     }
 }
 
-/// The journal is whole, what replays from it is what the auditor finds and what the clients know.
+/// The journal is intact. The state replayed from it matches the auditor and the clients' log.
 fn compare(postgres: &TestPostgres, log: &mut Log) {
     let journal = open(&postgres.url());
     let owners = owners_that_began_with_a_barrier(&*journal);
@@ -202,7 +203,7 @@ fn compare(postgres: &TestPostgres, log: &mut Log) {
     rehearse(&*journal, whole.machine.digest());
 }
 
-/// A copy of the journal in a file verifies, and says what the journal says.
+/// A copy of the journal in a file verifies and replays to the same state.
 fn rehearse(journal: &dyn Journal, digest: Digest) {
     let folder = support::TempDir::new();
     let file = folder.path().join("copy.db");
@@ -212,7 +213,7 @@ fn rehearse(journal: &dyn Journal, digest: Digest) {
     assert!(report.holds(), "{report}");
     let copy = SqliteJournal::open(&file, SqliteOptions::default()).expect("it is a journal");
     let copied = replay_from_genesis(&copy, &LedgerCodec).expect("the copy is whole");
-    assert_eq!(copied.machine.digest(), digest, "what was copied is another ledger");
+    assert_eq!(copied.machine.digest(), digest, "the copy replays to another state");
 }
 
 fn owners_that_began_with_a_barrier(journal: &dyn Journal) -> u64 {

@@ -1,4 +1,4 @@
-//! What the journal says after a kill, compared with itself, with the auditor and with the clients.
+//! Compares the journal after a kill with its replays, with the auditor and with the clients' log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,31 +13,32 @@ use crate::child::open;
 use crate::support::ledger_log::{Log, compare_holds};
 use crate::support::{TempDir, options};
 
-/// Opens the journal as a new process would and compares it with itself, with the auditor's books and
-/// with what the clients know.
+/// Opens the journal as a new process would and compares it with its replays, with the auditor's
+/// balances and with the clients' log.
 pub(crate) fn compare(directory: &Path, log: &mut Log) {
     let journal = open(directory);
     let whole = replay_from_genesis(&*journal, &LedgerCodec).expect("the journal is whole");
     let digest = whole.machine.digest();
     let quick = replay(&*journal, &LedgerCodec).expect("the journal is whole");
-    assert_eq!(quick.skipped, [""; 0], "a snapshot was put in place half written");
+    assert_eq!(quick.skipped, [""; 0], "a snapshot was stored in part");
     assert_eq!(quick.machine.digest(), digest, "L11: from a snapshot and from the start");
     let codec = Arc::new(LedgerCodec);
     let clock = Arc::new(WallClock::new());
     let engine = Engine::start(Arc::clone(&journal), codec, clock, options("parent"));
     let live = engine.handle().read(|ledger: &Ledger| (ledger.digest(), LiveNumbers::of(ledger)));
     let (served, numbers) = live.expect("it serves").value;
-    assert_eq!(served, digest, "L11: what is served is what the journal says");
+    assert_eq!(served, digest, "L11: the served state is the journal's");
     engine.stop();
     drop(journal);
-    let source = SqliteSource::open(&directory.join("journal.db")).expect("nobody has it");
+    let source =
+        SqliteSource::open(&directory.join("journal.db")).expect("no other process has it open");
     let report = verify(&source, Some(&numbers), |_| {});
     assert!(report.holds() && report.compared, "{report}");
     assert_eq!(invariant::check(&whole.machine), Ok(()));
     compare_holds(&whole.machine, log);
 }
 
-/// A copy of the journal verifies, and says what the journal says.
+/// A copy of the journal verifies and replays to the same state.
 pub(crate) fn rehearse(directory: &Path) {
     let folder = TempDir::new();
     let copy = folder.path().join("journal.db");
@@ -48,5 +49,5 @@ pub(crate) fn rehearse(directory: &Path) {
         let whole = replay_from_genesis(&*open(directory), &LedgerCodec).expect("it is whole");
         whole.machine.digest()
     });
-    assert_eq!(is, was, "what was copied is another ledger");
+    assert_eq!(is, was, "the copy replays to another state");
 }

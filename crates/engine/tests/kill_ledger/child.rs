@@ -13,11 +13,11 @@ use crate::support::options;
 
 /// First argument of the child.
 pub(crate) const MODE: &str = "serve-until-killed";
-/// The file with the requests that are to be repeated.
+/// The file with the requests to repeat.
 pub(crate) const REPEAT: &str = "repeat";
 
 pub(crate) fn open(directory: &Path) -> Arc<dyn Journal> {
-    // Few pages, so that kills also hit checkpoints.
+    // A low limit, so that kills also hit checkpoints.
     let options = SqliteOptions { checkpoint_pages: 60, ..SqliteOptions::default() };
     let journal = SqliteJournal::open(&directory.join("journal.db"), options);
     Arc::new(journal.expect("the lock died with its holder"))
@@ -25,7 +25,7 @@ pub(crate) fn open(directory: &Path) -> Arc<dyn Journal> {
 
 /// Serves its own clients until it is killed.
 pub(crate) fn serve(directory: &Path, first: u64) {
-    // One client that fails ends the child, and the parent sees that its log is too short.
+    // A client that fails ends the child. The parent notices that its log is too short.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
         std::process::exit(101);

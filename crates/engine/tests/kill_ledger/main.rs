@@ -1,11 +1,12 @@
-//! `kill -9` of a real ledger under load, again and again, on one SQLite journal.
+//! `kill -9` of a real ledger under load, repeatedly, on one SQLite journal.
 //!
-//! The test runs itself again as a child: a ledger whose eight clients place and settle holds, and a
-//! follower that makes snapshots. What the child writes to its standard output before every request
-//! and after every answer outlives it: that is the clients' own log. Some children are killed at a
-//! random moment, some by `strace` at a chosen call of the write path. After each, the state that a
-//! server would serve is the journal's, byte for byte, the independent auditor agrees, and every hold
-//! is what the log says. The next child first repeats what had no answer, under the same keys.
+//! The test runs itself again as a child: a ledger whose eight clients place and settle holds, and
+//! a follower that makes snapshots. The child writes a line to its standard output before every
+//! request and after every answer, which the parent keeps as the clients' log. Some children are
+//! killed at a random moment, some by `strace` at a chosen system call of the write path. After
+//! each kill, the state that a server would serve equals the journal's, byte for byte, the
+//! independent auditor agrees, and every hold is as in the log. The next child first repeats the
+//! requests without an answer, under the same keys.
 
 mod books;
 mod child;
@@ -21,7 +22,7 @@ use support::ledger_log::Log;
 use support::{TempDir, children};
 
 const ROUNDS: u32 = 30;
-/// A child that strace has not killed by now is killed all the same.
+/// A child that strace has not killed after this many answers is killed anyway.
 const ENOUGH: u64 = 20_000;
 const SEED: u64 = 20_261_116;
 
@@ -52,7 +53,7 @@ fn main() {
     assert!(log.repeated() > 0, "no outcome was ever unknown");
 }
 
-/// Starts a child, lets it answer as many requests, and kills it; or lets strace kill it.
+/// Starts a child, lets it answer `acknowledged` requests, and kills it. Or strace kills it.
 fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, &str)>, log: &mut Log) {
     let first = log.next_id().to_string();
     let unknown = log.take_unknown();
@@ -68,7 +69,7 @@ fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, &str)>, lo
             None => answered += u64::from(log.read(&line)),
         }
         if answered >= enough && process != 0 {
-            // What it wrote until now is still in the pipe and read to its end.
+            // Its output so far is still in the pipe and is read to the end.
             children::kill(std::mem::take(&mut process));
         }
     }

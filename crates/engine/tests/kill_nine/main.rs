@@ -1,9 +1,9 @@
-//! `kill -9` under load, again and again, on one SQLite journal.
+//! `kill -9` under load, repeatedly, on one SQLite journal.
 //!
 //! The test runs itself again as a child: a till with eight clients and a follower that makes
-//! snapshots. The child writes every try and every answer to its standard output, which outlives it;
-//! that is the clients' own log. Some children are killed at a random moment, some by `strace` at a
-//! chosen call of the write path. After each the journal is compared with the log.
+//! snapshots. The child writes every attempt and every answer to its standard output, which the
+//! parent keeps as the clients' log. Some children are killed at a random moment, some by `strace`
+//! at a chosen system call of the write path. After each kill the journal is compared with the log.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -28,7 +28,7 @@ use support::{TempDir, children, options};
 const MODE: &str = "serve-until-killed";
 const ROUNDS: u64 = 36;
 const CLIENTS: u64 = 8;
-/// A child that strace has not killed by now is killed all the same.
+/// A child that strace has not killed after this many answers is killed anyway.
 const ENOUGH: u64 = 20_000;
 const SEED: u64 = 20_261_115;
 
@@ -67,7 +67,7 @@ fn main() {
     assert!(log.acknowledged.len() > 1_000, "hardly any load");
 }
 
-/// A copy of the journal says what the journal says.
+/// A copy of the journal replays to the same state.
 fn rehearse(directory: &Path) {
     let folder = TempDir::new();
     let (journal, copy) = (directory.join("journal.db"), folder.path().join("journal.db"));
@@ -76,11 +76,11 @@ fn rehearse(directory: &Path) {
         let whole = replay_from_genesis(&*open(directory), &TillCodec).expect("it is whole");
         whole.machine.digest()
     });
-    assert_eq!(is, was, "what was copied is another till");
+    assert_eq!(is, was, "the copy replays to another state");
 }
 
-/// Some hundred writes in a row find no space. Clients are told, reads go on, and the same process
-/// serves again as soon as there is space.
+/// Some hundred consecutive writes find no space. Clients get an error, reads are still served, and
+/// the same process serves writes again as soon as there is space.
 fn a_full_disk_is_outlived() -> String {
     let directory = TempDir::new();
     let mut log = Log::default();
@@ -93,23 +93,23 @@ fn a_full_disk_is_outlived() -> String {
         afterwards += u64::from(afterwards < 500 && log.full > 0 && line.starts_with("ack"));
         log.read(&line);
         if afterwards == 500 && log.process != 0 {
-            // What comes after is still read, and not counted.
+            // Later lines are still read, but not counted.
             log.kill();
         }
     }
     child.wait().expect("it is ours");
     log.compare(directory.path());
-    assert!(log.full > 0, "nobody was told that the disk is full");
+    assert!(log.full > 0, "no answer said that the disk is full");
     assert_eq!(afterwards, 500, "it did not serve again");
     format!("full disk: {} answers said so, {afterwards} commands afterwards", log.full)
 }
 
-/// What the clients know.
+/// The state that the clients know.
 #[derive(Default)]
 struct Log {
     tried: BTreeSet<u64>,
     acknowledged: BTreeSet<u64>,
-    /// The child itself, which may run inside strace.
+    /// The process id of the child itself, which may run inside strace.
     process: u64,
     /// Answers that said that the disk is full.
     full: usize,
@@ -130,18 +130,18 @@ impl Log {
             "ack" => drop(self.acknowledged.insert(id)),
             "full" => self.full += 1,
             "process" => self.process = id,
-            other => panic!("the child says {other}"),
+            other => panic!("the child printed {other}"),
         }
     }
 
-    /// Opens the journal as a new process would and compares it with what the clients know.
+    /// Opens the journal as a new process would and compares it with the clients' log.
     fn compare(&mut self, directory: &Path) {
         let journal = open(directory);
         let whole = replay_from_genesis(&*journal, &TillCodec).expect("the journal is whole");
         let till = &whole.machine;
         assert_eq!(till.applied_more_than_once(), [0; 0], "a command happened twice");
         for id in &self.acknowledged {
-            assert!(till.applied.contains_key(id), "command {id} was acknowledged and is gone");
+            assert!(till.applied.contains_key(id), "command {id} was acknowledged and is lost");
         }
         for id in till.applied.keys() {
             assert!(self.tried.contains(id), "command {id} was never sent");
@@ -151,7 +151,7 @@ impl Log {
             open.partition(|id| till.applied.contains_key(id));
         self.unknown += happened.len() + not.len();
         self.unknown_happened += happened.len();
-        // From here on the journal has the word.
+        // From here on the journal is authoritative.
         self.acknowledged.extend(happened);
         self.tried.retain(|id| !not.contains(id));
         let quick = replay(&*journal, &TillCodec).expect("the journal is whole");
@@ -165,13 +165,13 @@ impl Log {
 
 fn open(directory: &Path) -> Arc<SqliteJournal> {
     let path = directory.join("journal.db");
-    // Few pages, so that kills also hit checkpoints.
+    // A low limit, so that kills also hit checkpoints.
     let options = SqliteOptions { checkpoint_pages: 60, ..SqliteOptions::default() };
     Arc::new(SqliteJournal::open(&path, options).expect("the lock died with its holder"))
 }
 
-/// Starts a child, lets it answer `acknowledged` commands, and kills it; or lets strace kill it when
-/// it makes a call for the given time.
+/// Starts a child, lets it answer `acknowledged` commands, and kills it. Or strace kills it at the
+/// n-th call of a system call.
 fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, u32)>, log: &mut Log) {
     let first = log.tried.last().map_or(1, |last| last + 1);
     let inject =
@@ -187,7 +187,7 @@ fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, u32)>, log
         log.read(&line);
         let enough = if point.is_none() { acknowledged } else { ENOUGH };
         if answered >= enough && log.process != 0 {
-            // What it wrote until now is still in the pipe and read to its end.
+            // Its output so far is still in the pipe and is read to the end.
             log.kill();
         }
     }
@@ -196,7 +196,7 @@ fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, u32)>, log
 
 /// The child: serves its own clients until it is killed.
 fn serve(directory: &Path, first: u64) {
-    // One client that fails ends the child, and the parent sees that its log is too short.
+    // A client that fails ends the child. The parent notices that its log is too short.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
         std::process::exit(101);
@@ -212,7 +212,7 @@ fn serve(directory: &Path, first: u64) {
     let output = Mutex::new(std::io::stdout());
     let say = |what: &str, id: u64| {
         let mut output = output.lock().expect("no panic");
-        // One write for each line; when the parent is gone, so is the need for it.
+        // One write for each line. If the parent is gone, the line is not needed.
         if output
             .write_all(format!("{what} {id}\n").as_bytes())
             .and_then(|()| output.flush())
@@ -237,7 +237,7 @@ fn serve(directory: &Path, first: u64) {
                                 say("full", id);
                                 while let Err(error) = handle.settle() {
                                     let rebuilding = matches!(error, EngineError::Unavailable(_));
-                                    assert!(rebuilding, "reads go on: {error}");
+                                    assert!(rebuilding, "reads are still served: {error}");
                                 }
                             }
                             EngineError::OutcomeUnknown

@@ -1,4 +1,4 @@
-//! Clients of a real ledger that place and settle holds, and write down what they know.
+//! Clients of a real ledger that place and settle holds, and log what they know.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -13,13 +13,13 @@ use bursar_core::ledger::id::Name;
 use bursar_core::ledger::{Command, Envelope, Ledger};
 use bursar_engine::{Answer, EngineError, Handle};
 
-/// What the org was given, what a hold takes, what of it is charged, in µ.
+/// The credits of the org, the amount of a hold, and the part of it that is charged, in µ.
 pub const GRANTED: i64 = 1_000_000_000_000;
 pub const HELD: i64 = 10;
 pub const CHARGED: i64 = 6;
 const CLIENTS: u64 = 8;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Request {
     Place(u64),
@@ -33,7 +33,7 @@ impl Request {
         match what {
             "place" => Request::Place(id),
             "settle" => Request::Settle(id),
-            other => panic!("the child asks for {other}"),
+            other => panic!("unknown request {other}"),
         }
     }
 
@@ -60,7 +60,7 @@ impl Request {
         }
     }
 
-    /// The same for every repetition, whoever repeats it.
+    /// Equal for every repetition of the request.
     fn envelope(self) -> Envelope {
         let number = match self {
             Request::Place(id) => 2 * u128::from(id),
@@ -89,7 +89,7 @@ pub fn hold_name(id: u64) -> Name {
     format!("hold-{id}").into()
 }
 
-/// Opens the account and gives it credits, once: repetitions get the stored answer.
+/// Opens the account and gives it credits, once. Repetitions get the stored answer.
 pub fn set_up(handle: &Handle<Ledger>) {
     let open = Command::OpenAccount {
         path: "acme".into(),
@@ -120,7 +120,7 @@ pub fn set_up(handle: &Handle<Ledger>) {
     }
 }
 
-/// Clients of one process, and the log that outlives it: its standard output.
+/// The clients of one process. Their log, its standard output, outlives it.
 pub struct Clients {
     handle: Handle<Ledger>,
     output: Mutex<std::io::Stdout>,
@@ -131,7 +131,7 @@ impl Clients {
         Clients { handle, output: Mutex::new(std::io::stdout()) }
     }
 
-    /// Eight clients that place and settle, with ids from `first` on, for ever.
+    /// Runs eight clients that place and settle, with ids from `first` on, for ever.
     pub fn run(&self, first: u64) {
         let next = AtomicU64::new(first);
         std::thread::scope(|scope| {
@@ -147,7 +147,8 @@ impl Clients {
         });
     }
 
-    /// Asks, and says so before and after. Where there is no answer, it asks again under the same key.
+    /// Sends a request and logs it before and after. Without an answer, repeats it under the same
+    /// key.
     pub fn ask(&self, request: Request) {
         self.say(format_args!("try {request}"));
         let ask = || self.handle.execute(request.envelope(), request.command());
@@ -155,7 +156,7 @@ impl Clients {
         self.say(format_args!("ack {request}"));
     }
 
-    /// One write for each line; when the parent is gone, so is the need for it.
+    /// One write for each line. If the parent is gone, the line is not needed.
     pub fn say(&self, line: std::fmt::Arguments<'_>) {
         let mut output = self.output.lock().expect("no panic");
         let written = output.write_all(format!("{line}\n").as_bytes());
@@ -165,7 +166,7 @@ impl Clients {
     }
 }
 
-/// Another server may own the ledger, or an outcome may be unknown: both are asked again.
+/// Retries while another server owns the ledger or the outcome is unknown.
 fn until_answered(ask: impl Fn() -> Answer<Ledger>) -> Answer<Ledger> {
     loop {
         match ask() {

@@ -1,4 +1,4 @@
-//! What clients of a ledger know, and what the ledger must say about it.
+//! The clients' log, and how the ledger must match it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,17 +19,17 @@ pub struct Log {
 }
 
 impl Log {
-    /// Takes one line; says whether it was an answer.
+    /// Reads one line. Returns whether it was an answer.
     pub fn read(&mut self, line: &str) -> bool {
         if let Some(request) = line.strip_prefix("try ") {
             self.tried.insert(Request::parse(request));
             return false;
         }
-        let request = line.strip_prefix("ack ").expect("the child says nothing else");
+        let request = line.strip_prefix("ack ").expect("the child prints nothing else");
         self.acknowledged.insert(Request::parse(request))
     }
 
-    /// The first id that nobody has used.
+    /// The first unused id.
     pub fn next_id(&self) -> u64 {
         let id = |request: &Request| match request {
             Request::Place(id) | Request::Settle(id) => *id,
@@ -41,7 +41,7 @@ impl Log {
         self.tried.difference(&self.acknowledged)
     }
 
-    /// What had no answer, for whoever repeats it.
+    /// The requests without an answer, to be repeated.
     pub fn take_unknown(&mut self) -> String {
         self.repeated += self.unknown().count();
         self.unknown().map(|request| format!("{request}\n")).collect()
@@ -69,11 +69,11 @@ impl fmt::Display for Log {
     }
 }
 
-/// Every hold is what the clients say, and the account has exactly what is left.
+/// Every hold is as in the log, and the account has exactly what is left.
 pub fn compare_holds(ledger: &Ledger, log: &mut Log) {
-    // The first child may have been killed before it did anything.
+    // The first child may have been killed before its first command.
     let Some(account) = ledger.find_account("acme") else {
-        return assert_eq!(log.acknowledged(), 0, "nothing is there");
+        return assert_eq!(log.acknowledged(), 0, "the account does not exist");
     };
     let mut happened = BTreeSet::new();
     let (mut held, mut charged) = (0, 0);
@@ -88,19 +88,19 @@ pub fn compare_holds(ledger: &Ledger, log: &mut Log) {
                 charged += i128::from(CHARGED);
                 happened.insert(Request::Settle(id));
             }
-            HoldState::Released | HoldState::Lapsed => panic!("nobody asked for {hold:?}"),
+            HoldState::Released | HoldState::Lapsed => panic!("no client requested {hold:?}"),
         }
         assert!(ledger.find_hold(account, HoldKind::Hold, &hold_name(id)).is_some());
     }
     for request in &log.acknowledged {
-        assert!(happened.contains(request), "{request} was acknowledged and is gone");
+        assert!(happened.contains(request), "{request} was acknowledged and is lost");
     }
     for request in &happened {
-        assert!(log.tried.contains(request), "{request} was never asked for");
+        assert!(log.tried.contains(request), "{request} was never sent");
     }
     log.had_happened += log.unknown().filter(|request| happened.contains(request)).count();
     if ledger.grant_count() > 0 {
         let left = ledger.account(AccountNo(account.0)).available;
-        assert_eq!(left + held + charged, i128::from(GRANTED), "each happened once");
+        assert_eq!(left + held + charged, i128::from(GRANTED), "each request happened once");
     }
 }

@@ -1,4 +1,4 @@
-//! Two small machines, and what the tests need around them.
+//! Two small machines, and helpers for the tests.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses another part")]
 
 pub mod children;
@@ -40,22 +40,22 @@ pub fn options(holder: &str) -> EngineOptions {
     }
 }
 
-/// A till over `journal` with a clock of its own.
+/// A till over `journal` with its own clock.
 pub fn till(journal: Arc<dyn Journal>) -> Engine<TillCodec> {
     Engine::start(journal, Arc::new(TillCodec), manual_clock(), options("test"))
 }
 
-/// Looks until `condition` holds.
+/// Polls until `condition` holds.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let mut looks = 0;
     while !condition() {
         looks += 1;
-        assert!(looks < 20_000, "waited in vain until {what}");
+        assert!(looks < 20_000, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A directory that is removed at the end.
+/// A directory that is removed when dropped.
 pub struct TempDir(PathBuf);
 
 impl TempDir {
@@ -75,19 +75,19 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A leftover directory harms nobody.
+        // A leftover directory is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Writes numbers one after the other.
+/// Appends encoded numbers.
 pub fn put(out: &mut Vec<u8>, numbers: &[i64]) {
     for number in numbers {
         out.extend_from_slice(&number.to_le_bytes());
     }
 }
 
-/// Reads them back, all of them.
+/// Decodes all numbers.
 pub fn numbers(bytes: &[u8]) -> Result<Vec<i64>, CodecError> {
     let (chunks, rest) = bytes.as_chunks::<8>();
     if !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! A machine that takes parcels from a till: each once, in order.
+//! A machine that receives messages from a till: each once, in order.
 
 use bursar_core::digest::{Digest, Digester};
 use bursar_core::machine::{Machine, Stuck};
@@ -9,12 +9,12 @@ use bursar_engine::{Codec, CodecError, Origin};
 
 use super::{numbers, put, signed};
 
-/// A letter with this amount panics.
+/// A message with this amount panics.
 pub const PANICS: i64 = 1_000_001;
-/// What stands in the place of a letter that was set aside.
+/// Stands for a message that was set aside.
 pub const SET_ASIDE: i64 = -1;
 
-/// Takes one letter.
+/// Receives one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take(pub Letter<i64>);
 
@@ -24,14 +24,14 @@ pub struct Took {
     amount: i64,
 }
 
-/// A letter before this one is missing.
+/// A message before this one is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parcel {
     pub mark: Mark,
-    /// Everything that ever arrived, in the order of arrival.
+    /// All amounts that arrived, in the order of arrival.
     pub amounts: Vec<i64>,
     now: Timestamp,
 }
@@ -56,7 +56,7 @@ impl Machine for Parcel {
         if letter.number > self.mark.number + 1 {
             return Err(Gap);
         }
-        assert!(letter.message != PANICS, "told to");
+        assert!(letter.message != PANICS, "panic on demand");
         let mark = Mark { number: letter.number, position: letter.position };
         events.push(Took { mark, amount: letter.message });
         Ok(mark)

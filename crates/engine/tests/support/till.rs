@@ -1,4 +1,4 @@
-//! A till: adds amounts under ids, rings alarms, and sends parcels to another machine.
+//! A till: adds amounts under ids, has timers, and sends messages to another machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,26 +14,26 @@ use super::{numbers, put, signed};
 pub enum Command {
     /// Adds once for each id.
     Add { id: u64, amount: i64 },
-    /// Adds and tells the other machine.
+    /// Adds and sends a message to the other machine.
     Send { id: u64, amount: i64 },
-    /// Rings at an instant.
+    /// Arms a timer.
     Arm { at: Timestamp, id: u64 },
     /// Panics while it is decided.
     Panic,
-    /// Panics when half of it is applied.
+    /// Panics when it is applied in part.
     PanicApplying,
-    /// Arms so many timers of the far future.
+    /// Arms this many timers in the far future.
     Flood { events: u64 },
 }
 
 /// A timer with this id panics while it is decided.
 pub const PANICS_DECIDING: u64 = 1_000_001;
-/// A timer with this id panics when half of it is applied.
+/// A timer with this id panics when it is applied in part.
 pub const PANICS_APPLYING: u64 = 1_000_002;
 /// A timer with this id panics and cannot be set aside.
 pub const HOPELESS: u64 = 1_000_003;
 
-/// Timers from this id on can wait while others have their turns.
+/// Timers from this id on can wait while other messages have their turns.
 pub const PATIENT: u64 = 2_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,14 +59,14 @@ pub enum Event {
         at: Timestamp,
         id: u64,
     },
-    /// Panics when half of it is applied, so it is never stored.
+    /// Panics when it is applied in part, so it is never stored.
     Broke,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Total(i64),
-    /// This id was added before; nothing happened.
+    /// This id was added before. Nothing happened.
     Known,
 }
 
@@ -76,7 +76,7 @@ pub struct NegativeAmount;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Till {
     pub total: i64,
-    /// How often each id was applied. More than once is a bug somewhere.
+    /// How often each id was applied. More than once is a bug.
     pub applied: BTreeMap<u64, u32>,
     pub sent: u64,
     pub armed: BTreeSet<(Timestamp, u64)>,
@@ -127,7 +127,7 @@ impl Machine for Till {
                 events.push(Event::Armed { at, id });
                 Ok(Reply::Total(self.total))
             }
-            Command::Panic => panic!("told to"),
+            Command::Panic => panic!("panic on demand"),
             Command::PanicApplying => {
                 events.push(Event::Added { id: 999, amount: 1 });
                 events.push(Event::Broke);
@@ -153,12 +153,12 @@ impl Machine for Till {
             Event::Rang { at: due, id } => {
                 self.armed.remove(&(due, id));
                 self.rang.push((at, id));
-                assert!(id != PANICS_APPLYING, "told to");
+                assert!(id != PANICS_APPLYING, "panic on demand");
             }
             Event::SetAside { at, id } => drop(self.armed.remove(&(at, id))),
             Event::Broke => {
                 self.total += 1_000_000;
-                panic!("told to");
+                panic!("panic on demand");
             }
         }
     }
@@ -186,7 +186,10 @@ impl Machine for Till {
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
         let due = self.armed.first().filter(|(at, _)| *at <= now);
-        assert!(due.is_none_or(|(_, id)| ![PANICS_DECIDING, HOPELESS].contains(id)), "told to");
+        assert!(
+            due.is_none_or(|(_, id)| ![PANICS_DECIDING, HOPELESS].contains(id)),
+            "panic on demand"
+        );
         events.extend(due.map(|(at, id)| Event::Rang { at: *at, id: *id }));
     }
 
@@ -301,7 +304,7 @@ impl Codec for TillCodec {
     }
 }
 
-/// Everything that is sent goes to the one parcel machine.
+/// All messages go to the one parcel machine.
 pub struct Parcels;
 
 impl Outbox<Till> for Parcels {
