@@ -1,4 +1,4 @@
-//! What the stored numbers of a cell's journal are called, for people.
+//! Readable names of the stored numbers of a cell's journal.
 
 use crate::names::Named;
 
@@ -131,7 +131,7 @@ mod tests {
     const PAGE: &str = include_str!("../../../docs/journal-format.md");
 
     #[test]
-    fn the_names_are_those_of_the_page_on_the_format() {
+    fn the_names_match_the_format_page() {
         let (_, cells) = PAGE.split_once("## Cells").expect("the page has a part on cells");
         let table = cells.lines().skip_while(|line| !line.starts_with("| Tag | Event | Fields |"));
         let rows = table.skip(2).take_while(|line| line.starts_with("| "));

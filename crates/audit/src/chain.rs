@@ -1,8 +1,8 @@
-//! The hash chain and the frames, computed anew from `docs/journal-format.md`.
+//! The hash chain and the frames, implemented independently from `docs/journal-format.md`.
 
 use crate::source::RawBatch;
 
-/// What the first batch of a journal follows.
+/// The hash that the first batch of a journal follows.
 pub(crate) fn genesis(journal: &[u8; 16]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"bursar genesis1\0");
@@ -10,7 +10,7 @@ pub(crate) fn genesis(journal: &[u8; 16]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// What the hash of a batch must be.
+/// The expected hash of a batch.
 pub(crate) fn hash(batch: &RawBatch) -> [u8; 32] {
     let mut content = Vec::with_capacity(96 + batch.payload.len());
     content.extend_from_slice(b"bursar batch v1\0");
@@ -37,7 +37,7 @@ pub(crate) const DECISION: u8 = 1;
 pub(crate) const DUE: u8 = 2;
 pub(crate) const GROUP: u8 = 3;
 
-/// Cuts the first record off a payload.
+/// Splits the first record off a payload.
 pub(crate) fn first_record(payload: &[u8]) -> Result<(RawRecord<'_>, &[u8]), String> {
     let (length, rest) = payload.split_first_chunk::<4>().ok_or("a record is cut off")?;
     let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| "too long")?;
@@ -53,7 +53,7 @@ pub(crate) fn first_record(payload: &[u8]) -> Result<(RawRecord<'_>, &[u8]), Str
     Ok((RawRecord { kind, time: i64::from_le_bytes(time), body }, rest))
 }
 
-/// The bodies in a record's body: none for a barrier, several for a group.
+/// The decision bodies of a record: none for a barrier, several for a group.
 pub(crate) fn bodies<'a>(record: &RawRecord<'a>) -> Result<Vec<&'a [u8]>, String> {
     match record.kind {
         BARRIER if record.body.is_empty() => Ok(Vec::new()),

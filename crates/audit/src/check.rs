@@ -1,4 +1,4 @@
-//! Checks and exports a SQLite journal, also while a server has it open.
+//! Checks and exports a SQLite journal, even while a server has it open.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,21 +17,21 @@ pub enum CheckError {
     /// A file could not be written.
     #[error("{doing} {path}: {error}")]
     File {
-        /// What was tried.
+        /// The failed action.
         doing: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
-    /// SQLite could not do it.
+    /// SQLite returned an error.
     #[error("{doing} {path}: {reason}")]
     Database {
-        /// What was tried.
+        /// The failed action.
         doing: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         reason: String,
     },
 }
@@ -74,7 +74,8 @@ pub fn check_cell(journal: &Path, progress: impl FnMut(Progress)) -> Result<Repo
     Ok(verify_chain(&source, progress))
 }
 
-/// Writes every record of a ledger's or a cell's journal as a line of JSON. Returns how many.
+/// Writes every record of a ledger's or a cell's journal as a line of JSON. Returns the number of
+/// lines.
 pub fn export(
     journal: &Path,
     of: crate::export::Of,

@@ -12,12 +12,12 @@ use crate::node::{self, Node};
 use crate::source::{RawBatch, Source};
 use crate::verify::Progress;
 
-/// Whose journal it is.
+/// The kind of a journal.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// A ledger's.
+    /// A ledger's journal.
     Ledger,
-    /// A cell's.
+    /// A cell's journal.
     Cell,
 }
 
@@ -29,7 +29,7 @@ impl Of {
         }
     }
 
-    /// Who asked for what, and the outcome.
+    /// Adds the author, the command and the outcome to a line.
     fn header(self, header: &Node, line: &mut Map<String, Value>) -> Result<(), String> {
         match self {
             Of::Ledger => ledger_header(header, line),
@@ -38,11 +38,11 @@ impl Of {
     }
 }
 
-/// Writes one line for each record: position, time, kind, and for each decision who asked for what,
-/// the outcome and the events. Returns how many were written.
+/// Writes one line for each record: position, time, kind, and for each decision its author,
+/// command, outcome and events. Returns the number of lines.
 ///
 /// # Errors
-/// If a record cannot be read or a line cannot be written.
+/// A record cannot be decoded or a line cannot be written.
 pub fn export(
     source: &dyn Source,
     of: Of,
@@ -125,7 +125,7 @@ fn ledger_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), Str
     Ok(())
 }
 
-/// A cell is asked by somebody, or told by a ledger.
+/// The author of a cell's command is an actor or a ledger.
 fn cell_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), String> {
     match header.field(0)?.tagged()? {
         (0, actor) => line.insert("actor".into(), actor.text()?.into()),
@@ -151,7 +151,7 @@ fn event(event: &Node, names: &[Named]) -> Result<Value, String> {
     Ok(Value::Object(line))
 }
 
-/// A value without names of its own. Numbers beyond 53 bits are text, as JSON readers expect.
+/// A value without field names. Numbers beyond 53 bits are text, as JSON readers expect.
 fn plain(node: &Node) -> Value {
     match node {
         Node::Number(number) => match i64::try_from(*number) {

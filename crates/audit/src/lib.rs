@@ -1,9 +1,9 @@
 //! The auditor of a ledger's journal.
 //!
-//! [`verify`] recomputes the hash chain, reads every record and re-derives every balance by code of
-//! its own: it shares neither the decoder nor the rules with what wrote the journal, so that an
-//! error there is not an error here. [`proof`] shows single records and continued history to
-//! outsiders. [`check`] checks and exports a SQLite journal while it is in use.
+//! [`verify`] recomputes the hash chain, decodes every record and derives every balance
+//! independently: it shares neither the decoder nor the rules with the code that wrote the journal,
+//! so the two do not share errors. [`proof`] proves single records and continued history to third
+//! parties. [`check`] checks and exports a SQLite journal while it is in use.
 
 mod books;
 mod cell_names;

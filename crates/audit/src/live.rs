@@ -1,16 +1,16 @@
-//! What a running ledger says, as plain numbers, to be compared with what the journal says.
+//! The balances of a running ledger as plain numbers, to be compared with those of the journal.
 
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{AccountNo, GrantNo};
 
-/// What a ledger says about its accounts and grants.
+/// The balances of a ledger's accounts, grants and holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveNumbers {
     /// Path, available, held and uncollected of each account, in the order of their numbers.
     pub accounts: Vec<(String, i128, i128, i128)>,
     /// Units of each grant by part, in the order of their numbers.
     pub grants: Vec<[u64; 6]>,
-    /// The numbers of the grants that were taken back.
+    /// The numbers of the revoked grants.
     pub revoked: Vec<u32>,
     /// Number, state (0 open, 1 settled, 2 released, 3 lapsed), captured and refunded of each hold
     /// and charge that is not forgotten, in the order of their numbers.
@@ -18,7 +18,7 @@ pub struct LiveNumbers {
 }
 
 impl LiveNumbers {
-    /// Reads the numbers off a ledger that was rebuilt from the journal.
+    /// Reads the balances of a ledger that was rebuilt from the journal.
     pub fn of(ledger: &Ledger) -> LiveNumbers {
         let account = |number| {
             let account = ledger.account(AccountNo(number));

@@ -1,6 +1,6 @@
-//! What the stored numbers are called, for people.
+//! Readable names of the stored numbers.
 
-/// A name and the names of the fields by key; fields that are maps themselves stay numbered.
+/// A name and its field names by key. Nested maps keep their numbers.
 pub(crate) type Named = (&'static str, &'static [&'static str]);
 
 /// Events by tag.
@@ -171,8 +171,8 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../docs/journal-format.md");
 
-    /// The table of the ledger's events, the first one with this heading. Events that are alike
-    /// share a row.
+    /// The table of the ledger's events, the first one with this heading. Similar events share a
+    /// row.
     fn documented() -> Vec<(usize, String)> {
         let table = PAGE.lines().skip_while(|line| !line.starts_with("| Tag | Event | Fields |"));
         let rows = table.skip(2).take_while(|line| line.starts_with("| "));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_that_is_documented_has_its_name_here() {
+    fn every_documented_event_has_its_name_here() {
         let known = EVENTS.iter().enumerate().map(|(tag, (name, _))| (tag, (*name).to_owned()));
         assert_eq!(documented(), known.collect::<Vec<_>>());
     }
@@ -209,9 +209,9 @@ mod tests {
         assert_eq!(listed("Refusals:"), numbered(REFUSALS));
     }
 
-    /// What the journal may store and this does not know would make an honest journal look broken.
+    /// An unknown number would make a valid journal look broken.
     #[test]
-    fn whatever_the_journal_can_store_is_known_here() {
+    fn everything_that_the_journal_can_store_is_known_here() {
         let commands: Vec<&str> = CommandKind::ALL.iter().map(|kind| kind.name()).collect();
         let refusals: Vec<&str> = RefusalCode::ALL.iter().map(|code| code.name()).collect();
         assert_eq!((commands.as_slice(), refusals.as_slice()), (COMMANDS, REFUSALS));

@@ -1,11 +1,12 @@
-//! Stored values as a tree, read by another CBOR implementation than the one that wrote them.
+//! Stored values as a tree, decoded with another CBOR implementation than the one that encoded
+//! them.
 
 use std::collections::BTreeMap;
 
 use minicbor::Decoder;
 use minicbor::data::Type;
 
-/// One value.
+/// A decoded value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     Number(i128),
@@ -17,12 +18,12 @@ pub(crate) enum Node {
     Null,
 }
 
-/// Nothing that is stored nests deeper.
+/// No stored value nests deeper.
 const DEEPEST: u32 = 16;
 
 type Read<T> = Result<T, String>;
 
-/// Reads exactly one value.
+/// Decodes exactly one value.
 pub(crate) fn read(bytes: &[u8]) -> Read<Node> {
     let mut decoder = Decoder::new(bytes);
     let node = one(&mut decoder, DEEPEST)?;
@@ -73,7 +74,7 @@ impl Node {
     pub(crate) fn number(&self) -> Read<i128> {
         match self {
             Node::Number(value) => Ok(*value),
-            // A sum beyond 64 bits.
+            // A sum of more than 64 bits.
             Node::Bytes(bytes) => {
                 let bytes = <[u8; 16]>::try_from(&bytes[..]).map_err(|_| "not a sum")?;
                 Ok(i128::from_be_bytes(bytes))
@@ -138,12 +139,12 @@ impl Node {
         }
     }
 
-    /// A field that must be there.
+    /// A required field.
     pub(crate) fn field(&self, key: u64) -> Read<&Node> {
         self.get(key).ok_or_else(|| format!("field {key} is missing"))
     }
 
-    /// A number that is zero if it is not there.
+    /// A number, or zero if the field is absent.
     pub(crate) fn unsigned_or_zero(&self, key: u64) -> Read<u64> {
         self.get(key).map_or(Ok(0), Node::unsigned)
     }

@@ -1,6 +1,6 @@
 //! Proofs in plain files: that a record is in the journal, and that history was only appended to.
 //!
-//! Whoever has the journal makes them; whoever has the public key checks them, offline and without
+//! The owner of the journal makes them. A holder of the public key checks them offline and without
 //! the journal. The files are JSON with hashes and frames in hexadecimal.
 
 use bursar_core::digest::Digest;
@@ -16,13 +16,13 @@ use thiserror::Error;
 use crate::chain::first_record;
 use crate::source::Source;
 
-/// Why there is no proof, or why one was not accepted.
+/// Why a proof was not made or not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProofFileError {
     /// The journal could not be read.
     #[error("the journal cannot be read: {0}")]
     Journal(String),
-    /// The checkpoint covers more than the journal has, or not the record that was asked for.
+    /// The checkpoint covers more records than the journal has, or not the requested record.
     #[error("{0}")]
     Outside(String),
     /// The journal does not have the root that was signed.
@@ -31,33 +31,33 @@ pub enum ProofFileError {
     /// The file is not a proof.
     #[error("not a proof: {0}")]
     Form(String),
-    /// The proof proves nothing.
+    /// The proof is invalid.
     #[error(transparent)]
     Refused(#[from] ProofError),
 }
 
-/// What a checked proof shows.
+/// What a valid proof shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proven {
-    /// This frame is the record at this position of the journal that the checkpoint is about.
+    /// This frame is the record at this position of the journal of the checkpoint.
     Record {
         /// Its position.
         position: u64,
         /// Its bytes.
         frame: Vec<u8>,
-        /// What was signed.
+        /// The signed checkpoint.
         checkpoint: Checkpoint,
     },
     /// The newer checkpoint continues the older one.
     Continued {
-        /// What was signed first.
+        /// The earlier checkpoint.
         older: Checkpoint,
-        /// What was signed later.
+        /// The later checkpoint.
         newer: Checkpoint,
     },
 }
 
-/// Hands every frame of a journal to `take`, in order, until it says no.
+/// Passes every frame of a journal to `take`, in order, until it returns false.
 fn each_frame(
     source: &dyn Source,
     mut take: impl FnMut(u64, &[u8]) -> bool,
@@ -87,7 +87,7 @@ fn each_frame(
     }
 }
 
-/// Signs the journal as it is.
+/// Signs a checkpoint of the whole journal.
 pub fn sign_checkpoint(
     source: &dyn Source,
     key: &SigningKey,
@@ -132,7 +132,7 @@ fn tree(
     }
 }
 
-/// Proves that a record is in the journal, against a checkpoint that was signed before.
+/// Proves that a record is in the journal, against an earlier checkpoint.
 pub fn prove_record(
     source: &dyn Source,
     position: u64,
@@ -174,7 +174,7 @@ pub fn prove_continuation(
     }))
 }
 
-/// Checks a proof file with nothing but the journal's identity and the public key.
+/// Checks a proof file. Needs only the journal's identity and the public key.
 pub fn check(file: &str, journal: JournalId, key: VerifyingKey) -> Result<Proven, ProofFileError> {
     let file: Value =
         serde_json::from_str(file).map_err(|error| ProofFileError::Form(error.to_string()))?;
@@ -218,6 +218,6 @@ fn bytes(value: &Value, field: &str) -> Result<Vec<u8>, ProofFileError> {
     let wrong = || ProofFileError::Form(format!("{field} is not hexadecimal"));
     let digits = value.as_str().filter(|text| text.len() % 2 == 0).ok_or_else(wrong)?.as_bytes();
     let digit = |byte: u8| (byte as char).to_digit(16).ok_or_else(wrong);
-    // Two hexadecimal digits fit into a byte.
+    // The value of two hexadecimal digits fits into a byte.
     digits.chunks(2).map(|pair| Ok((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
 }

@@ -1,4 +1,4 @@
-//! What was verified, for people and for programs.
+//! The result of a verification, for people and for programs.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use bursar_core::credits::format_micros;
 use bursar_core::time::Timestamp;
 use serde_json::{Value, json};
 
-/// The first thing that is wrong.
+/// The first error that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The batch in which it was found.
+    /// The batch that contains it.
     pub sequence: u64,
-    /// The numbers of the records that this batch should hold: the bad one is among them.
+    /// The numbers of the records that this batch should contain. The bad record is among them.
     pub positions: (u64, u64),
-    /// The number of the bad record, where more than the hash of the batch tells.
+    /// The number of the bad record, if more than the hash of the batch is known to be wrong.
     pub position: Option<u64>,
-    /// Which law it breaks: `chain`, `format`, `time`, `L1`…`L13`, `frozen` or `storage`.
+    /// The violated law: `chain`, `format`, `time`, `L1`…`L13`, `frozen` or `storage`.
     pub law: &'static str,
     /// What was found.
     pub detail: String,
@@ -32,22 +32,22 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What was verified and what was found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The journal's identity.
     pub journal: [u8; 16],
-    /// How many batches were read and are good.
+    /// The number of valid batches.
     pub batches: u64,
-    /// How many records.
+    /// The number of valid records.
     pub records: u64,
-    /// How many events.
+    /// The number of their events.
     pub events: u64,
-    /// The hash of the last good batch.
+    /// The hash of the last valid batch.
     pub head: [u8; 32],
-    /// The time of the last good record.
+    /// The time of the last valid record.
     pub until: Option<Timestamp>,
-    /// How many accounts, grants and holds the events have left.
+    /// The number of accounts, grants and open holds after the last event.
     pub accounts: u64,
     /// See `accounts`.
     pub grants: u64,
@@ -55,11 +55,11 @@ pub struct Report {
     pub open_holds: u64,
     /// All units by part: free, held, spent, expired, revoked, moved.
     pub parts: [u128; 6],
-    /// The first bad record, if there is one.
+    /// The first error, if there is one.
     pub problem: Option<Problem>,
-    /// Whether the numbers of a running ledger were compared.
+    /// Whether the balances of a running ledger were compared.
     pub compared: bool,
-    /// Where the running ledger says something else, at most a hundred lines.
+    /// Differences from the running ledger, at most a hundred lines.
     pub differences: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ fn credits(micros: u128) -> String {
 const PARTS: [&str; 6] = ["available", "held", "spent", "expired", "revoked", "moved"];
 
 impl Report {
-    /// Whether everything is as it must be.
+    /// Whether no error and no difference was found.
     pub fn holds(&self) -> bool {
         self.problem.is_none() && self.differences.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Where batches come from: rows as they are stored, believed by nobody yet.
+//! Sources of batches: rows as they are stored, not verified yet.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub struct RawBatch {
     pub sequence: u64,
     /// The number of its first record.
     pub first_position: u64,
-    /// How many records it announces.
+    /// How many records it declares.
     pub records: u32,
     /// The epoch of the owner that wrote it.
     pub epoch: u64,
@@ -24,7 +24,7 @@ pub struct RawBatch {
     pub payload: Vec<u8>,
     /// The hash of the batch before.
     pub previous: [u8; 32],
-    /// The hash of this one.
+    /// The hash of this batch.
     pub hash: [u8; 32],
 }
 
@@ -43,7 +43,7 @@ impl From<StoredBatch> for RawBatch {
     }
 }
 
-/// What the store says its end is.
+/// The end of the journal according to the store.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RawHead {
     /// The number of the last batch.
@@ -54,29 +54,29 @@ pub struct RawHead {
     pub hash: [u8; 32],
 }
 
-/// A journal to be verified.
+/// A journal to verify.
 pub trait Source {
-    /// Which journal it says it is.
+    /// The declared identity of the journal.
     fn journal(&self) -> [u8; 16];
 
-    /// Where it says it ends.
+    /// The declared head.
     fn head(&self) -> RawHead;
 
-    /// Hands out the batches in order of sequence until `take` says no.
+    /// Passes the batches to `take` in the order of their sequence numbers, until it returns false.
     ///
     /// # Errors
-    /// The words of the store if a row cannot be read, after all rows before it were handed out.
+    /// The error text of the store if a row cannot be read, after all rows before it were passed.
     fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), String>;
 }
 
 /// Batches in memory.
 #[derive(Clone, Debug)]
 pub struct Batches {
-    /// Which journal.
+    /// The identity of the journal.
     pub journal: [u8; 16],
-    /// Where it says it ends.
+    /// The declared head.
     pub head: RawHead,
-    /// Its batches.
+    /// The batches.
     pub batches: Vec<RawBatch>,
 }
 
@@ -99,15 +99,15 @@ impl Source for Batches {
     }
 }
 
-/// Any journal that is open here: the way to verify a PostgreSQL store. The journal's own reader
-/// checks each batch first and stops at a bad one; everything is checked again.
+/// Any open journal. This is how a PostgreSQL store is verified. The journal's own reader checks
+/// each batch first and stops at a bad one. The auditor checks everything again.
 pub struct JournalSource<'a> {
     journal: &'a dyn Journal,
     head: RawHead,
 }
 
 impl<'a> JournalSource<'a> {
-    /// The journal up to its present head.
+    /// The journal up to its current head.
     pub fn new(journal: &'a dyn Journal) -> Result<JournalSource<'a>, JournalError> {
         let head = journal.head()?;
         let Head { sequence, position, hash } = head;
@@ -137,13 +137,13 @@ impl Source for JournalSource<'_> {
     }
 }
 
-/// A SQLite journal, read beside whoever writes it: the tail, and then the database in one read
-/// transaction, so that head and batches belong together.
+/// A SQLite journal, readable while a server writes it. Reads the tail first and then the database
+/// in one read transaction, so that head and batches are consistent.
 pub struct SqliteSource {
     connection: Connection,
     journal: [u8; 16],
     head: RawHead,
-    /// What is not in the database yet.
+    /// Batches that are not in the database yet.
     behind: Vec<RawBatch>,
 }
 
@@ -151,7 +151,7 @@ impl SqliteSource {
     /// Opens the journal file.
     ///
     /// # Errors
-    /// If it is no journal, or if its identity or head do not match their checksums.
+    /// The file is not a journal, or its identity or head does not match its checksum.
     pub fn open(path: &Path) -> Result<SqliteSource, String> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(words)?;
@@ -162,8 +162,8 @@ impl SqliteSource {
     }
 }
 
-/// Begins a read transaction of the journal in `path` and says which it is, what the database's head
-/// is, and what the tail has behind it.
+/// Begins a read transaction of the journal in `path`. Returns the journal's identity, the
+/// database's head, and the batches in the tail after it.
 fn begin(connection: &Connection, path: &Path) -> Result<([u8; 16], RawHead, Behind), String> {
     let mut tries = 0;
     loop {
@@ -172,7 +172,7 @@ fn begin(connection: &Connection, path: &Path) -> Result<([u8; 16], RawHead, Beh
         let (journal, head) = read_ends(connection)?;
         let behind = tail.behind(journal, head);
         tries += 1;
-        // What is still missing after so many readings was lost.
+        // A batch that is still missing after this many reads was lost.
         if behind.whole || tries == TRIES {
             return Ok((journal, head, behind));
         }
@@ -181,7 +181,7 @@ fn begin(connection: &Connection, path: &Path) -> Result<([u8; 16], RawHead, Beh
     }
 }
 
-/// The identity and the head, checked.
+/// The identity and the head, verified.
 fn read_ends(connection: &Connection) -> Result<([u8; 16], RawHead), String> {
     let (journal, sum): ([u8; 16], Vec<u8>) = connection
         .query_row("SELECT journal, checksum FROM identity WHERE only = 1", [], |row| {

@@ -1,5 +1,5 @@
-//! The tail beside a SQLite journal, read from `docs/journal-format.md`: batches that are durable and
-//! not yet in the database.
+//! The tail beside a SQLite journal, decoded according to `docs/journal-format.md`: batches that
+//! are durable and not yet in the database.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,18 +13,18 @@ const PAGE: usize = 4096;
 const MAGIC: &[u8; 16] = b"\xffbursar tail v1\xff";
 const HEADER: usize = 136;
 
-/// How often a tail is read again in which a batch is missing. One that is in use may have been
-/// written while it was read.
+/// How often a tail with a missing batch is read again. A tail in use may have been written while
+/// it was read.
 pub(crate) const TRIES: u32 = 20;
-/// How long to wait before that.
+/// The pause before each of these reads.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// The whole frames of one reading.
+/// The complete frames of one read.
 pub(crate) struct Tail(Vec<([u8; 16], RawBatch)>);
 
 impl Tail {
-    /// Reads the tail of the journal in `file`. Must be read before the database: what is moved
-    /// meanwhile is then in both and not in neither.
+    /// Reads the tail of the journal in `file`. Must run before the database is read: batches that
+    /// are moved meanwhile are then in both, not in neither.
     pub(crate) fn read(file: &Path) -> io::Result<Tail> {
         match std::fs::read(path(file)) {
             Ok(bytes) => Ok(Tail(frames(&bytes))),
@@ -33,7 +33,7 @@ impl Tail {
         }
     }
 
-    /// What lies behind the database's head, in order.
+    /// The batches after the database's head, in order.
     pub(crate) fn behind(self, journal: [u8; 16], head: RawHead) -> Behind {
         let newer: BTreeMap<u64, RawBatch> = self
             .0
@@ -49,12 +49,12 @@ impl Tail {
 /// Batches that are not in the database.
 pub(crate) struct Behind {
     pub(crate) batches: Vec<RawBatch>,
-    /// Whether none is missing between them.
+    /// Whether no batch between them is missing.
     pub(crate) whole: bool,
 }
 
 impl Behind {
-    /// Where the journal ends with these.
+    /// The head of the journal including these batches.
     pub(crate) fn head(&self, stored: RawHead) -> RawHead {
         self.batches.last().map_or(stored, |last| RawHead {
             sequence: last.sequence,

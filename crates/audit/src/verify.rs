@@ -1,4 +1,4 @@
-//! Walks a journal from its first batch to its head and stops at the first thing that is wrong.
+//! Reads a journal from its first batch to its head and stops at the first error.
 
 use bursar_core::time::Timestamp;
 
@@ -9,19 +9,19 @@ use crate::node;
 use crate::report::{Problem, Report};
 use crate::source::{RawBatch, RawHead, Source};
 
-/// How far verification has come.
+/// The progress of a verification.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Records read.
     pub records: u64,
-    /// Records in all, as the store says.
+    /// All records, according to the store.
     pub of: u64,
 }
 
 /// The most differences that are listed.
 const MAX_DIFFERENCES: usize = 100;
 
-/// Verifies a whole journal, and compares what it says with a running ledger if that is given.
+/// Verifies a whole journal, and compares its balances with a running ledger if one is given.
 ///
 /// `progress` is called after every batch.
 pub fn verify(
@@ -56,8 +56,8 @@ pub fn verify(
     report
 }
 
-/// Verifies the chain, the order and the form of a journal whose content others check: that of a
-/// cell, which its own replay checks against the laws of scheduling.
+/// Verifies the chain, the order and the encoding of a journal, but not its content. Used for cells,
+/// whose own replay checks the laws of scheduling.
 pub fn verify_chain(source: &dyn Source, mut progress: impl FnMut(Progress)) -> Report {
     let mut walk = Walk::new(source.journal());
     walk.enters = false;
@@ -73,8 +73,8 @@ pub fn verify_chain(source: &dyn Source, mut progress: impl FnMut(Progress)) -> 
     walk.report
 }
 
-/// Verifies the chain and the order of a journal whose bodies have a form of their own: that of the
-/// directory, which its own replay reads.
+/// Verifies the chain and the order of a journal without decoding its bodies. Used for the
+/// directory, whose bodies its own replay decodes.
 pub fn verify_links(source: &dyn Source) -> Report {
     let mut walk = Walk::new(source.journal());
     (walk.enters, walk.reads) = (false, false);
@@ -85,7 +85,7 @@ pub fn verify_links(source: &dyn Source) -> Report {
     walk.report
 }
 
-/// A law that a record breaks: which record, if that is known.
+/// A violated law, and the record, if it is known.
 type Found = (Option<u64>, Broken);
 
 struct Walk {
@@ -93,7 +93,7 @@ struct Walk {
     books: Books,
     /// Whether the records are a ledger's, to be entered into the books.
     enters: bool,
-    /// Whether the bodies are read.
+    /// Whether the bodies are decoded.
     reads: bool,
     sequence: u64,
     position: u64,
@@ -126,7 +126,7 @@ impl Walk {
         self.report.problem = Some(Problem { sequence, positions, position, law, detail });
     }
 
-    /// Accepts a batch if all of it is good.
+    /// Accepts a batch if all of it is valid.
     fn accept(&mut self, batch: &RawBatch) -> bool {
         if let Err(detail) = self.check_chain(batch) {
             self.problem(
@@ -178,7 +178,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Enters all records of a batch; returns how many events they have and the last time.
+    /// Enters all records of a batch. Returns the number of their events and the last time.
     fn check_records(&mut self, batch: &RawBatch) -> Result<(u64, i64), Found> {
         let format = |position: u64| {
             move |detail: String| (Some(position), Broken { law: "format", detail })
@@ -213,7 +213,7 @@ impl Walk {
         Ok((events, time))
     }
 
-    /// The last batch must be the one that the store's head names, and the books must close.
+    /// The last batch must be the one that the store's head names, and the books must balance.
     fn check_end(&mut self, head: RawHead, failure: Option<String>) {
         let end = RawHead { sequence: self.sequence, position: self.position, hash: self.previous };
         if let Some(detail) = failure {
@@ -227,7 +227,7 @@ impl Walk {
     }
 }
 
-/// Pairs of one thing as the journal and the ledger have it, where they differ.
+/// Pairs of values from the journal and from the ledger that differ.
 fn unequal<'a, T: PartialEq>(
     derived: &'a [T],
     live: &'a [T],

@@ -1,4 +1,4 @@
-//! Check and export of a SQLite journal that is in use.
+//! Check and export of a SQLite journal in use.
 
 mod support;
 
@@ -14,21 +14,21 @@ use support::TempDir;
 use support::traffic::World;
 
 fn open(path: &Path) -> SqliteJournal {
-    SqliteJournal::open(path, SqliteOptions::default()).expect("nobody else has it")
+    SqliteJournal::open(path, SqliteOptions::default()).expect("no other process has it open")
 }
 
 #[test]
-fn a_damaged_copy_and_a_damaged_journal_do_not_pass() {
+fn a_damaged_copy_and_a_damaged_journal_fail_the_check() {
     let directory = TempDir::new();
     let path = directory.path().join("journal.db");
     World::after(6, 200).write_to(&open(&path), 3);
     let copy = directory.path().join("copy.db");
     back_up(&path, &copy, |_| {}).expect("a copy");
     assert!(check(&copy, |_| {}).expect("a database").holds());
-    let connection = rusqlite::Connection::open(&copy).expect("it is ours");
+    let connection = rusqlite::Connection::open(&copy).expect("the test owns it");
     connection
         .execute("UPDATE batch SET payload = zeroblob(length(payload)) WHERE sequence = 17", [])
-        .expect("it is ours");
+        .expect("the test owns it");
     drop(connection);
     let report = check(&copy, |_| {}).expect("still a database");
     assert_eq!(report.problem.expect("a damaged batch").sequence, 17);

@@ -1,4 +1,4 @@
-//! Proof files: made by whoever has the journal, checked by whoever has the key.
+//! Proof files: made by the owner of the journal, checked by a holder of the public key.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn cut(rows: &Batches, batches: usize) -> Batches {
 }
 
 #[test]
-fn every_record_can_be_proven_and_only_as_it_is() {
+fn every_record_can_be_proven_and_only_unchanged() {
     let rows = rows_of(&World::after(1, 60), 4);
     let now = Timestamp::from_millis(5);
     let signed = sign_checkpoint(&rows, &key(), now).expect("a journal");
@@ -54,7 +54,7 @@ fn every_record_can_be_proven_and_only_as_it_is() {
 }
 
 #[test]
-fn a_wrong_key_a_wrong_journal_and_no_proof_at_all_are_refused() {
+fn a_wrong_key_a_wrong_journal_and_an_invalid_file_are_refused() {
     let rows = rows_of(&World::after(2, 40), 4);
     let signed = sign_checkpoint(&rows, &key(), Timestamp::MIN).expect("a journal");
     let proof = prove_record(&rows, 3, &signed).expect("a record").to_string();
@@ -79,7 +79,7 @@ fn a_later_checkpoint_continues_an_earlier_one_unless_history_was_rewritten() {
         let older = sign_checkpoint(&before, &key(), Timestamp::MIN).expect("a journal");
         let proof = prove_continuation(&rows, &older, &newer).expect("it continues").to_string();
         let proven = check(&proof, JOURNAL, key().verifying_key()).expect("a good proof");
-        let Proven::Continued { older, newer } = proven else { panic!("it proves both") };
+        let Proven::Continued { older, newer } = proven else { panic!("it proves a continuation") };
         assert_eq!((older.size, newer.size), (before.head.position, rows.head.position));
     }
     let mut rewritten = World::after(3, 80);

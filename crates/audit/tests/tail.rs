@@ -1,4 +1,4 @@
-//! Journals whose newest batches are still in the tail, read beside whoever writes them.
+//! Journals whose newest batches are still in the tail, read while they are written.
 
 mod support;
 
@@ -16,16 +16,17 @@ use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use support::TempDir;
 use support::traffic::World;
 
-/// Small, so that it is written over again and again.
+/// Small, so that it is overwritten often.
 const OPTIONS: SqliteOptions =
     SqliteOptions { tail_bytes: 16 * 4096, checkpoint_pages: 40, unsafe_normal_sync: false };
 
 fn open(directory: &Path) -> SqliteJournal {
-    SqliteJournal::open(&directory.join("journal.db"), OPTIONS).expect("nobody else has it")
+    SqliteJournal::open(&directory.join("journal.db"), OPTIONS)
+        .expect("no other process has it open")
 }
 
 #[test]
-fn all_that_was_acknowledged_is_read_while_batches_come_and_are_moved() {
+fn all_acknowledged_batches_are_read_while_others_are_appended_and_moved() {
     let directory = TempDir::new();
     let journal = open(directory.path());
     let epoch = journal.acquire_lease("test", Duration::from_secs(60)).expect("ours").epoch;
@@ -35,7 +36,7 @@ fn all_that_was_acknowledged_is_read_while_batches_come_and_are_moved() {
             let mut head = journal.head().expect("it is open");
             while !done.load(Ordering::SeqCst) {
                 let mut builder = BatchBuilder::new();
-                // One page to three.
+                // One to three pages.
                 for _ in 0..=(head.sequence * 37) % 700 {
                     builder.push(RecordKind::Barrier, Timestamp::from_millis(1), |_| {});
                 }
@@ -49,7 +50,7 @@ fn all_that_was_acknowledged_is_read_while_batches_come_and_are_moved() {
                 journal.tidy().expect("there is space");
             }
         });
-        // Also if a check fails.
+        // Also after a failed check.
         let _end = End(&done);
         let mut read = 0;
         while read < 60 {
@@ -73,14 +74,14 @@ impl Drop for End<'_> {
 }
 
 #[test]
-fn a_batch_that_is_only_in_the_tail_is_copied_and_a_flipped_bit_in_it_is_found() {
+fn a_batch_only_in_the_tail_is_copied_and_a_flipped_bit_in_it_is_found() {
     let directory = TempDir::new();
     let journal =
         SqliteJournal::open(&directory.path().join("journal.db"), SqliteOptions::default())
-            .expect("nobody else has it");
+            .expect("no other process has it open");
     World::after(6, 200).write_to(&journal, 3);
     let head = journal.head().expect("it is open");
-    // As after a crash: nothing of it is in the database.
+    // As after a crash: none of it is in the database.
     let crashed = TempDir::new();
     for name in ["journal.db", "journal.db-wal", "journal.db-tail"] {
         let to = crashed.path().join(name);
@@ -95,12 +96,12 @@ fn a_batch_that_is_only_in_the_tail_is_copied_and_a_flipped_bit_in_it_is_found()
 
     let tail = crashed.path().join("journal.db-tail");
     let mut bytes = std::fs::read(&tail).expect("it is there");
-    // The first page of the third batch, which fits into one.
+    // The first page of the third batch, which fits into one page.
     let pages: Vec<usize> = (0..bytes.len() / 4096)
         .filter(|page| bytes[page * 4096..].starts_with(b"\xffbursar tail v1\xff"))
         .collect();
     bytes[pages[2] * 4096 + 150] ^= 4;
-    std::fs::write(&tail, bytes).expect("it is ours");
+    std::fs::write(&tail, bytes).expect("the test owns it");
     let report = check(&file, |_| {}).expect("a database");
     assert_eq!(report.problem.expect("a damaged batch").sequence, 3);
 }

@@ -1,4 +1,4 @@
-//! The verifier agrees with every honest journal and finds every dishonest one.
+//! The verifier accepts every valid journal and finds every manipulated one.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn verified(rows: &Batches) -> Report {
 }
 
 #[test]
-fn honest_journals_are_good_and_the_derived_numbers_are_the_ledgers() {
+fn valid_journals_pass_and_the_derived_balances_equal_the_ledgers() {
     for seed in 0..12 {
         let world = World::after(seed, 800);
         let rows = rows_of(&world, 7);
@@ -47,7 +47,7 @@ fn honest_journals_are_good_and_the_derived_numbers_are_the_ledgers() {
 }
 
 #[test]
-fn journals_with_jobs_are_good_and_charges_that_are_not_price_times_usage_are_found() {
+fn journals_with_jobs_pass_and_charges_other_than_price_times_usage_are_found() {
     for seed in 0..6 {
         let mut world = World::after(seed, 100);
         run_jobs(&mut world, 600);
@@ -72,7 +72,7 @@ fn journals_with_jobs_are_good_and_charges_that_are_not_price_times_usage_are_fo
                     }
                 }
             }
-            let problem = verified(&rows_of(&lie, 7)).problem.expect("a charge that is not true");
+            let problem = verified(&rows_of(&lie, 7)).problem.expect("a wrong charge is found");
             assert_eq!((problem.position, problem.law), (Some(index as u64 + 2), "L7"));
         }
         assert!(lied > 0, "seed {seed}: some attempt was charged");
@@ -80,7 +80,7 @@ fn journals_with_jobs_are_good_and_charges_that_are_not_price_times_usage_are_fo
 }
 
 #[test]
-fn a_report_reads_well_for_people_and_programs() {
+fn a_report_is_readable_for_people_and_programs() {
     let world = World::after(4, 200);
     let rows = rows_of(&world, 7);
     let mut live = LiveNumbers::of(&world.ledger);
@@ -100,7 +100,7 @@ fn a_report_reads_well_for_people_and_programs() {
     assert!(report.to_string().contains("BAD      batch 3"), "{report}");
 }
 
-/// Turns one bit of one row over.
+/// Flips one bit of one row.
 fn flip(row: &mut RawBatch, random: &mut ChaCha8Rng) {
     let bit = |bytes: &mut [u8], at: u64| {
         let at = usize::try_from(at).expect("small") % (bytes.len() * 8);
@@ -128,11 +128,11 @@ fn twelve_hundred_flipped_bits_are_all_found_in_their_own_batch() {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     for round in 0..1_200 {
         let index = random.next_u32() as usize % rows.batches.len();
-        // What lies behind the flip is never reached.
+        // Rows after the flip are never reached.
         let batches = rows.batches[..=index].to_vec();
         let mut damaged = Batches { batches, journal: rows.journal, head: rows.head };
         flip(&mut damaged.batches[index], &mut random);
-        let problem = verified(&damaged).problem.expect("a flipped bit never passes");
+        let problem = verified(&damaged).problem.expect("a flipped bit is found");
         let expected = rows.batches[index].sequence;
         assert_eq!(problem.sequence, expected, "round {round}: {problem}");
         let (first, last) = problem.positions;
@@ -173,7 +173,7 @@ fn missing_swapped_repeated_and_foreign_rows_are_found() {
     assert_eq!(verified(&foreign).problem.expect("another journal").sequence, 1);
 }
 
-/// Whether an event moves units or makes it possible that others do.
+/// Whether an event moves units or enables later moves.
 fn matters(event: &Event) -> bool {
     match event {
         Event::AccountOpened { .. }
@@ -199,7 +199,8 @@ fn matters(event: &Event) -> bool {
         | Event::CellTold { .. }
         | Event::MessageReceived { .. } => true,
         Event::HoldPinned { returned, .. } => !returned.is_empty(),
-        // A later report repeats the total of one that is missing only if nothing was taken.
+        // If a report took nothing, a later report repeats its total and its absence is not
+        // noticed.
         Event::HoldCaptured { taken, .. } => !taken.is_empty(),
         Event::HoldExtended { pieces, .. } => !pieces.is_empty(),
         Event::PolicySet(_)
@@ -227,10 +228,10 @@ fn matters(event: &Event) -> bool {
     }
 }
 
-/// Whoever owns the store can write a chain that is whole over records that are not: the books
-/// notice.
+/// The owner of the store can rewrite records and compute a valid chain over them. The books detect
+/// it.
 #[test]
-fn rewritten_history_with_a_good_chain_is_found() {
+fn rewritten_history_with_a_valid_chain_is_found() {
     let world = World::after(31, 500);
     let live = LiveNumbers::of(&world.ledger);
     let important: Vec<usize> = (0..world.decided.len())
@@ -242,7 +243,7 @@ fn rewritten_history_with_a_good_chain_is_found() {
         repeated.decided = world.decided.clone();
         repeated.decided.insert(index, world.decided[index].clone());
         let report = verified(&rows_of(&repeated, 7));
-        let problem = report.problem.expect("a decision that is there twice");
+        let problem = report.problem.expect("a repeated decision is found");
         // Position 1 is the barrier, and the second copy follows the first.
         assert_eq!(problem.position, Some(index as u64 + 3), "{problem}");
 
@@ -302,7 +303,7 @@ fn changed_amounts_are_found_in_their_own_record() {
 }
 
 #[test]
-fn a_journal_that_is_open_is_verified_through_its_own_reader() {
+fn an_open_journal_is_verified_through_its_own_reader() {
     let world = World::after(16, 200);
     let journal = MemoryJournal::new(JournalId([4; 16]));
     let head = world.write_to(&journal, 5);
@@ -316,7 +317,7 @@ fn a_journal_that_is_open_is_verified_through_its_own_reader() {
 }
 
 #[test]
-fn the_books_replay_what_the_ledger_replays() {
+fn the_books_and_the_ledger_replay_to_the_same_balances() {
     let world = World::after(15, 300);
     let mut replayed = Ledger::new();
     for decided in &world.decided {

@@ -63,7 +63,7 @@ impl Books {
         })
     }
 
-    /// Freezes an account. The platform may freeze again what others froze.
+    /// Freezes an account. The platform may freeze an account that is already frozen.
     pub(super) fn freeze(&mut self, event: &Node) -> Kept<()> {
         let number = self.known_account(event)?;
         let by_platform = event.get(1).map_or(Ok(false), Node::flag)?;
@@ -78,13 +78,13 @@ impl Books {
     pub(super) fn unfreeze(&mut self, event: &Node) -> Kept<()> {
         let number = self.known_account(event)?;
         let account = &mut self.accounts[number as usize];
-        require(account.frozen, "L12", || format!("{} is thawed twice", account.path))?;
+        require(account.frozen, "L12", || format!("{} is unfrozen twice", account.path))?;
         account.frozen = false;
         account.frozen_by_platform = false;
         Ok(())
     }
 
-    /// Whether `upper` is `lower` or above it.
+    /// Whether `upper` is `lower` or an ancestor of it.
     pub(super) fn is_above(&self, upper: u32, lower: u32) -> bool {
         let mut next = Some(lower);
         while let Some(account) = next {

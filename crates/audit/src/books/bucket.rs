@@ -7,14 +7,14 @@ use super::{FREE, Kept, require};
 /// One bucket.
 pub(crate) struct BucketBook {
     pub(crate) account: u32,
-    /// What its grants have in common, as text.
+    /// The common terms of its grants, as text.
     pub(crate) terms: String,
-    /// Whether further grants may join it.
+    /// Whether more grants may be added.
     pub(crate) shared: bool,
     pub(crate) expires_at: Option<i64>,
     pub(crate) expired: bool,
     pub(crate) length: u64,
-    /// First unit of each interval, to the unit after its last and its part.
+    /// Intervals by first unit: the unit after the last one, and the part.
     intervals: BTreeMap<u64, (u64, u8)>,
     /// How many units are in each part.
     sums: [u64; 6],
@@ -39,7 +39,7 @@ impl BucketBook {
         }
     }
 
-    /// Adds free units at the end and returns the first of them; `None` if there is no room.
+    /// Adds free units at the end and returns the first of them. `None` if there is no room.
     pub(crate) fn lay(&mut self, amount: u64) -> Option<u64> {
         let first = self.length;
         self.length = first.checked_add(amount)?;
@@ -52,7 +52,7 @@ impl BucketBook {
         self.sums[part as usize]
     }
 
-    /// The intervals of `first..end`, cut to it.
+    /// The intervals within `first..end`, clipped to it.
     fn within(&self, first: u64, end: u64) -> Vec<(u64, u64, u8)> {
         let start = self.intervals.range(..=first).next_back().map_or(first, |(start, _)| *start);
         self.intervals
@@ -77,16 +77,16 @@ impl BucketBook {
         within.filter(|(_, _, of)| *of == part).map(|(start, stop, _)| (start, stop)).collect()
     }
 
-    /// Turns all units of `first..end`, which must all be `from`, into `to`.
+    /// Moves all units of `first..end`, which must all be in part `from`, to part `to`.
     pub(crate) fn turn(&mut self, first: u64, end: u64, from: u8, to: u8) -> Kept<()> {
         let within = self.within(first, end);
         let covered: u64 = within.iter().map(|(start, stop, _)| stop - start).sum();
         let all = covered == end - first && within.iter().all(|(_, _, part)| *part == from);
         require(all, "L1", || {
-            format!("units {first}..{end} are to leave part {from} and are {within:?}")
+            format!("units {first}..{end} must be in part {from} but are {within:?}")
         })?;
         for (start, stop, part) in within {
-            // The interval that holds these units is cut around them.
+            // The interval that contains these units is split around them.
             let (whole, (whole_end, _)) = self
                 .intervals
                 .range(..=start)
@@ -107,7 +107,7 @@ impl BucketBook {
         Ok(())
     }
 
-    /// Puts an interval in and joins it to neighbours of the same part.
+    /// Inserts an interval and joins it to neighbours of the same part.
     fn insert_joined(&mut self, mut first: u64, mut end: u64, part: u8) {
         let left = self.intervals.range(..first).next_back().map(|(start, i)| (*start, *i));
         if let Some((start, _)) = left.filter(|(_, (stop, of))| *stop == first && *of == part) {

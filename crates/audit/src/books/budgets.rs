@@ -1,6 +1,6 @@
-//! Budgets over credits: no draw takes a hard one above its limit (L4).
+//! Budgets over credits: no draw takes a hard budget above its limit (L4).
 //!
-//! Only limits on credits are followed; limits on GPU-hours are counted by the ledger alone.
+//! Only limits on credits are checked. Limits on GPU-hours are counted by the ledger alone.
 
 use super::{Books, Broken, Kept, Units, require};
 use crate::node::Node;
@@ -36,7 +36,7 @@ impl BudgetBook {
             period_start: event.field(3)?.time()?,
             used: sum(4)? + sum(5)?,
         };
-        require(budget.limit > 0, "L4", || "a budget that allows nothing".to_owned())?;
+        require(budget.limit > 0, "L4", || "a budget with a limit of zero".to_owned())?;
         Ok(budget)
     }
 
@@ -62,8 +62,8 @@ impl BudgetBook {
     }
 }
 
-/// The first day of the month that contains a day, both counted from 1970: steps back month by
-/// month from a year that is known to begin before.
+/// The first day of the month that contains a day, both counted from 1970. Steps back month by
+/// month from a year that begins before the day.
 fn first_of_month(day: i64) -> i64 {
     let leap = |year: i64| (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
     let days_before = |year: i64| {
@@ -97,7 +97,7 @@ impl Books {
         Ok(())
     }
 
-    /// A budget that is removed or that alerts must be there.
+    /// A budget that is removed or that alerts must exist.
     pub(super) fn budget_known(&mut self, tag: u64, event: &Node) -> Kept<()> {
         let number = self.known_account(event)?;
         let name = event.field(1)?.text()?;
@@ -113,8 +113,8 @@ impl Books {
         require(listed, "L4", || format!("budget {name} has no threshold at {percent} %"))
     }
 
-    /// Counts what was drawn at `drawn_at` and is drawn or given back at `at`, in every budget from
-    /// the account to the root. `limited` draws must stay below hard limits.
+    /// Counts units that were drawn at `drawn_at` and are drawn or returned at `at`, in every
+    /// budget from the account to the root. `limited` draws must stay within hard limits.
     pub(super) fn count(
         &mut self,
         at: i64,
@@ -143,7 +143,7 @@ impl Books {
         Ok(())
     }
 
-    /// The same for units that come back, each counted when it was drawn.
+    /// Counts returned units, each at the time when it was drawn.
     pub(super) fn give_back(&mut self, at: i64, account: u32, units: &[(Units, i64)]) -> Kept<()> {
         for (units, drawn_at) in units {
             self.count(at, account, *drawn_at, -i128::from(units.count()), false)?;

@@ -1,4 +1,4 @@
-//! Grants: where units come from, and the buckets in which they lie.
+//! Grants: where units come from, and the buckets that contain them.
 
 use super::bucket::BucketBook;
 use super::prompt::Thing;
@@ -14,7 +14,7 @@ pub(crate) struct GrantBook {
     terms: String,
     shared: bool,
     pub(crate) revoked: bool,
-    /// Its bucket and its first unit there, once it can be spent.
+    /// Its bucket and its first unit there, once it is active.
     pub(crate) place: Option<(u32, u64)>,
 }
 
@@ -31,12 +31,12 @@ impl Books {
         require(possible, "L1", || format!("a grant of {amount} units"))?;
         let effective_at = event.field(5)?.time()?;
         let expires_at = event.get(6).map(Node::time).transpose()?;
-        // What is transferred while expiry waits keeps an expiry that is over.
+        // Credits transferred while expiry is suspended keep an expiry in the past.
         let waits = self.due.expiry_waits();
         require(waits || expires_at.is_none_or(|last| last >= effective_at.max(at)), "L1", || {
             format!("grant {number} was expired when it was issued")
         })?;
-        // Grants of one account lie together if kind, expiry, priority and restriction are equal.
+        // Grants of one account share a bucket if kind, expiry, priority and restriction are equal.
         let (kind, priority, restriction) = (event.field(3)?, event.field(7)?, event.get(8));
         let terms = format!("{account} {kind:?} {expires_at:?} {priority:?} {restriction:?}");
         let shared = restriction.is_none_or(|restriction| restriction.get(3).is_none());
@@ -60,13 +60,13 @@ impl Books {
         Ok(())
     }
 
-    /// What is granted again must have been taken in the same decision.
+    /// Units granted again must have been taken in the same decision.
     fn check_origin(&mut self, account: u32, amount: u64, origin: &Node) -> Kept<()> {
         let (tag, content) = origin.tagged()?;
         let amount = u128::from(amount);
         if tag == 2 {
             let due = self.decision.moved_to == Some(account) && amount <= self.decision.moved;
-            require(due, "L1", || "a transfer grants what was not moved".to_owned())?;
+            require(due, "L1", || "a transfer grants units that were not moved".to_owned())?;
             self.decision.moved -= amount;
             return Ok(());
         }
@@ -81,12 +81,12 @@ impl Books {
 
     fn lay(&mut self, number: u32) -> Kept<()> {
         let grant = &self.grants[number as usize];
-        require(grant.place.is_none(), "L1", || format!("grant {number} comes in twice"))?;
+        require(grant.place.is_none(), "L1", || format!("grant {number} is activated twice"))?;
         let amount = grant.amount;
         let joins = |bucket: &BucketBook| {
             grant.shared && bucket.shared && !bucket.expired && bucket.terms == grant.terms
         };
-        // Of several, the last: the others are full.
+        // Of several buckets the last one: the others are full.
         let same = self.buckets.iter().rposition(joins).and_then(|at| u32::try_from(at).ok());
         let place =
             same.and_then(|bucket| Some((bucket, self.buckets[bucket as usize].lay(amount)?)));
@@ -96,7 +96,7 @@ impl Books {
                 let bucket = u32::try_from(self.buckets.len()).unwrap_or(u32::MAX);
                 let (terms, shared) = (grant.terms.clone(), grant.shared);
                 let mut book = BucketBook::new(grant.account, terms, shared, grant.expires_at);
-                book.lay(amount).expect("an empty bucket has room for one amount");
+                book.lay(amount).expect("an empty bucket has room for one grant");
                 self.due.bucket(bucket, book.expires_at);
                 self.buckets.push(book);
                 (bucket, 0)
@@ -119,7 +119,7 @@ impl Books {
     pub(super) fn grant_activated(&mut self, at: i64, event: &Node) -> Kept<()> {
         let number = self.known_grant(event)?;
         let from = self.grants[number as usize].effective_at;
-        require(from <= at, "L1", || format!("grant {number} came in before its time"))?;
+        require(from <= at, "L1", || format!("grant {number} was activated before its time"))?;
         self.lay(number)
     }
 
@@ -133,7 +133,7 @@ impl Books {
         }
         let grant = &mut self.grants[number as usize];
         grant.revoked = true;
-        let (bucket, first) = grant.place.expect("it was just laid");
+        let (bucket, first) = grant.place.expect("it was just placed in a bucket");
         let free = self.buckets[bucket as usize].of_part(first, first + grant.amount, FREE);
         let units: Vec<Units> =
             free.into_iter().map(|(first, end)| Units { bucket, first, end }).collect();
@@ -168,7 +168,7 @@ impl Books {
         let units = pieces(event.field(0)?)?;
         for units in &units {
             let reachable = self.memory.reaches(units.bucket);
-            require(reachable, "L1", || "an expiry is reversed that is too old".to_owned())?;
+            require(reachable, "L1", || "a reversed expiry is too old".to_owned())?;
         }
         self.turn(&units, EXPIRED, FREE)
     }
@@ -199,7 +199,7 @@ impl Books {
                 })
                 .sum();
             require(covered == units.count(), "L1", || {
-                "units are revoked on return whose grant was not".to_owned()
+                "units are revoked on return although their grant was not revoked".to_owned()
             })?;
         }
         self.turn(&units, FREE, REVOKED)

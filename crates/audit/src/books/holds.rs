@@ -4,7 +4,7 @@ use super::prompt::Thing;
 use super::{Books, Broken, EXPIRED, FREE, HELD, Kept, SPENT, Units, count, pieces, require};
 use crate::node::Node;
 
-/// Units that a hold has drawn; captures take them from the front.
+/// Units drawn by a hold. Captures take them from the front.
 #[derive(Clone, Debug)]
 pub(crate) struct SliceBook {
     pub(crate) units: Units,
@@ -58,21 +58,24 @@ impl Books {
 
     pub(super) fn open_hold(&mut self, number: u32) -> Kept<&mut HoldBook> {
         let state = self.require_hold(number)?.state;
-        require(state == 0, "L6", || format!("hold {number} moves after it was closed"))?;
+        require(state == 0, "L6", || format!("hold {number} changes after it was closed"))?;
         Ok(self.holds.get_mut(&number).expect("it was just found"))
     }
 
-    /// Units may be drawn from the account or from those above it, before they expire.
+    /// Units may be drawn from the account or its ancestors, before they expire.
     fn check_draw(&self, at: i64, account: u32, units: &[Units]) -> Kept<()> {
         for units in units {
             let bucket = self.buckets.get(units.bucket as usize);
             let above = bucket.is_some_and(|bucket| self.is_above(bucket.account, account));
             require(above, "L13", || {
-                format!("bucket {} is drawn by an account that is not below it", units.bucket)
+                format!(
+                    "bucket {} is drawn by an account that is not at or below its own",
+                    units.bucket
+                )
             })?;
             let waits = self.due.expiry_waits();
             let valid = bucket.is_some_and(|b| waits || b.expires_at.is_none_or(|last| at <= last));
-            require(valid, "L1", || format!("bucket {} is drawn after its time", units.bucket))?;
+            require(valid, "L1", || format!("bucket {} is drawn after its expiry", units.bucket))?;
         }
         Ok(())
     }
@@ -86,11 +89,11 @@ impl Books {
         self.count(at, account, at, amount, true)
     }
 
-    /// Adds a hold or charge under a number and a name that are free.
+    /// Adds a hold or charge under an unused number and name.
     fn add_hold(&mut self, number: u32, hold: HoldBook) -> Kept<()> {
         let tenant = self.accounts[hold.account as usize].tenant;
         let taken = self.memory.name_hold(tenant, hold.kind, &hold.name);
-        require(taken, "L5", || format!("hold {} is there twice", hold.name))?;
+        require(taken, "L5", || format!("hold {} is placed twice", hold.name))?;
         let before = self.holds.insert(number, hold);
         require(before.is_none(), "L12", || format!("hold {number} is placed twice"))
     }
@@ -100,7 +103,7 @@ impl Books {
         self.require_account(account)?;
         self.require_thawed(account)?;
         let units = pieces(event.field(3)?)?;
-        require(!units.is_empty(), "L3", || "a hold of nothing".to_owned())?;
+        require(!units.is_empty(), "L3", || "a hold without units".to_owned())?;
         self.check_draw(at, account, &units)?;
         self.turn(&units, FREE, HELD)?;
         self.count_draw(at, account, &units)?;
@@ -166,18 +169,18 @@ impl Books {
             spent.push(Units { end: rest.first + amount, ..rest });
             slice.captured += amount;
         }
-        // A report of more GPU time can be worth less in credits than one before: nothing grows then.
+        // A report of more GPU time can cost less than an earlier one. Then nothing grows.
         let grown = u128::from(total.saturating_sub(hold.metered));
         let explained = count(&spent) + u128::from(uncollected);
         require(grown == explained, "L7", || {
-            format!("usage grew to {total}, {explained} units say otherwise")
+            format!("usage grew to {total}, the events account for {explained} units")
         })?;
         hold.metered = hold.metered.max(total);
         hold.captured += count(&spent);
         let account = hold.account;
         if uncollected > 0 {
             self.accounts[account as usize].uncollected += i128::from(uncollected);
-            // What nobody could pay counts, even above a limit.
+            // Uncollected usage counts, even above a limit.
             self.count(at, account, at, uncollected.into(), false)?;
         }
         self.turn(&spent, HELD, SPENT)
@@ -186,14 +189,14 @@ impl Books {
     pub(super) fn hold_cut(&mut self, at: i64, event: &Node) -> Kept<()> {
         let number = event.field(0)?.index()?;
         let hold = self.open_hold(number)?;
-        require(hold.strict, "L3", || format!("hold {number} is cut and is not strict"))?;
+        require(hold.strict, "L3", || format!("hold {number} is cut but not strict"))?;
         let mut gone = Vec::new();
         for pair in event.field(1)?.list()?.chunks(2) {
             let [slice, amount] = pair else { return Err("half a slice".to_owned().into()) };
             let (slice, amount) = (slice.index()?, amount.unsigned()?);
             let found = hold.slices.get_mut(slice as usize);
             let Some(slice) = found.filter(|slice| amount > 0 && amount == slice.room()) else {
-                let detail = format!("{amount} units of slice {slice} are cut and were not held");
+                let detail = format!("{amount} units of slice {slice} are cut but were not held");
                 return Err(Broken { law: "L3", detail });
             };
             gone.push((slice.rest(), slice.drawn_at));
@@ -242,7 +245,7 @@ impl Books {
         let valid = !units.is_empty() && count(&units) <= u128::from(requested);
         require(valid, "L1", || format!("{} units charged for {requested}", count(&units)))?;
         let used_at = event.get(5).map_or(Ok(at), Node::time)?;
-        require(used_at <= at, "L1", || "usage of the future is charged".to_owned())?;
+        require(used_at <= at, "L1", || "future usage is charged".to_owned())?;
         self.check_draw(used_at, account, &units)?;
         self.turn(&units, FREE, SPENT)?;
         self.count_draw(at, account, &units)?;
@@ -289,7 +292,7 @@ impl Books {
                     && slice.units.first <= part.first
                     && part.end <= slice.units.first + slice.captured
             });
-            let stranger = || "units are refunded that it never spent".to_owned();
+            let stranger = || "units are refunded that the hold never spent".to_owned();
             require(its_own.is_some(), "L6", stranger)?;
             back.extend(its_own.map(|slice| (*part, slice.drawn_at)));
         }
@@ -297,7 +300,7 @@ impl Books {
         self.turn(&units, SPENT, FREE)
     }
 
-    /// A forgotten hold comes back: all that it says is spent must be.
+    /// A forgotten hold is restored. All units that it records as spent must be spent.
     pub(super) fn hold_revived(&mut self, at: i64, event: &Node) -> Kept<()> {
         let number = event.field(0)?.index()?;
         let record = event.field(1)?.field(0)?;
@@ -324,22 +327,24 @@ impl Books {
             job: None,
             rate: None,
         };
-        require(hold.state != 0, "L6", || format!("hold {number} came back open"))?;
+        require(hold.state != 0, "L6", || format!("hold {number} was restored open"))?;
         let spent: u128 = hold.slices.iter().map(|slice| u128::from(slice.captured)).sum();
         let sane = spent == hold.captured && hold.refunded <= hold.captured;
-        require(sane, "L7", || format!("hold {number} came back with other numbers"))?;
+        require(sane, "L7", || format!("hold {number} was restored with other amounts"))?;
         let mut refunded = hold.refunded;
         for slice in hold.slices.iter().rev() {
             let returned = refunded.min(slice.captured.into());
             refunded -= returned;
             let still = u128::from(slice.captured) - returned;
             let first = slice.units.first;
-            // What is still spent is at most what was captured, which is 64 bits long.
+            // The units still spent are at most those captured, which fit into 64 bits.
             let end = first + u64::try_from(still).unwrap_or(0);
             let bucket = self.buckets.get(slice.units.bucket as usize);
             let whole =
                 bucket.is_some_and(|b| u128::from(b.parts(first, end)[SPENT as usize]) == still);
-            require(whole, "L1", || format!("hold {number} came back with spent units missing"))?;
+            require(whole, "L1", || {
+                format!("hold {number} was restored with spent units missing")
+            })?;
         }
         self.memory.hold_closed(number);
         self.add_hold(number, hold)
@@ -356,7 +361,7 @@ fn revived_slice(node: &Node, placed_at: i64, draws: &[Node]) -> Kept<SliceBook>
     let units = Units { bucket: bucket.index()?, first, end };
     let captured = captured.unsigned()?;
     require(captured <= length, "L3", || "more captured than drawn".to_owned())?;
-    // The draw before the first extension is the placing.
+    // The draw before the first extension is the placement.
     let drawn_at = match draws.get(draw.index()? as usize) {
         None => placed_at,
         Some(draw) => draw.list()?.first().map_or(Ok(placed_at), Node::time)?,

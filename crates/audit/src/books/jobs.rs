@@ -1,5 +1,5 @@
-//! Jobs: their states are legal (L10), their holds are theirs, their charges are price times usage
-//! (L7), and messages to and from cells are numbered without a gap.
+//! Jobs: their states are legal (L10), their holds belong to their account, their charges are price
+//! times usage (L7), and messages to and from cells are numbered without gaps.
 
 use super::prompt::Thing;
 use super::{Books, Broken, FREE, HELD, Kept, Units, require};
@@ -12,9 +12,9 @@ pub(crate) struct JobBook {
     ended: bool,
     /// Its open hold.
     hold: Option<u32>,
-    /// What its last closed hold metered, and at which rate.
+    /// The metered usage and the rate of its last closed hold.
     closed: Option<ClosedBook>,
-    /// Whether an attempt lives, and whether a cell placed it.
+    /// Whether it has an attempt, and whether a cell placed it.
     attempt: Option<bool>,
 }
 
@@ -25,14 +25,15 @@ struct ClosedBook {
     rate: Option<(u64, u64, u64)>,
 }
 
-/// One cell: the last numbers said to it and heard from it.
+/// The last message numbers sent to a cell and received from it.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct CellNumbers {
     told: u64,
     heard: u64,
 }
 
-/// What `gpu_ms` cost at (price, share in thousandths, limit), to the nearest, ties to even.
+/// The cost of `gpu_ms` at (price, share in thousandths, limit), rounded to the nearest, ties to
+/// even.
 fn charge((price, share, limit): (u64, u64, u64), gpu_ms: u64) -> u128 {
     let whole: u128 = 3_600_000 * 1000;
     let product = u128::from(price) * u128::from(share) * u128::from(gpu_ms.min(limit));
@@ -77,7 +78,7 @@ impl Books {
         cell.heard += 1;
         let expected = cell.heard;
         require(number == expected, "L12", || {
-            format!("message {number}, not {expected}, was taken")
+            format!("message {number}, not {expected}, was received")
         })
     }
 
@@ -99,14 +100,16 @@ impl Books {
         let missing = || Broken { law: "L12", detail: format!("there is no job {number}") };
         let job = usize::try_from(number).ok().and_then(|number| self.jobs.get_mut(number));
         let job = job.ok_or_else(missing)?;
-        require(!job.ended, "L10", || format!("job {number} moves after its end"))?;
+        require(!job.ended, "L10", || format!("job {number} changes after its end"))?;
         Ok(job)
     }
 
     /// A hold is placed for a job.
     pub(super) fn job_held(&mut self, number: u64, hold: u32, account: u32) -> Kept<()> {
         let job = self.live_job(number)?;
-        require(job.account == account, "L13", || format!("hold {hold} of another's job"))?;
+        require(job.account == account, "L13", || {
+            format!("hold {hold} is of another account's job")
+        })?;
         let free = job.hold.is_none() && job.attempt.is_none();
         require(free, "L10", || format!("job {number} has a hold already"))?;
         job.hold = Some(hold);
@@ -165,7 +168,7 @@ impl Books {
         Ok(())
     }
 
-    /// An event that only a job with a live attempt has.
+    /// An event that requires a job with an attempt.
     pub(super) fn attempt_moved(&mut self, event: &Node) -> Kept<()> {
         let number = event.field(0)?.unsigned()?;
         let job = self.live_job(number)?;

@@ -1,11 +1,11 @@
-//! What is remembered under names and keys, and for how long: one effect for each (L5).
+//! Names and keys in use, and for how long: each has one effect (L5).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Books, Kept, require};
 use crate::node::Node;
 
-/// What is remembered, oldest first.
+/// Names and keys in use, oldest first.
 pub(crate) struct Memory {
     retention_ms: i64,
     answers: BTreeSet<Vec<u8>>,
@@ -22,7 +22,7 @@ pub(crate) struct Memory {
 impl Default for Memory {
     fn default() -> Memory {
         Memory {
-            // 35 days, until a policy says otherwise.
+            // 35 days, until a policy is set.
             retention_ms: 35 * 24 * 3_600_000,
             answers: BTreeSet::new(),
             answer_queue: VecDeque::new(),
@@ -41,7 +41,7 @@ impl Memory {
     pub(super) fn set_policy(&mut self, event: &Node) -> Kept<()> {
         for key in 0..4 {
             let positive = event.field(key)?.time()? > 0;
-            require(positive, "format", || "a policy that remembers nothing".to_owned())?;
+            require(positive, "format", || "a policy with no retention".to_owned())?;
         }
         self.retention_ms = event.field(1)?.time()?;
         Ok(())
@@ -55,7 +55,7 @@ impl Memory {
         require(self.answers.insert(key), "L5", || "a key is answered twice".to_owned())
     }
 
-    /// Takes the name of a hold or charge; false if it is taken.
+    /// Registers the name of a hold or charge. Returns false if it is taken.
     pub(super) fn name_hold(&mut self, tenant: u32, kind: u64, name: &str) -> bool {
         self.hold_names.insert((tenant, kind, name.to_owned()))
     }
@@ -64,7 +64,7 @@ impl Memory {
         self.hold_queue.push_back(number);
     }
 
-    /// Takes the number and name of a movement; false if one of them is taken.
+    /// Registers the number and name of a movement. Returns false if one of them is taken.
     pub(super) fn movement_made(&mut self, number: u32, name: (u32, u64, String)) -> bool {
         self.movement_queue.push_back(number);
         let new = self.movement_names.insert(name.clone());
@@ -85,7 +85,7 @@ impl Memory {
 impl Books {
     pub(super) fn forgotten(&mut self, at: i64, event: &Node) -> Kept<()> {
         let memory = &mut self.memory;
-        let early = || "more is forgotten than was remembered".to_owned();
+        let early = || "more is forgotten than was kept".to_owned();
         for _ in 0..event.unsigned_or_zero(0)? {
             let key = memory.answer_queue.pop_front();
             require(key.is_some_and(|key| memory.answers.remove(&key)), "L5", early)?;

@@ -1,7 +1,8 @@
-//! Books kept from events alone, by rules of their own: every unit is in one part, and moves only
-//! from the part it is in.
+//! Books derived from events alone, with independent rules: every unit is in one part, and moves
+//! only from the part that it is in.
 //!
-//! Naive on purpose: intervals in ordered maps, sums added up anew. Shares nothing with the ledger.
+//! Simple on purpose: intervals in ordered maps, sums recomputed each time. Shares no code with the
+//! ledger.
 
 mod accounts;
 mod bucket;
@@ -25,7 +26,7 @@ use jobs::{CellNumbers, JobBook};
 use memory::Memory;
 use prompt::Due;
 
-/// A law that an event breaks, and how.
+/// A violated law, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
     pub(crate) law: &'static str,
@@ -40,7 +41,7 @@ impl From<String> for Broken {
 
 pub(crate) type Kept<T> = Result<T, Broken>;
 
-/// Says which law is broken unless `holds`.
+/// Returns the violated law unless `holds`.
 pub(crate) fn require(holds: bool, law: &'static str, detail: impl FnOnce() -> String) -> Kept<()> {
     if holds { Ok(()) } else { Err(Broken { law, detail: detail() }) }
 }
@@ -71,7 +72,7 @@ pub(crate) fn count(units: &[Units]) -> u128 {
     units.iter().map(|units| u128::from(units.count())).sum()
 }
 
-/// Everything that events have said so far.
+/// The state derived from all events so far.
 #[derive(Default)]
 pub(crate) struct Books {
     pub(crate) accounts: Vec<AccountBook>,
@@ -79,23 +80,23 @@ pub(crate) struct Books {
     pub(crate) buckets: Vec<BucketBook>,
     pub(crate) holds: BTreeMap<u32, HoldBook>,
     cells: Vec<CellNumbers>,
-    /// Every job that ever was, by number.
+    /// All jobs, by number.
     jobs: Vec<JobBook>,
     memory: Memory,
     due: Due,
-    /// What the decision at hand has left open.
+    /// Open items of the current decision.
     decision: Decision,
 }
 
-/// What must come out even within one decision.
+/// Items that must balance within one decision.
 #[derive(Default)]
 struct Decision {
-    /// Moved out by a transfer and not yet granted to its receiver.
+    /// Units moved out by a transfer and not yet granted to its receiver.
     moved: u128,
     moved_to: Option<u32>,
-    /// Returned units that expired, by hold: no more than that may be re-issued.
+    /// Returned units that expired, by hold. No more than that may be issued again.
     expired_returns: BTreeMap<u32, u128>,
-    /// Buckets that were touched.
+    /// Buckets that were changed.
     touched: std::collections::BTreeSet<u32>,
 }
 
@@ -169,31 +170,31 @@ impl Books {
         }
     }
 
-    /// From a policy that lets expiry wait until the next one that does not, no grant expires.
+    /// From a policy that suspends expiry until the next one that does not, no grant expires.
     fn policy_set(&mut self, event: &Node) -> Kept<()> {
         self.memory.set_policy(event)?;
         self.due.set_expiry_waits(event.get(4).is_some_and(|waits| *waits == Node::Bool(true)));
         Ok(())
     }
 
-    /// What one decision must leave in order.
+    /// Checks that one decision is balanced.
     fn close_decision(&mut self, at: i64) -> Kept<()> {
         let decision = std::mem::take(&mut self.decision);
         require(decision.moved == 0, "L1", || {
-            format!("{} units were moved out and granted to nobody", decision.moved)
+            format!("{} units were moved out and not granted to any account", decision.moved)
         })?;
         for number in decision.touched {
             let bucket = &self.buckets[number as usize];
             let is_over = bucket.expires_at.is_some_and(|last| last < at);
             let late = bucket.expired || (is_over && !self.due.expiry_waits());
             require(!late || bucket.sum(FREE) == 0, "L2", || {
-                format!("bucket {number} has expired and still has free units")
+                format!("bucket {number} has expired but still has free units")
             })?;
         }
         Ok(())
     }
 
-    /// Turns units from one part into another: the only way in which anything moves.
+    /// Moves units from one part to another. All changes of units happen here.
     pub(crate) fn turn(&mut self, units: &[Units], from: u8, to: u8) -> Kept<()> {
         for units in units {
             let bucket = self.buckets.get_mut(units.bucket as usize);
@@ -204,7 +205,7 @@ impl Books {
         Ok(())
     }
 
-    /// What became of each grant's units, by part.
+    /// The units of each grant, by part.
     pub(crate) fn grant_parts(&self) -> Vec<[u64; 6]> {
         self.grants
             .iter()
@@ -217,7 +218,7 @@ impl Books {
             .collect()
     }
 
-    /// What each account has: free, held and owed.
+    /// The sums of each account: free, held and owed.
     pub(crate) fn account_sums(&self) -> Vec<(String, i128, i128, i128)> {
         let mut sums: Vec<(String, i128, i128, i128)> = self
             .accounts
@@ -232,7 +233,7 @@ impl Books {
         sums
     }
 
-    /// L3 over everything: what is held is what open holds keep.
+    /// L3 over all buckets: held units equal the units of open holds.
     pub(crate) fn check_holds(&self) -> Kept<()> {
         let mut kept: BTreeMap<u32, u128> = BTreeMap::new();
         for hold in self.holds.values().filter(|hold| hold.state == 0) {
@@ -250,7 +251,7 @@ impl Books {
     }
 }
 
-/// Who asked: `null`, or actor, fingerprint, key, command and outcome.
+/// The author of a record: `null`, or actor, fingerprint, key, command and outcome.
 fn check_header(header: &Node) -> Kept<()> {
     if *header == Node::Null {
         return Ok(());
@@ -273,7 +274,7 @@ fn check_header(header: &Node) -> Kept<()> {
     Ok(())
 }
 
-/// A list of pieces: bucket, first unit, number of units, and so on.
+/// A list of pieces: for each its bucket, first unit and number of units.
 pub(crate) fn pieces(node: &Node) -> Kept<Vec<Units>> {
     let numbers = node.list()?;
     let piece = |three: &[Node]| -> Kept<Units> {

@@ -4,7 +4,7 @@ use super::{Books, FREE, Kept, MOVED, SPENT, count, pieces, require};
 use crate::node::Node;
 
 impl Books {
-    /// A refund (4), transfer (5) or collection (6) has a number and a name that nobody else has.
+    /// A refund (4), transfer (5) or collection (6) has a unique number and name.
     pub(super) fn name_movement(&mut self, what: u64, account: u32, movement: &Node) -> Kept<()> {
         let tenant = self.accounts[account as usize].tenant;
         let (number, name) = (movement.field(0)?.index()?, movement.field(1)?.text()?);
@@ -20,12 +20,12 @@ impl Books {
         self.require_thawed(from)?;
         let (source, target) = (&self.accounts[from as usize], &self.accounts[to as usize]);
         let inside = from != to && source.tenant == target.tenant;
-        require(inside, "L13", || format!("{} gives to {}", source.path, target.path))?;
+        require(inside, "L13", || format!("{} transfers to {}", source.path, target.path))?;
         self.name_movement(5, from, movement)?;
         let units = pieces(movement.field(2)?)?;
         for units in &units {
             let own = self.buckets.get(units.bucket as usize).is_some_and(|b| b.account == from);
-            require(own, "L13", || "a transfer of what is not the giver's own".to_owned())?;
+            require(own, "L13", || "a transfer of units that are not the sender's own".to_owned())?;
         }
         self.decision.moved += count(&units);
         self.decision.moved_to = Some(to);

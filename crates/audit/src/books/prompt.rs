@@ -1,5 +1,5 @@
-//! What is due happens before anything else is decided: no grant starts or ends late, no lease
-//! outlives its last instant.
+//! Due timers run before anything else is decided: no grant starts or ends late, and no hold
+//! outlives its lease.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{Books, Kept, require};
 use crate::node::Node;
 
 impl Books {
-    /// What failed again and again is skipped: it is never overdue. Money does not move by it.
+    /// A timer that failed repeatedly is skipped and never overdue. It moves no credits.
     pub(super) fn set_aside(&mut self, event: &Node) -> Kept<()> {
         let (tag, what) = event.field(0)?.tagged()?;
         event.field(1)?;
@@ -23,19 +23,19 @@ impl Books {
     }
 }
 
-/// What will be due, by the first instant at which it is.
+/// Timers by the first instant at which they are due.
 #[derive(Default)]
 pub(crate) struct Due {
     things: BTreeSet<(i64, Thing)>,
-    /// Apart, because expiry may wait until a clock was accepted.
+    /// Separate, because expiry may be suspended until a clock is accepted.
     buckets: BTreeSet<(i64, Thing)>,
     expiry_waits: bool,
 }
 
-/// What can be due.
+/// A kind of timer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Thing {
-    /// A grant comes in.
+    /// A grant is activated.
     Grant(u32),
     /// A bucket expires.
     Bucket(u32),
@@ -44,22 +44,22 @@ pub(crate) enum Thing {
 }
 
 impl Due {
-    /// Notes a grant by its first valid instant.
+    /// Adds a grant by its first valid instant.
     pub(super) fn grant(&mut self, number: u32, from: i64) {
         self.things.insert((from, Thing::Grant(number)));
     }
 
-    /// Notes a bucket by its last valid instant.
+    /// Adds a bucket by its last valid instant.
     pub(super) fn bucket(&mut self, number: u32, last: Option<i64>) {
         self.buckets.extend(last.map(|last| (last.saturating_add(1), Thing::Bucket(number))));
     }
 
-    /// Notes a hold by its last valid instant.
+    /// Adds a hold by its last valid instant.
     pub(super) fn hold(&mut self, number: u32, last: Option<i64>) {
         self.things.extend(last.map(|last| (last.saturating_add(1), Thing::Hold(number))));
     }
 
-    /// Crosses a thing off.
+    /// Removes a timer that has run.
     pub(super) fn done(&mut self, thing: Thing, instant: Option<i64>) {
         let due = match thing {
             Thing::Grant(_) => instant,
@@ -74,23 +74,23 @@ impl Due {
         }
     }
 
-    /// Crosses a thing off, whenever it was due: it was set aside.
+    /// Removes a timer that was set aside, whenever it was due.
     pub(super) fn set_aside(&mut self, thing: Thing) {
         self.things.retain(|(_, due)| *due != thing);
         self.buckets.retain(|(_, due)| *due != thing);
     }
 
-    /// Notes whether grants wait with their expiry.
+    /// Sets whether the expiry of grants is suspended.
     pub(super) fn set_expiry_waits(&mut self, waits: bool) {
         self.expiry_waits = waits;
     }
 
-    /// Whether grants wait with their expiry.
+    /// Whether the expiry of grants is suspended.
     pub(super) fn expiry_waits(&self) -> bool {
         self.expiry_waits
     }
 
-    /// Nothing may be overdue when somebody asks at `at`.
+    /// Nothing may be overdue when a command is decided at `at`.
     pub(super) fn check(&self, at: i64) -> Kept<()> {
         let buckets = self.buckets.first().filter(|_| !self.expiry_waits);
         let first = self.things.first().into_iter().chain(buckets).min();

@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers shared by the tests of this crate.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses another part")]
 
 #[path = "../../../journal/tests/support/traffic.rs"]
@@ -33,12 +33,12 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A leftover directory harms nobody.
+        // A leftover directory is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The journal of some traffic, as rows.
+/// The journal of generated traffic, as rows.
 pub fn rows_of(world: &World, records_each: usize) -> Batches {
     let journal = MemoryJournal::new(JournalId([9; 16]));
     let head = world.write_to(&journal, records_each);
