@@ -1,4 +1,4 @@
-//! The hash chain over batches: who a batch follows, and how a broken link is found.
+//! The hash chain over batches: which batch follows which, and how a broken link is found.
 
 use std::fmt;
 
@@ -13,13 +13,13 @@ const BATCH_TAG: &[u8; 16] = b"bursar batch v1\0";
 /// The same for the hash that the first batch follows.
 const GENESIS_TAG: &[u8; 16] = b"bursar genesis1\0";
 
-/// Which journal this is: 128 random bits, drawn when it is created. The chain starts from them,
-/// so that a batch of one journal never fits into another.
+/// The identity of a journal: 128 random bits, generated when it is created. The chain starts from
+/// them, so that a batch of one journal is never valid in another.
 #[derive(Copy, Clone, PartialEq, Eq, Hash)]
 pub struct JournalId(pub [u8; 16]);
 
 impl JournalId {
-    /// Draws a new identity from the operating system.
+    /// Generates a new identity with the operating system's random source.
     pub fn random() -> Result<JournalId, JournalError> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)
@@ -40,8 +40,8 @@ impl fmt::Debug for JournalId {
     }
 }
 
-/// Counts the owners of a journal. Whoever takes a lease gets the next one; appends under an
-/// earlier epoch are refused.
+/// The number of a journal's owner. Each new lease gets the next epoch. Appends under an earlier
+/// epoch are refused.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -63,14 +63,14 @@ pub struct Head {
 }
 
 impl Head {
-    /// The head of the journal `id` before anything was appended.
+    /// The head of the journal `id` before the first append.
     pub fn genesis(id: JournalId) -> Head {
         let mut hasher = blake3::Hasher::new();
         hasher.update(GENESIS_TAG).update(&id.0);
         Head { sequence: 0, position: 0, hash: Digest(*hasher.finalize().as_bytes()) }
     }
 
-    /// The stored form of `batch` as the one that follows this head.
+    /// The stored form of `batch` as the successor of this head.
     pub fn followed_by(&self, epoch: Epoch, batch: Batch) -> StoredBatch {
         let mut stored = StoredBatch {
             sequence: self.sequence + 1,
@@ -102,7 +102,7 @@ impl Head {
     }
 }
 
-/// One batch as it lies in the store.
+/// One batch as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBatch {
     /// Number of this batch, dense from 1.
@@ -124,17 +124,17 @@ pub struct StoredBatch {
 }
 
 impl StoredBatch {
-    /// The journal's head once this batch is its last.
+    /// The journal's head if this batch is its last.
     pub fn head(&self) -> Head {
         Head {
             sequence: self.sequence,
-            // Saturating: a damaged row may hold any number, and is refused by its hash.
+            // Saturating: a damaged row may contain any number, and is rejected by its hash.
             position: self.first_position.saturating_add(u64::from(self.records)).saturating_sub(1),
             hash: self.hash,
         }
     }
 
-    /// What the hash of this batch must be.
+    /// The expected hash of this batch.
     pub fn computed_hash(&self) -> Digest {
         batch_hash(
             &self.previous,
@@ -157,7 +157,7 @@ fn batch_hash(previous: &Digest, numbers: [u64; 4], time: Timestamp, payload: &[
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// Walks a journal from a known head and accepts only the batch that follows.
+/// Follows a journal from a known head and accepts only the next batch.
 #[derive(Clone, Debug)]
 pub struct Chain {
     head: Head,
@@ -165,17 +165,17 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Starts behind a head that is already trusted.
+    /// Starts after a head that is already trusted.
     pub fn from(head: Head) -> Chain {
         Chain { head, epoch: Epoch(0) }
     }
 
-    /// The last batch that was accepted.
+    /// The last accepted batch.
     pub fn head(&self) -> Head {
         self.head
     }
 
-    /// Accepts `batch` if it is exactly the next one, or says what is wrong with it.
+    /// Accepts `batch` if it is exactly the next one, or returns what is wrong with it.
     pub fn accept(&mut self, batch: &StoredBatch) -> Result<(), JournalError> {
         let sequence = self.head.sequence + 1;
         let corrupt = |reason: String| JournalError::Corrupt { sequence, reason };

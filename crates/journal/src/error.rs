@@ -1,5 +1,5 @@
-//! What can go wrong with a journal. One enum for everything but the two calls whose failures the
-//! caller must tell apart: appends and leases.
+//! Errors of a journal. One enum for everything except the two calls whose failures the caller must
+//! distinguish: appends and leases.
 
 use std::fmt::Display;
 
@@ -11,7 +11,7 @@ use crate::record::RecordError;
 /// Why a journal cannot be opened or read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum JournalError {
-    /// The first batch that is not what was written. Nothing from it on may be used.
+    /// The first batch that is not as written. It and all later batches must not be used.
     #[error("batch {sequence} is corrupt: {reason}; restore the journal from a backup")]
     Corrupt {
         /// Number of the first bad batch.
@@ -19,52 +19,53 @@ pub enum JournalError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A row beside the batches (identity, head, lease, schema) is not what was written.
+    /// A row beside the batches (identity, head, lease, schema) is not as written.
     #[error("the {part} of the journal is damaged: {reason}; restore it from a backup")]
     Damaged {
-        /// Which.
+        /// The row.
         part: &'static str,
         /// What is wrong with it.
         reason: String,
     },
-    /// A record cannot be read.
+    /// A record cannot be decoded.
     #[error(transparent)]
     Record(#[from] RecordError),
     /// Another process has it open.
     #[error("{journal} is in use by another process ({holder}); stop that one first")]
     Locked {
-        /// Which journal.
+        /// The journal.
         journal: String,
-        /// What is known about the other.
+        /// What is known about the other process.
         holder: String,
     },
-    /// The store is not one that this build may trust.
+    /// The store is not one that this build may use.
     #[error("{0}")]
     Refused(String),
-    /// The store may lose what it acknowledges, or does not grant what this server needs. Found while
-    /// running; serving may go on once it is put right.
+    /// The store may lose acknowledged data, or does not grant the rights that this server needs.
+    /// Found while running. Serving can continue once it is fixed.
     #[error("stepped down: {0}")]
     Unfit(String),
-    /// A write or sync failed in this process. What the disk holds is known only after a restart.
+    /// A write or sync failed in this process. The contents of the disk are known only after a
+    /// restart.
     #[error("the journal stopped after a failed write or sync ({0}); check the disk and restart")]
     Stopped(String),
     /// The store could not be reached or did not answer.
     #[error("{doing}: {reason}")]
     Storage {
-        /// What was tried.
+        /// The failed action.
         doing: &'static str,
-        /// What the store said.
+        /// The error of the store.
         reason: String,
     },
 }
 
 impl JournalError {
-    /// A [`JournalError::Storage`] with the words of `reason`.
+    /// A [`JournalError::Storage`] with the text of `reason`.
     pub fn storage(doing: &'static str, reason: impl Display) -> JournalError {
         JournalError::Storage { doing, reason: reason.to_string() }
     }
 
-    /// Whether the same call may go well later, in this process.
+    /// Whether the same call may succeed later, in this process.
     pub fn is_retryable(&self) -> bool {
         match self {
             JournalError::Storage { .. } | JournalError::Unfit(_) => true,
@@ -78,44 +79,46 @@ impl JournalError {
     }
 }
 
-/// Why a batch was not appended, or why nobody can say.
+/// Why a batch was not appended, or why the outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AppendError {
-    /// Somebody else owns the journal or has written to it. Nothing was written.
+    /// Another server owns the journal or has written to it. Nothing was written.
     #[error("fenced: epoch {epoch} no longer owns the journal, or its head has moved")]
     Fenced {
-        /// The epoch that tried.
+        /// The epoch of the failed append.
         epoch: Epoch,
     },
-    /// There is no space. Nothing was written; reads go on; a later append may succeed.
+    /// No space is left. Nothing was written. Reads are still served, and a later append may
+    /// succeed.
     #[error("no space left for the journal: {0}")]
     Full(String),
-    /// The batch may be there or not. The caller must drop its state and read the journal again.
+    /// The batch may or may not be stored. The caller must drop its state and read the journal
+    /// again.
     #[error("the outcome of an append is unknown: {0}")]
     Unknown(String),
-    /// The store contradicts itself. Nothing may be written any more.
+    /// The store is inconsistent. Nothing may be written to it.
     #[error(transparent)]
     Corrupt(JournalError),
 }
 
-/// Why a lease was not given or kept.
+/// Why a lease was not granted or renewed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LeaseError {
-    /// Somebody else has it.
+    /// Another holder has it.
     #[error("the lease is held by {holder} for another {remaining_ms} ms")]
     Held {
-        /// Who.
+        /// The holder.
         holder: String,
-        /// How long at most, by the store's clock.
+        /// The remaining time at most, by the store's clock.
         remaining_ms: u64,
     },
-    /// It was taken over after it ran out.
+    /// It was taken over after it expired.
     #[error("the lease of epoch {epoch} was lost")]
     Lost {
-        /// The epoch that had it.
+        /// The epoch of the lost lease.
         epoch: Epoch,
     },
-    /// The store could not say.
+    /// The store returned an error.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }

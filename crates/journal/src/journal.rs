@@ -1,4 +1,4 @@
-//! What every back end does.
+//! The interface of all journal stores.
 
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -8,117 +8,118 @@ use crate::error::{AppendError, JournalError, LeaseError};
 use crate::record::Batch;
 use crate::snapshot::{Snapshot, SnapshotMark};
 
-/// The journal of one machine. All methods may be called from any thread; they block.
+/// The journal of one machine. All methods may be called from any thread. They block.
 pub trait Journal: Send + Sync + 'static {
-    /// Which journal this is.
+    /// The identity of this journal.
     fn id(&self) -> JournalId;
 
-    /// The last batch that is stored.
+    /// The last stored batch.
     fn head(&self) -> Result<Head, JournalError>;
 
-    /// Starts to append `batch` behind `expected`, as the owner of `epoch`. Several may be under way
-    /// at once, up to [`Journal::pipeline_depth`], each expecting the head that the one before it
-    /// will leave; they are written in the order of these calls or not at all.
+    /// Starts to append `batch` after `expected`, as the owner of `epoch`. Several appends may be
+    /// in progress, up to [`Journal::pipeline_depth`], each expecting the head that the one before
+    /// it will leave. They are written in the order of these calls or not at all.
     fn begin_append(&self, epoch: Epoch, expected: Head, batch: Batch) -> Pending;
 
     /// Appends `batch` and waits until it is durable.
     ///
     /// # Errors
-    /// See [`AppendError`]; after [`AppendError::Unknown`] call [`Journal::reopen`] and read again.
+    /// See [`AppendError`]. After [`AppendError::Unknown`] call [`Journal::reopen`] and read again.
     fn append(&self, epoch: Epoch, expected: Head, batch: Batch) -> Result<Head, AppendError> {
         self.begin_append(epoch, expected, batch).wait()
     }
 
-    /// How many appends may be under way at once.
+    /// How many appends may be in progress at once.
     fn pipeline_depth(&self) -> usize {
         1
     }
 
-    /// How much [`Journal::tidy`] has to do. Asked after every append, so it costs nothing.
+    /// How urgently [`Journal::tidy`] is needed. Called after every append, so it must be cheap.
     fn untidiness(&self) -> Untidiness {
         Untidiness::None
     }
 
-    /// Housekeeping that should not delay an answer; called while appends go on, by another thread.
+    /// Does maintenance that should not delay an answer. Called by another thread while appends
+    /// continue.
     ///
     /// # Errors
-    /// [`AppendError::Full`] if it must wait for space, which nobody notices for a while;
-    /// [`AppendError::Unknown`] if the store can no longer be trusted to keep what it has.
+    /// [`AppendError::Full`] if it must wait for space, which delays no append for a while;
+    /// [`AppendError::Unknown`] if the store can no longer be trusted to keep its data.
     fn tidy(&self) -> Result<(), AppendError> {
         Ok(())
     }
 
-    /// Reads all batches behind `after`, verified, up to the head at the time of this call.
+    /// Reads all batches after `after`, verified, up to the head at the time of this call.
     ///
     /// # Errors
     /// The reader yields [`JournalError::Corrupt`] with the first bad batch and then ends.
     fn read(&self, after: Head) -> Result<BatchReader, JournalError>;
 
-    /// The head that batch `sequence` left, checked against its own content; 0 is the genesis.
+    /// The head after batch `sequence`, checked against its content. 0 is the genesis.
     fn head_at(&self, sequence: u64) -> Result<Head, JournalError>;
 
-    /// Drops whatever is open and starts again from what the store holds.
+    /// Closes everything and starts again from the stored data.
     fn reopen(&self) -> Result<(), JournalError>;
 
-    /// Why appends cannot go through before [`Journal::reopen`], if that is known already. Asked
-    /// several times a second while nothing is appended, so it costs nothing.
+    /// Why appends cannot succeed before [`Journal::reopen`], if that is already known. Called
+    /// several times a second while nothing is appended, so it must be cheap.
     fn must_reopen(&self) -> Option<String> {
         None
     }
 
-    /// Takes the journal over: from now on only the returned epoch may append.
+    /// Takes over the journal: from now on only the returned epoch may append.
     fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError>;
 
-    /// Keeps a lease for another `ttl`, counted by the store, if the store may still be trusted.
+    /// Renews a lease for another `ttl`, counted by the store, if the store may still be trusted.
     ///
     /// # Errors
-    /// [`JournalError::Unfit`] if the store may lose what it acknowledges: the owner steps down.
+    /// [`JournalError::Unfit`] if the store may lose acknowledged data. The owner then steps down.
     fn renew_lease(&self, lease: &Lease) -> Result<(), LeaseError>;
 
-    /// Gives a lease back, so that the next owner need not wait.
+    /// Releases a lease, so that the next owner need not wait.
     fn release_lease(&self, lease: &Lease) -> Result<(), LeaseError>;
 
-    /// Stores a snapshot, durably, and forgets all but the newest two.
+    /// Stores a snapshot durably and deletes all but the newest two.
     fn put_snapshot(&self, snapshot: &Snapshot) -> Result<(), JournalError>;
 
-    /// What snapshots there are, newest first. Nothing is checked yet.
+    /// The stored snapshots, newest first. Not verified.
     fn list_snapshots(&self) -> Result<Vec<SnapshotMark>, JournalError>;
 
-    /// Reads a snapshot and checks it.
+    /// Reads and verifies a snapshot.
     ///
     /// # Errors
-    /// [`JournalError::Damaged`] if it is not what was put: use an older one.
+    /// [`JournalError::Damaged`] if it is not the stored snapshot. Use an older one.
     fn get_snapshot(&self, mark: SnapshotMark) -> Result<Snapshot, JournalError>;
 }
 
 /// How urgent it is to call [`Journal::tidy`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Untidiness {
-    /// There is nothing to do.
+    /// Nothing to do.
     None,
-    /// There is something; it can wait for a moment in which more may come.
+    /// Some work, which can wait a moment in which more may come.
     Some,
-    /// It should be done at once, or appends will have to wait for it.
+    /// Due at once. Otherwise appends will have to wait for it.
     Much,
 }
 
-/// The right to append under one epoch, for a while.
+/// The right to append under one epoch, for a limited time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The epoch to append under.
     pub epoch: Epoch,
-    /// Who asked for it.
+    /// The name of the holder.
     pub holder: String,
-    /// How long the store keeps it without renewal.
+    /// How long the store keeps it without a renewal.
     pub ttl: Duration,
 }
 
-/// An append under way.
+/// An append in progress.
 #[derive(Debug)]
 pub enum Pending {
-    /// Already decided.
+    /// Already completed.
     Done(Result<Head, AppendError>),
-    /// Decided by another thread.
+    /// Completed by another thread.
     Waiting(Receiver<Result<Head, AppendError>>),
 }
 
@@ -134,7 +135,8 @@ impl Pending {
     }
 }
 
-/// Where a [`BatchReader`] gets its rows from: any order of trouble, checked by the reader.
+/// The source of a [`BatchReader`]'s rows. The rows may be wrong in any way: the reader verifies
+/// them.
 pub trait RowSource: Send {
     /// The next row in order of sequence, if there is one.
     fn next_row(&mut self) -> Result<Option<StoredBatch>, JournalError>;
@@ -149,12 +151,12 @@ pub struct BatchReader {
 }
 
 impl BatchReader {
-    /// Reads from `source` what lies behind `after`, which must end at `until`.
+    /// Reads the batches after `after` from `source`. They must end at `until`.
     pub fn new(source: Box<dyn RowSource>, after: Head, until: Head) -> BatchReader {
         BatchReader { source, chain: Chain::from(after), until, failed: false }
     }
 
-    /// The last batch that was verified.
+    /// The last verified batch.
     pub fn head(&self) -> Head {
         self.chain.head()
     }
@@ -187,7 +189,7 @@ impl Iterator for BatchReader {
     }
 }
 
-/// The head that `row` leaves if it is batch `sequence` and matches its own hash.
+/// The head after `row`, if it is batch `sequence` and matches its own hash.
 pub(crate) fn checked_head(sequence: u64, row: Option<StoredBatch>) -> Result<Head, JournalError> {
     let corrupt = |reason: &str| JournalError::Corrupt { sequence, reason: reason.into() };
     let row = row.ok_or_else(|| corrupt("it is missing"))?;

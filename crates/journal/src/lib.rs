@@ -1,13 +1,14 @@
-//! Append-only, hash-chained storage of what the machines decided.
+//! Append-only, hash-chained storage of the machines' decisions.
 //!
 //! The journal of one machine is a sequence of *batches*, each written durably in one step. A batch
-//! is one or more *records* ([`record`]); records are numbered densely across batches, and that
-//! number is the `position` which the API shows. Every batch carries the hash of the one before
-//! ([`chain`]), so a changed, missing or swapped batch is found and named.
+//! is one or more *records* ([`record`]). Records are numbered densely across batches. That number
+//! is the `position` in the API. Every batch contains the hash of the one before ([`chain`]), so a
+//! changed, missing or swapped batch is found and named.
 //!
-//! One trait, [`Journal`], three back ends that pass one conformance suite: [`memory`] with faults
-//! on demand, [`sqlite`] for one process, [`postgres`] for many. [`merkle`] proves to outsiders that
-//! history was not rewritten. The stored form is described byte by byte in `docs/journal-format.md`.
+//! One trait, [`Journal`], has three implementations that pass one conformance suite: [`memory`]
+//! with faults on demand, [`sqlite`] for one process, [`postgres`] for many. [`merkle`] proves to
+//! third parties that history was not rewritten. `docs/journal-format.md` describes the stored form
+//! byte by byte.
 
 pub mod chain;
 mod error;

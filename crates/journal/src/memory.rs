@@ -1,8 +1,8 @@
-//! A journal in memory, whose disk fails on demand. For tests and the simulator.
+//! A journal in memory whose disk fails on demand. For tests and the simulator.
 //!
 //! Clones share one disk, like processes that open the same store one after the other. A batch is
-//! *written* first and *synced* then; [`MemoryJournal::crash`] is a power loss that keeps only what
-//! was synced, or as much more as the test wants.
+//! first *written* and then *synced*. [`MemoryJournal::crash`] is a power loss that keeps only
+//! synced batches, or as many more as the test wants.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,25 +14,25 @@ use crate::journal::{BatchReader, Journal, Lease, Pending, RowSource};
 use crate::record::Batch;
 use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
 
-/// How one append goes wrong.
+/// A fault of one append.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// No space: refused before anything is written.
     Full,
-    /// The outcome is unknown; nothing was written.
+    /// The outcome is unknown. Nothing was written.
     UnknownNotWritten,
-    /// The outcome is unknown; written but not synced, so that a crash may take it away.
+    /// The outcome is unknown. Written but not synced, so a crash may lose it.
     UnknownNotSynced,
-    /// The outcome is unknown; written and synced.
+    /// The outcome is unknown. Written and synced.
     UnknownDurable,
 }
 
-/// What a power loss leaves of the batches that were written and not synced.
+/// The batches that a power loss leaves of those written and not synced.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Survivors {
-    /// This many whole batches.
+    /// This many complete batches.
     pub whole: usize,
-    /// And half of the next one, which the store must notice and drop.
+    /// And half of the next one, which the store must detect and drop.
     pub torn: bool,
 }
 
@@ -42,7 +42,7 @@ struct Disk {
     rows: Vec<StoredBatch>,
     synced: usize,
     torn: Option<StoredBatch>,
-    /// The head of before somebody tampered, as a head row on a disk would still say.
+    /// The head before the test changed the batches, as a head row on a disk would still have it.
     claimed: Option<Head>,
     epoch: Epoch,
     holder: Option<String>,
@@ -59,7 +59,7 @@ struct Shared {
     released: Condvar,
 }
 
-/// See the module's documentation.
+/// A journal in memory: see the module documentation.
 #[derive(Clone, Debug)]
 pub struct MemoryJournal {
     id: JournalId,
@@ -88,18 +88,18 @@ impl MemoryJournal {
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
-        // Nothing that holds this lock leaves the disk half changed when it panics.
+        // No holder of this lock leaves the disk inconsistent when it panics.
         self.shared.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the append after the next `skip` ones fail.
+    /// Makes the append after the next `skip` ones fail.
     pub fn inject(&self, skip: u64, fault: Fault) {
         let mut disk = self.disk();
         let number = disk.appends + skip;
         disk.faults.insert(number, fault);
     }
 
-    /// Lets every append wait until [`MemoryJournal::release_appends`]: a slow disk.
+    /// Makes every append wait until [`MemoryJournal::release_appends`]: a slow disk.
     pub fn hold_appends(&self) {
         self.disk().held = true;
     }
@@ -124,12 +124,12 @@ impl MemoryJournal {
         self.shared.released.notify_all();
     }
 
-    /// Lets every call about the lease fail, and every reopening: the store does not answer.
+    /// Makes every call about the lease and every reopening fail, as if the store does not answer.
     pub fn cut_off(&self, cut_off: bool) {
         self.disk().cut_off = cut_off;
     }
 
-    /// Lets the lease run out, as time would.
+    /// Expires the lease.
     pub fn expire_lease(&self) {
         self.disk().holder = None;
     }
@@ -139,14 +139,14 @@ impl MemoryJournal {
         self.disk().appends
     }
 
-    /// Changes the stored batches behind the journal's back; its head stays what it was.
+    /// Changes the stored batches without the journal. Its head is unchanged.
     pub fn tamper(&self, change: impl FnOnce(&mut Vec<StoredBatch>)) {
         let mut disk = self.disk();
         disk.claimed = Some(disk.head());
         change(&mut disk.rows);
     }
 
-    /// Changes the bytes of the newest snapshot behind the journal's back.
+    /// Changes the bytes of the newest snapshot without the journal.
     pub fn tamper_snapshot(&self, change: impl FnOnce(&mut Vec<u8>)) {
         if let Some((_, bytes)) = self.disk().snapshots.last_mut() {
             change(bytes);
@@ -231,7 +231,7 @@ impl Journal for MemoryJournal {
     fn reopen(&self) -> Result<(), JournalError> {
         let mut disk = self.disk();
         disk.reach()?;
-        // A real store finds a torn batch by its checksum and cuts it off.
+        // A real store finds a torn batch by its checksum and drops it.
         disk.torn = None;
         Ok(())
     }

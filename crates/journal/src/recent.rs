@@ -1,5 +1,5 @@
-//! The newest batches, kept in memory for those who follow the journal: each of them would otherwise
-//! read from the store what was written to it a moment before.
+//! A cache of the newest batches for followers, which would otherwise read from the store what was
+//! just written.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,9 @@ use crate::snapshot::{Snapshot, SnapshotMark};
 /// Bytes of payload that are kept.
 const MAX_BYTES: usize = 4 << 20;
 
-/// A journal that remembers what was appended last. Whatever is not remembered is read from the
-/// store, and only what the store has said to be durable is remembered. Who wants to know whether the
-/// store still has it, because they prove or check it, reads the store itself.
+/// A journal that caches its last appends. Other batches are read from the store, and only batches
+/// that the store has acknowledged are cached. A caller that must check whether the store still has
+/// a batch, for a proof or a verification, reads the store itself.
 pub struct Recent {
     store: Arc<dyn Journal>,
     kept: Mutex<Kept>,
@@ -42,7 +42,7 @@ impl Kept {
         }
     }
 
-    /// What lies behind `after`, if all of it is here.
+    /// The batches after `after`, if all of them are cached.
     fn behind(&self, after: Head) -> Option<VecDeque<Arc<StoredBatch>>> {
         let first = self.batches.front()?.sequence;
         let place = usize::try_from((after.sequence + 1).checked_sub(first)?).ok()?;
@@ -52,7 +52,7 @@ impl Kept {
 }
 
 impl Recent {
-    /// Remembers what is appended to `store` from now on.
+    /// Caches the appends to `store` from now on.
     pub fn new(store: Arc<dyn Journal>) -> Recent {
         Recent { store, kept: Mutex::default() }
     }
@@ -67,7 +67,7 @@ impl Recent {
     }
 }
 
-/// Batches out of memory.
+/// Batches from the cache.
 struct Remembered(VecDeque<Arc<StoredBatch>>);
 
 impl RowSource for Remembered {
@@ -102,7 +102,7 @@ impl Journal for Recent {
                 stored.hash = head.hash;
                 self.kept().push(stored);
             }
-            // What another thread decides, or nobody knows, is for the store to tell.
+            // The outcome is unknown or decided by another thread, so the store must be read.
             Pending::Done(Err(_)) | Pending::Waiting(_) => self.forget(),
         }
         pending

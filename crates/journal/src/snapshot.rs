@@ -1,4 +1,4 @@
-//! A machine's state at one head, as bytes that are checked before they are believed.
+//! A machine's state at one head, as bytes that are verified before they are used.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::error::JournalError;
 const MAGIC: &[u8; 16] = b"bursar snapshot\x01";
 /// Magic, journal, sequence, position, hash.
 const HEADER_BYTES: usize = 16 + 16 + 8 + 8 + 32;
-/// The checksum behind the state.
+/// The checksum after the state.
 const CHECKSUM_BYTES: usize = 32;
 /// How many snapshots a journal keeps.
 pub(crate) const KEPT: usize = 2;
@@ -19,13 +19,13 @@ pub(crate) const KEPT: usize = 2;
 /// A state and the head at which the machine had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Everything up to here is in the state.
+    /// The last batch that the state contains.
     pub head: Head,
     /// The machine's own encoding of its state.
     pub state: Vec<u8>,
 }
 
-/// Names a stored snapshot: the batch at which it was taken.
+/// The name of a stored snapshot: the batch at which it was taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapshotMark {
     /// Number of the last batch in it.
@@ -33,7 +33,7 @@ pub struct SnapshotMark {
 }
 
 impl Snapshot {
-    /// The mark under which this is stored.
+    /// The mark of this snapshot.
     pub fn mark(&self) -> SnapshotMark {
         SnapshotMark { sequence: self.head.sequence }
     }
@@ -43,7 +43,7 @@ impl Snapshot {
         self.encoded(journal).concat()
     }
 
-    /// The stored form in parts, so that a large state need not be copied to be written.
+    /// The stored form in parts, so that a large state is written without a copy.
     pub(crate) fn encoded(&self, journal: JournalId) -> [Cow<'_, [u8]>; 3] {
         let mut header = Vec::with_capacity(HEADER_BYTES);
         header.extend_from_slice(MAGIC);
@@ -56,7 +56,7 @@ impl Snapshot {
         [header.into(), Cow::Borrowed(&self.state), checksum.into()]
     }
 
-    /// Reads the stored form; refuses anything that [`Snapshot::encode`] did not write for this
+    /// Decodes the stored form. Rejects anything that [`Snapshot::encode`] did not write for this
     /// journal and mark.
     pub fn decode(
         bytes: &[u8],

@@ -6,19 +6,19 @@ use ed25519_dalek::{Signature, Signer, SigningKey};
 
 use crate::chain::JournalId;
 
-/// Separates what is signed here from everything else that the key may sign.
+/// Separates these signatures from everything else that the key may sign.
 pub(super) const TAG: &[u8; 16] = b"bursar check v1\0";
 /// Bytes of a checkpoint: tag, journal, size, root, time.
 const CHECKPOINT_BYTES: usize = 16 + 16 + 8 + 32 + 8;
 /// Bytes of an Ed25519 signature.
 const SIGNATURE_BYTES: usize = 64;
 
-/// What a journal's owner stands by: the first `size` records have this root.
+/// A statement of a journal's owner: the first `size` records have this root.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which journal.
+    /// The journal.
     pub journal: JournalId,
-    /// How many records, at least one.
+    /// The number of records, at least one.
     pub size: u64,
     /// The root of the tree over them.
     pub root: Digest,
@@ -38,7 +38,7 @@ impl Checkpoint {
         bytes
     }
 
-    /// Signs it.
+    /// Signs the checkpoint.
     pub fn sign(self, key: &SigningKey) -> SignedCheckpoint {
         SignedCheckpoint { checkpoint: self, signature: key.sign(&self.to_bytes()).to_bytes() }
     }
@@ -47,14 +47,14 @@ impl Checkpoint {
 /// A checkpoint with its signature, not yet verified.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct SignedCheckpoint {
-    /// What is claimed.
+    /// The statement.
     pub checkpoint: Checkpoint,
     /// Ed25519 over [`Checkpoint::to_bytes`].
     pub signature: [u8; SIGNATURE_BYTES],
 }
 
 impl SignedCheckpoint {
-    /// The checkpoint's bytes with the signature behind them.
+    /// The checkpoint's bytes followed by the signature.
     pub fn to_bytes(&self) -> [u8; CHECKPOINT_BYTES + SIGNATURE_BYTES] {
         let mut bytes = [0; CHECKPOINT_BYTES + SIGNATURE_BYTES];
         bytes[..CHECKPOINT_BYTES].copy_from_slice(&self.checkpoint.to_bytes());
@@ -62,7 +62,7 @@ impl SignedCheckpoint {
         bytes
     }
 
-    /// Reads [`SignedCheckpoint::to_bytes`]; nothing if the length, the tag or the time is wrong.
+    /// Decodes [`SignedCheckpoint::to_bytes`]. `None` if the length, the tag or the time is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Option<SignedCheckpoint> {
         let (tag, rest) = bytes.split_first_chunk::<16>()?;
         let (journal, rest) = rest.split_first_chunk::<16>()?;

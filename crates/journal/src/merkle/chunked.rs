@@ -5,15 +5,15 @@ use bursar_core::digest::Digest;
 
 use super::tree::{InclusionProof, MerkleTree, empty_root, largest_power_below, node};
 
-/// Records whose leaves are not kept once they are all there.
+/// Records of one chunk. The leaves of a complete chunk are not kept.
 const CHUNK: u64 = 256;
 
-/// The same tree as [`MerkleTree`], a quarter of a byte for each record.
+/// The same tree as [`MerkleTree`], with a quarter of a byte for each record.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkedTree {
-    /// The roots of whole chunks, and the tree above them.
+    /// The roots of complete chunks, and the tree above them.
     chunks: MerkleTree,
-    /// The records behind the last whole chunk.
+    /// The records after the last complete chunk.
     rest: MerkleTree,
 }
 
@@ -46,15 +46,15 @@ impl ChunkedTree {
         }
     }
 
-    /// The first and the last position of the chunk that a proof for `position` needs, if it is kept
-    /// no longer.
+    /// The first and the last position of the chunk that a proof for `position` needs, if its
+    /// leaves are no longer kept.
     pub fn needed(&self, position: u64) -> Option<(u64, u64)> {
         let chunk = position.checked_sub(1)? / CHUNK;
         (chunk < self.chunks.size()).then_some((chunk * CHUNK + 1, (chunk + 1) * CHUNK))
     }
 
-    /// Shows that the record at `position` is among all. `chunk` is the tree over the records that
-    /// [`ChunkedTree::needed`] names; any other tree gives a proof that proves nothing.
+    /// Proves that the record at `position` is in the tree. `chunk` is the tree over the records
+    /// that [`ChunkedTree::needed`] names. With any other tree the proof is invalid.
     pub fn inclusion(&self, position: u64, chunk: Option<&MerkleTree>) -> Option<InclusionProof> {
         let index = position.checked_sub(1)?;
         let size = self.size();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_tree_as_the_one_that_keeps_everything() {
+    fn it_is_the_same_tree_as_the_one_that_keeps_all_hashes() {
         let (mut whole, mut chunked) = (MerkleTree::new(), ChunkedTree::new());
         assert_eq!(Some(chunked.root()), whole.root(0));
         for size in 1..=CHUNK * 5 + 3 {

@@ -1,9 +1,10 @@
-//! Proofs for outsiders: that a record is in the journal, and that history was only appended to.
+//! Proofs for third parties: that a record is in the journal, and that history was only appended
+//! to.
 //!
-//! A Merkle tree in the manner of RFC 6962 over the record frames, with BLAKE3: a leaf is
-//! `BLAKE3(0x00 ‖ frame)`, an inner node `BLAKE3(0x01 ‖ left ‖ right)`. The record at position `p` is
-//! leaf `p − 1`. A signed [`Checkpoint`] fixes size and root; [`Verifier`] accepts proofs against
-//! checkpoints and needs nothing else: no store, no server, no code of the prover.
+//! A Merkle tree as in RFC 6962 over the record frames, with BLAKE3: a leaf is `BLAKE3(0x00 ‖
+//! frame)`, an inner node `BLAKE3(0x01 ‖ left ‖ right)`. The record at position `p` is leaf `p −
+//! 1`. A signed [`Checkpoint`] fixes size and root. [`Verifier`] checks proofs against checkpoints
+//! and needs nothing else: no store, no server, no code of the prover.
 
 mod checkpoint;
 mod chunked;

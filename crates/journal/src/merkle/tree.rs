@@ -1,4 +1,4 @@
-//! The prover's side: the tree, its root and its proofs.
+//! The prover: the tree, its root and its proofs.
 
 use bursar_core::digest::Digest;
 
@@ -14,27 +14,27 @@ pub(super) fn node(left: &Digest, right: &Digest) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// The hash of nothing, as RFC 6962 has it.
+/// The root of an empty tree, as in RFC 6962.
 pub(super) fn empty_root() -> Digest {
     Digest(*blake3::hash(&[]).as_bytes())
 }
 
-/// The hashes that lead from one leaf to the root, lowest first.
+/// The hashes on the path from one leaf to the root, lowest first.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct InclusionProof {
     /// Siblings from the leaf upwards.
     pub path: Vec<Digest>,
 }
 
-/// The hashes that show that a tree continues a smaller one.
+/// The hashes that prove that a tree continues a smaller one.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ConsistencyProof {
     /// Nodes in the order of RFC 6962.
     pub path: Vec<Digest>,
 }
 
-/// Keeps only what is needed to know the root as records are added: one hash for each set bit of
-/// the size.
+/// Keeps only the hashes that the root needs as records are added: one for each set bit of the
+/// size.
 #[derive(Clone, Debug, Default)]
 pub struct Frontier {
     size: u64,
@@ -51,7 +51,7 @@ impl Frontier {
     /// Adds the frame of the next record.
     pub fn push(&mut self, frame: &[u8]) {
         let mut hash = leaf(frame);
-        // One peak for each trailing one bit is completed by this leaf.
+        // This leaf completes one peak for each trailing one bit.
         for _ in 0..self.size.trailing_ones() {
             let left = self.peaks.pop().expect("a peak for each set bit of the size");
             hash = node(&left, &hash);
@@ -73,7 +73,7 @@ impl Frontier {
     }
 }
 
-/// The whole tree, 64 bytes for each record: gives a proof in logarithmic time.
+/// The whole tree, 64 bytes for each record. Makes a proof in logarithmic time.
 #[derive(Clone, Debug, Default)]
 pub struct MerkleTree {
     /// Hashes of the complete subtrees of 1, 2, 4 … leaves.
@@ -120,7 +120,7 @@ impl MerkleTree {
         Some(if size == 0 { empty_root() } else { self.subtree(0, size) })
     }
 
-    /// Shows that the record at `position` is among the first `size`.
+    /// Proves that the record at `position` is among the first `size`.
     pub fn inclusion(&self, position: u64, size: u64) -> Option<InclusionProof> {
         let index = position.checked_sub(1)?;
         if index >= size || size > self.size() {
@@ -131,7 +131,7 @@ impl MerkleTree {
         Some(InclusionProof { path })
     }
 
-    /// Shows that the first `new` records begin with the first `old`.
+    /// Proves that the first `new` records begin with the first `old`.
     pub fn consistency(&self, old: u64, new: u64) -> Option<ConsistencyProof> {
         if old == 0 || old > new || new > self.size() {
             return None;
@@ -170,7 +170,7 @@ impl MerkleTree {
         }
     }
 
-    /// SUBPROOF of RFC 6962: `whole` says that the old tree begins where the subtree does.
+    /// SUBPROOF of RFC 6962. `whole` is true if the old tree begins where the subtree does.
     fn extension_path(&self, old: u64, start: u64, size: u64, whole: bool, path: &mut Vec<Digest>) {
         if old == size {
             if !whole {

@@ -1,5 +1,5 @@
-//! The outsider's side. Shares no code with the prover, not even the hash of a node: an error there
-//! must not be an error here.
+//! The verifier of proofs. Shares no code with the prover, not even the hash of a node, so that the
+//! two do not share errors.
 
 use bursar_core::digest::Digest;
 use ed25519_dalek::VerifyingKey;
@@ -12,10 +12,10 @@ use crate::chain::JournalId;
 /// Why a proof was not accepted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProofError {
-    /// Not signed by the key that is trusted.
+    /// Not signed by the trusted key.
     #[error("the signature does not match the trusted key")]
     Signature,
-    /// About another journal than the one asked for.
+    /// About another journal than the expected one.
     #[error("the checkpoint is about another journal")]
     Journal,
     /// A checkpoint over no records proves nothing.
@@ -35,7 +35,7 @@ pub enum ProofError {
     Root,
 }
 
-/// Checks proofs about one journal by one key.
+/// Verifies proofs about one journal with one key.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     journal: JournalId,
@@ -43,12 +43,12 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Trusts checkpoints of `journal` that `key` signed, and nothing else.
+    /// Trusts only checkpoints of `journal` that `key` signed.
     pub fn new(journal: JournalId, key: VerifyingKey) -> Verifier {
         Verifier { journal, key }
     }
 
-    /// Checks who signed a checkpoint and what it is about.
+    /// Verifies the signature and the journal of a checkpoint.
     pub fn checkpoint(&self, signed: &SignedCheckpoint) -> Result<Checkpoint, ProofError> {
         let checkpoint = signed.checkpoint;
         self.key
@@ -63,7 +63,7 @@ impl Verifier {
         Ok(checkpoint)
     }
 
-    /// Checks that `frame` is the record at `position`.
+    /// Verifies that `frame` is the record at `position`.
     pub fn inclusion(
         &self,
         signed: &SignedCheckpoint,
@@ -87,8 +87,9 @@ impl Verifier {
         if hash == checkpoint.root { Ok(()) } else { Err(ProofError::Root) }
     }
 
-    /// Checks the same as [`Verifier::consistency`] with the proof that `frame`, the last record of
-    /// `older`, is at its place in `newer`: the nodes on its left are those of the older tree.
+    /// Verifies the same as [`Verifier::consistency`] with the proof that `frame`, the last record
+    /// of `older`, is at its position in `newer`: the nodes on its left are those of the older
+    /// tree.
     pub fn continuation(
         &self,
         older: &SignedCheckpoint,
@@ -112,7 +113,7 @@ impl Verifier {
         if hash == older.root { Ok(()) } else { Err(ProofError::Root) }
     }
 
-    /// Checks that the records of `newer` begin with exactly those of `older`.
+    /// Verifies that the records of `newer` begin with exactly those of `older`.
     pub fn consistency(
         &self,
         older: &SignedCheckpoint,
@@ -157,27 +158,27 @@ impl Verifier {
     }
 }
 
-/// On which side of the current node its sibling lies.
+/// The side of the current node's sibling.
 enum Side {
     Left,
     Right,
 }
 
-/// The way from a leaf to the root of a tree whose last leaf is `last`.
+/// The path from a leaf to the root of a tree whose last leaf is `last`.
 struct Walk {
     index: u64,
     last: u64,
 }
 
 impl Walk {
-    /// Goes up past the levels on which the old tree is complete.
+    /// Moves up past the levels on which the old tree is complete.
     fn skip_complete(&mut self) {
         let levels = self.index.trailing_ones();
         self.index >>= levels;
         self.last >>= levels;
     }
 
-    /// Goes to the next node that has a sibling.
+    /// Moves to the next node that has a sibling.
     fn up(&mut self) -> Result<Side, ProofError> {
         if self.last == 0 {
             return Err(ProofError::Length);

@@ -1,7 +1,7 @@
-//! Where PostgreSQL is, and how the way there is protected.
+//! The address of PostgreSQL, and how connections to it are protected.
 //!
-//! The driver knows neither `sslmode=verify-ca|verify-full` nor `sslrootcert`, so both are taken out
-//! of the address before it reads the rest.
+//! The driver supports neither `sslmode=verify-ca|verify-full` nor `sslrootcert`, so both are
+//! removed from the address before the driver parses the rest.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -13,35 +13,35 @@ use tokio_postgres::config::{Host, SslMode};
 use super::session::described;
 use crate::error::JournalError;
 
-/// How a connection is protected, in the words of libpq.
+/// How a connection is protected, in terms of libpq.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Protection {
     /// Not at all (`disable`).
     Plain,
-    /// Encrypted, whoever answers (`require`).
+    /// Encrypted, without a check of the certificate (`require`).
     Encrypted,
-    /// Encrypted, and the certificate is of a trusted authority (`verify-ca`).
+    /// Encrypted, with a certificate of a trusted authority (`verify-ca`).
     Authority,
-    /// The same, and made out to the name in the address (`verify-full`).
+    /// Also with a certificate issued for the name in the address (`verify-full`).
     Name,
 }
 
-/// An address, read.
+/// A parsed address.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
     pub(super) config: Config,
     pub(super) protection: Protection,
-    /// The authorities to trust; those of the operating system if none is given.
+    /// The authorities to trust. Those of the operating system if none is given.
     pub(super) root_certificates: Option<PathBuf>,
 }
 
 impl Address {
-    /// Reads an address. Without `sslmode` a way that stays on this machine is not encrypted, and
-    /// any other is as `verify-full` says.
+    /// Parses an address. Without `sslmode` a connection to this machine is not encrypted, and any
+    /// other is protected as with `verify-full`.
     ///
     /// # Errors
-    /// Refuses what cannot be read, and a way over the network that is not encrypted unless
-    /// `unsafe_plaintext`.
+    /// Rejects an address that cannot be parsed, and an unencrypted connection over the network
+    /// unless `unsafe_plaintext`.
     pub(super) fn read(url: &str, unsafe_plaintext: bool) -> Result<Address, JournalError> {
         let refuse = |reason: &str| {
             JournalError::Refused(format!("the address of PostgreSQL cannot be used: {reason}"))
@@ -59,15 +59,15 @@ impl Address {
             None if local => Protection::Plain,
             None => Protection::Name,
             Some("disable") => Protection::Plain,
-            // As libpq has it: whoever names an authority wants it checked.
+            // As in libpq: `require` with an authority verifies the authority.
             Some("require") if root_certificates.is_some() => Protection::Authority,
             Some("require") => Protection::Encrypted,
             Some("verify-ca") => Protection::Authority,
             Some("verify-full") => Protection::Name,
             Some("allow" | "prefer") => {
                 return Err(refuse(
-                    "sslmode=allow and prefer go without encryption when somebody in between \
-                     wants it: use verify-full, verify-ca, require or disable",
+                    "sslmode=allow and prefer drop encryption when an attacker in between \
+                     asks for it: use verify-full, verify-ca, require or disable",
                 ));
             }
             Some(_) => {
@@ -96,12 +96,12 @@ fn is_local(config: &Config) -> bool {
         }
         Host::Unix(_) => true,
     };
-    // A numeric address beside the names is where the connection really goes.
+    // A numeric address beside the names is the actual target of the connection.
     config.get_hosts().iter().all(local_name)
         && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback)
 }
 
-/// An address without the words that the driver does not know, and those.
+/// An address without the parameters that the driver does not support, and these parameters.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parts {
     rest: String,
@@ -110,7 +110,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Keeps a word if it is one of ours; says whether it was.
+    /// Keeps a parameter if it is one of these. Returns whether it was.
     fn take(&mut self, key: &str, value: Cow<'_, str>) -> bool {
         match key {
             "sslmode" => self.mode = Some(value.into_owned()),
@@ -158,7 +158,7 @@ fn split_words(words: &str) -> Option<Parts> {
     Some(parts)
 }
 
-/// A value, quoted or not, and how many bytes it takes.
+/// A value, quoted or not, and its length in bytes.
 fn read_value(text: &str) -> Option<(String, usize)> {
     let quoted = text.starts_with('\'');
     let mut value = String::new();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_another_machine_is_protected_unless_said_otherwise() {
+    fn a_connection_to_another_machine_is_protected_by_default() {
         assert_eq!(protection("host=/run/postgresql user=a"), Protection::Plain);
         assert_eq!(protection("postgres://a@localhost/b"), Protection::Plain);
         assert_eq!(protection("postgres://a@127.0.0.1:5432,[::1]/b"), Protection::Plain);
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(protection(url), Protection::Name, "{url}");
         }
         let elsewhere = "host=localhost hostaddr=10.0.0.1";
-        assert_eq!(protection(elsewhere), Protection::Name, "the number is where it goes");
+        assert_eq!(protection(elsewhere), Protection::Name, "the numeric address is the target");
     }
 
     #[test]
@@ -210,7 +210,10 @@ mod tests {
                 (expected, SslMode::Require)
             );
             assert_eq!(address.config.get_password(), Some(&b"p@ss"[..]));
-            assert!(address.config.get_connect_timeout().is_some(), "the rest is still there");
+            assert!(
+                address.config.get_connect_timeout().is_some(),
+                "the other parameters are kept"
+            );
             let words = format!("user='a b' sslmode = {mode} host=db.example");
             let address = Address::read(&words, false).expect("it can be read");
             assert_eq!(address.protection, expected);
@@ -229,11 +232,11 @@ mod tests {
         assert_eq!(root(words), Some(PathBuf::from("/etc/o'hara.pem")));
         assert_eq!(root("host=db.example sslrootcert=system"), None);
         let asked = "host=db.example sslmode=require sslrootcert=/etc/ca.pem";
-        assert_eq!(protection(asked), Protection::Authority, "as libpq has it");
+        assert_eq!(protection(asked), Protection::Authority, "as in libpq");
     }
 
     #[test]
-    fn what_would_not_be_protected_is_refused_with_what_to_do() {
+    fn an_unprotected_address_is_refused_with_a_fix() {
         assert!(refusal("host=db.example sslmode=disable").contains("--unsafe-plaintext-postgres"));
         assert!(refusal("host=db.example sslmode=prefer").contains("verify-full"));
         assert!(refusal("host=db.example sslmode=sometimes").contains("sslmode must be"));

@@ -1,5 +1,6 @@
-//! Which server leads a store. Leases of machines keep two servers from writing to one journal; this
-//! one keeps them from owning a part of the machines each. It is taken before any of those.
+//! The leader of a store. Leases of machines prevent that two servers write to one journal. This
+//! lease prevents that each of two servers owns some of the machines. It is taken before any of
+//! those.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::schema;
 use super::session::Session;
 use crate::error::JournalError;
 
-/// What became of the wish to lead.
+/// The result of a request to lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// This server leads, in this term.
@@ -24,25 +25,25 @@ pub enum Claim {
     Held {
         /// Its name and the number of its start.
         holder: String,
-        /// Where it is reached.
+        /// The URL at which it is reached.
         url: String,
     },
 }
 
-/// The lease of the leader, in the same database as the journals. Must be used and dropped by ordinary
-/// threads, never inside an asynchronous runtime.
+/// The lease of the leader, in the same database as the journals. Must be used and dropped by
+/// ordinary threads, never inside an asynchronous runtime.
 pub struct PostgresLeader {
     options: PostgresOptions,
     session: Mutex<Arc<Session>>,
-    // Dropped last: the session lives on it.
+    // Dropped last: the session runs on it.
     runtime: Runtime,
 }
 
 impl PostgresLeader {
-    /// Connects, and creates the tables where they are missing.
+    /// Connects, and creates missing tables.
     ///
     /// # Errors
-    /// Refuses what [`super::PostgresJournal::open`] refuses.
+    /// The same as those of [`super::PostgresJournal::open`].
     pub fn open(options: PostgresOptions) -> Result<PostgresLeader, JournalError> {
         let runtime = runtime()?;
         let session = open_session(&runtime, &options)?;
@@ -51,10 +52,10 @@ impl PostgresLeader {
         Ok(PostgresLeader { options, session: Mutex::new(Arc::new(session)), runtime })
     }
 
-    /// Asks to lead for `ttl`. Succeeds if no server leads, or the same holder does.
+    /// Requests to lead for `ttl`. Succeeds if no server leads, or if the same holder does.
     ///
     /// # Errors
-    /// [`JournalError::Unfit`] if the server may lose what it acknowledges.
+    /// [`JournalError::Unfit`] if the server may lose acknowledged data.
     pub fn claim(&self, holder: &str, url: &str, ttl: Duration) -> Result<Claim, JournalError> {
         self.ask(ttl / 3, async |session, options| {
             schema::check_running(session, options).await?;
@@ -62,19 +63,19 @@ impl PostgresLeader {
         })
     }
 
-    /// What the store's clock says, in milliseconds since 1970, and where the server is reached that
-    /// leads now. Nothing is asked for.
+    /// The store's clock, in milliseconds since 1970, and the URL of the current leader. Changes
+    /// nothing.
     ///
     /// # Errors
-    /// If the store does not answer within that time.
+    /// The store does not answer within that time.
     pub fn look(&self, within: Duration) -> Result<(i64, Option<String>), JournalError> {
         self.ask(within, async |session, _| schema::look_at_leadership(session).await)
     }
 
-    /// Leads for another `ttl`; false if another server leads by now.
+    /// Leads for another `ttl`. Returns false if another server leads by now.
     ///
     /// # Errors
-    /// [`JournalError::Unfit`] if the server may lose what it acknowledges.
+    /// [`JournalError::Unfit`] if the server may lose acknowledged data.
     pub fn renew(&self, term: u64, ttl: Duration) -> Result<bool, JournalError> {
         self.ask(ttl / 3, async |session, options| {
             schema::check_running(session, options).await?;
@@ -85,7 +86,7 @@ impl PostgresLeader {
     /// Lets another server lead at once.
     ///
     /// # Errors
-    /// If the store does not answer; then the lease runs out by itself.
+    /// The store does not answer. The lease then expires.
     pub fn release(&self, term: u64, ttl: Duration) -> Result<(), JournalError> {
         let ended = async |session: &Session, _: &PostgresOptions| {
             schema::extend_leadership(session, term, Duration::ZERO).await
@@ -93,8 +94,8 @@ impl PostgresLeader {
         self.ask(ttl / 3, ended).map(drop)
     }
 
-    /// Asks on a connection that lives. An answer about the lease that takes longer than a third of it
-    /// is of no use any more.
+    /// Queries on a working connection. An answer that takes longer than a third of the lease is
+    /// too late to be useful.
     fn ask<T>(
         &self,
         within: Duration,

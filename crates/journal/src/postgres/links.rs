@@ -1,4 +1,4 @@
-//! The connections of one journal, and how those that died are replaced.
+//! The connections of one journal, and how broken ones are replaced.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,7 @@ struct Links {
     reader: Arc<Session>,
 }
 
-/// Which of them.
+/// One of the connections for statements other than appends.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     /// For leases.
@@ -37,11 +37,11 @@ impl Links {
     }
 }
 
-/// What all readers of one journal share.
+/// State shared by all readers of one journal.
 pub(super) struct Shared {
     pub(super) options: PostgresOptions,
     links: Mutex<Option<Links>>,
-    // Dropped last: the sessions live on it.
+    // Dropped last: the sessions run on it.
     runtime: Runtime,
 }
 
@@ -55,7 +55,7 @@ impl Shared {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects anew. Those who use the old connections keep them until `check` passed on the new
+    /// Connects again. Users of the old connections keep them until `check` has passed on the new
     /// ones.
     pub(super) fn connect<T>(
         &self,
@@ -78,15 +78,15 @@ impl Shared {
         open_session(&self.runtime, &self.options)
     }
 
-    /// The connection for appends: it is replaced only with all others, because what was sent on it
-    /// may have been written or not.
+    /// The connection for appends. It is replaced only together with all others, because appends
+    /// sent on it may or may not have been written.
     pub(super) fn appender(&self) -> Result<Arc<Appender>, JournalError> {
         let links = self.links();
         links.as_ref().map(|links| Arc::clone(&links.appender)).ok_or_else(not_open)
     }
 
-    /// A connection that lives. One that died or was abandoned is replaced first: every statement on
-    /// it stands alone and names the epoch that it is for.
+    /// A working connection. A broken or abandoned one is replaced first: every statement on it is
+    /// independent and names its epoch.
     pub(super) fn session(&self, link: Link) -> Result<Arc<Session>, JournalError> {
         let kept = match self.links().as_mut() {
             Some(links) => Arc::clone(links.session(link)),
@@ -111,7 +111,7 @@ impl Shared {
         self.query_within(link, self.options.query_deadline, work)
     }
 
-    /// The same with another deadline.
+    /// Like [`Shared::query`], with another deadline.
     pub(super) fn query_within<T>(
         &self,
         link: Link,
@@ -136,7 +136,7 @@ fn not_open() -> JournalError {
     JournalError::storage("using the journal", "it must be reopened")
 }
 
-/// A thread of our own for the connections.
+/// A runtime with its own thread for the connections.
 pub(super) fn runtime() -> Result<Runtime, JournalError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -159,8 +159,8 @@ pub(super) fn open_session(
     })
 }
 
-/// Waits for an answer until `deadline`. A connection that did not answer in time is not used again;
-/// no cancel is sent.
+/// Waits for an answer until `deadline`. A connection that did not answer in time is not used
+/// again. No cancel request is sent.
 pub(super) fn ask_within<T>(
     runtime: &Runtime,
     session: &Session,

@@ -1,5 +1,5 @@
-//! What a database is known to hold: which store it is, its machines, and a batch that the journal of
-//! each has. It is checked before anything is written, and never made anew.
+//! The manifest of a database: the identity of the store, its machines, and a batch that each
+//! journal must contain. It is checked before anything is written, and never recreated.
 
 use tokio_postgres::Row;
 
@@ -8,27 +8,28 @@ use super::session::Session;
 use crate::chain::JournalId;
 use crate::error::JournalError;
 
-/// The newest form of the manifest that this build reads.
+/// The newest format of the manifest that this build reads.
 const FORMAT: i32 = 1;
-/// What an operator can do about a database that is not whole.
+/// How an operator can fix an incomplete database.
 const WAY_OUT: &str = "Nothing was changed. Put back the tables as they were, or restore the last \
      backup into an empty database: bursar admin restore BACKUP --store URL";
 
-/// Says what is not as it should be, and the way out.
+/// The error for something that is wrong, with how to fix it.
 pub(super) fn refused(what: &str, reason: &str) -> JournalError {
     JournalError::Refused(format!("{what}: {reason}. {WAY_OUT}"))
 }
 
-/// What the row of the store says.
+/// The row of the store.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    /// What the numbers of agents' starts are counted from.
+    /// The base of the agents' incarnation numbers.
     pub(super) incarnation_base: u32,
-    /// Whether the last leader ended in order and every journal ends where that one left it.
+    /// Whether the last leader stopped cleanly and every journal ends where that leader left it.
     pub(super) clean: bool,
 }
 
-/// Every machine that is listed or has a journal, in one statement: another server may append meanwhile.
+/// Every machine that is listed or has a journal, in one statement, because another server may
+/// append meanwhile.
 const MACHINES: &str = "
 SELECT machine, listed.store, listed.journal, listed.sequence, listed.hash,
        made.journal, head.sequence, head.hash,
@@ -48,7 +49,7 @@ FROM bursar_store AS store LEFT JOIN (
 ON $1::text IS NULL OR machine = $1
 ORDER BY machine";
 
-/// One row of that.
+/// One row of [`MACHINES`].
 struct Found {
     name: String,
     listed: Option<Listed>,
@@ -61,7 +62,7 @@ struct Found {
     last: u64,
 }
 
-/// What the manifest says of a machine.
+/// The manifest's entry of a machine.
 struct Listed {
     store: Vec<u8>,
     journal: Vec<u8>,
@@ -94,7 +95,7 @@ impl Found {
         })
     }
 
-    /// What is wrong with it, if anything is.
+    /// What is wrong with the machine, if anything.
     fn fault(&self, store: &[u8]) -> Option<String> {
         let Some(listed) = &self.listed else {
             return Some(
@@ -151,7 +152,7 @@ impl Found {
         }
     }
 
-    /// Whether it ends where the manifest says.
+    /// Whether the journal ends where the manifest says.
     fn is_where_it_was_left(&self) -> bool {
         let head = self.head.as_ref().map(|(head, hash)| (*head, hash));
         head == self.listed.as_ref().map(|listed| (listed.sequence, &listed.hash))
@@ -165,8 +166,8 @@ fn hex(bytes: &[u8]) -> String {
     }
 }
 
-/// Refuses a database in which a machine's rows are missing, emptied, truncated, foreign or older than
-/// they were: of `only` this machine, or of all. Writes nothing.
+/// Rejects a database in which rows of a machine are missing, emptied, truncated, foreign or older
+/// than they were: of the machine `only`, or of all. Writes nothing.
 pub(super) async fn check(session: &Session, only: Option<&str>) -> Result<Known, JournalError> {
     let rows = session.query("reading the manifest", MACHINES, &[&only]).await?;
     let first = rows.first().ok_or_else(storeless)?;
@@ -189,14 +190,14 @@ pub(super) async fn check(session: &Session, only: Option<&str>) -> Result<Known
     Ok(Known { incarnation_base, clean })
 }
 
-/// The public key of what signs the checkpoints of the store, in hex, once it is known.
+/// The public key that signs the checkpoints of the store, in hex, once it is known.
 pub(super) async fn signer(session: &Session) -> Result<Option<String>, JournalError> {
     let rows =
         session.query("reading the manifest", "SELECT signer FROM bursar_store", &[]).await?;
     rows.first().map(|row| row.get(0)).ok_or_else(storeless)
 }
 
-/// Refuses a database that had more journals than are left.
+/// Rejects a database that has fewer journals than were created.
 pub(super) async fn check_count(session: &Session) -> Result<(), JournalError> {
     let rows = session
         .query(

@@ -1,10 +1,10 @@
 //! A journal in PostgreSQL, for several servers of which one at a time owns it.
 //!
-//! Every append is one statement that checks epoch and head, so a deposed owner cannot write. A
-//! commit that waits for a synchronous standby cannot be stopped by PostgreSQL's own time-outs, and
-//! one whose wait was cancelled answers success with a WARNING although nothing was replicated.
-//! Hence: appends have a deadline of ours, and its passing, any WARNING and any broken connection
-//! make the outcome unknown. A cancel request is never sent.
+//! Every append is one statement that checks epoch and head, so a deposed owner cannot write.
+//! PostgreSQL's own time-outs do not stop a commit that waits for a synchronous standby, and a
+//! commit whose wait was cancelled reports success with a WARNING although nothing was replicated.
+//! Therefore appends have a client-side deadline. When it passes, on any WARNING and on any broken
+//! connection the outcome is unknown. A cancel request is never sent.
 
 mod address;
 mod leader;
@@ -29,32 +29,34 @@ use links::{Link, Shared};
 use session::stored;
 pub use store::PostgresStore;
 
-/// Appends under way at once.
+/// Appends in progress at once.
 const PIPELINE_DEPTH: usize = 4;
 /// Batches fetched in one query.
 const PAGE_ROWS: i64 = 64;
-/// A page ends with the batch that brings it to this many bytes, so that a slow link gets one within
-/// the query deadline.
+/// A page ends with the batch that brings it to this many bytes, so that it arrives within the
+/// query deadline on a slow connection.
 const PAGE_BYTES: i64 = 4 << 20;
 /// A snapshot is stored in rows of this size.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// How to open a PostgreSQL journal.
+/// Options of a PostgreSQL journal.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// Where, in libpq's words or as a `postgres://` address, with `sslmode` and `sslrootcert`.
-    /// Without `sslmode`, the way to another machine is encrypted and its certificate checked.
+    /// The address, in libpq's form or as a `postgres://` URL, with `sslmode` and `sslrootcert`.
+    /// Without `sslmode`, a connection to another machine is encrypted and its certificate
+    /// verified.
     pub url: String,
-    /// The name of the machine whose journal this is; one database holds many.
+    /// The name of the machine whose journal this is. One database holds many.
     pub machine: String,
     /// How long an append may take before its outcome counts as unknown.
     pub append_deadline: Duration,
-    /// How long anything else may take.
+    /// How long any other statement may take.
     pub query_deadline: Duration,
-    /// Accept a server without a synchronous standby: its loss is then the loss of
-    /// acknowledged batches.
+    /// Accept a server without a synchronous standby. If that server is lost, acknowledged batches
+    /// are lost.
     pub unsafe_single: bool,
-    /// Accept `sslmode=disable` to another machine: whoever is in between reads and changes all.
+    /// Accept `sslmode=disable` to another machine. An attacker in between can then read and change
+    /// everything.
     pub unsafe_plaintext: bool,
 }
 
@@ -72,19 +74,19 @@ impl PostgresOptions {
     }
 }
 
-/// See the module's documentation. Has a small runtime of its own, so it must be used and dropped by
-/// ordinary threads, never inside another asynchronous runtime.
+/// A journal in PostgreSQL: see the module documentation. Has its own small runtime, so it must be
+/// used and dropped by ordinary threads, never inside another asynchronous runtime.
 pub struct PostgresJournal {
     id: JournalId,
     shared: Arc<Shared>,
 }
 
 impl PostgresJournal {
-    /// Opens the journal of one machine, and creates tables and journal where they are missing.
+    /// Opens the journal of one machine. Creates missing tables and a missing journal.
     ///
     /// # Errors
-    /// Refuses a standby, a server that may lose what it acknowledged (no synchronous standby
-    /// unless `unsafe_single`, `fsync` or `full_page_writes` off), and a schema it does not know.
+    /// Rejects a standby, a server that may lose acknowledged data (no synchronous standby unless
+    /// `unsafe_single`, `fsync` or `full_page_writes` off), and an unknown schema.
     pub fn open(options: PostgresOptions) -> Result<PostgresJournal, JournalError> {
         let shared = Shared::new(options)?;
         let id = shared.connect(async |session| schema::prepare(session, &shared.options).await)?;
@@ -93,10 +95,10 @@ impl PostgresJournal {
         Ok(journal)
     }
 
-    /// Opens the journal of one machine to read it. Nothing is created or changed in the database.
+    /// Opens the journal of one machine for reading. Creates and changes nothing in the database.
     ///
     /// # Errors
-    /// Refuses what [`PostgresJournal::open`] refuses, and a database without this journal.
+    /// The same as those of [`PostgresJournal::open`], and a database without this journal.
     pub fn open_to_read(options: PostgresOptions) -> Result<PostgresJournal, JournalError> {
         let shared = Shared::new(options)?;
         let id = shared.connect(async |session| {
@@ -131,7 +133,7 @@ impl PostgresJournal {
 
     fn set_lease(&self, lease: &Lease, ttl: Duration, checked: bool) -> Result<(), LeaseError> {
         let options = &self.shared.options;
-        // A renewal that takes longer is of no use any more.
+        // A renewal that takes longer is too late to be useful.
         let deadline = options.query_deadline.min(lease.ttl / 3);
         let kept = self.shared.query_within(Link::Control, deadline, async |control| {
             if checked {
@@ -214,17 +216,16 @@ impl Journal for PostgresJournal {
         self.set_lease(lease, Duration::ZERO, false)
     }
 
-    /// Each part has the query deadline to itself, so a slow link makes a snapshot slow and nothing
-    /// else.
+    /// Each part has its own query deadline, so a slow connection delays only the snapshot.
     fn put_snapshot(&self, snapshot: &Snapshot) -> Result<(), JournalError> {
         let machine = &self.shared.options.machine;
         let bytes = snapshot.encode(self.id);
         let mark = snapshot.mark();
-        // What is left of those that failed would pile up.
+        // Parts of failed snapshots would accumulate.
         self.shared.query(Link::Reader, async |reader| {
             schema::drop_unfinished_snapshots(reader, machine).await
         })?;
-        // Chunk 0 comes last: a snapshot without it is not listed.
+        // Chunk 0 is written last: a snapshot without it is not listed.
         for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate().rev() {
             self.shared.query(Link::Reader, async |reader| {
                 schema::put_chunk(reader, machine, mark, number, chunk).await

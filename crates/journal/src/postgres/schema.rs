@@ -1,4 +1,4 @@
-//! The tables, how they came to be, and every statement but the append.
+//! The tables, their migrations, and every statement except the append.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{JournalError, LeaseError};
 use crate::snapshot::SnapshotMark;
 
-/// Each entry is one version; entries are added at the end and never changed.
+/// Each entry is one version. Entries are added at the end and never changed.
 const MIGRATIONS: &[&str] = &[
     "
 CREATE TABLE bursar_journal (
@@ -64,27 +64,27 @@ ALTER TABLE bursar_store ADD COLUMN signer text;
 ",
 ];
 
-/// The version since which there is a manifest.
+/// The first version with a manifest.
 const MANIFEST_SINCE: usize = 3;
-/// The version since which the manifest says which key signs checkpoints.
+/// The first version whose manifest names the key that signs checkpoints.
 const SIGNER_SINCE: usize = 4;
 
-/// What the tables of a store have. Those of earlier builds have less.
+/// The optional parts of a store's tables. Tables of earlier builds lack some.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) manifest: bool,
     pub(super) signer: bool,
 }
 
-/// The tables that there are once all migrations were applied.
+/// The tables after all migrations.
 const TABLES: &str = "(VALUES ('bursar_journal'), ('bursar_head'), ('bursar_lease'), \
      ('bursar_batch'), ('bursar_snapshot'), ('bursar_store'), ('bursar_machine')) AS ours (name)";
 
-/// Two servers that start at once take turns by this advisory lock: "bursar" in ASCII.
+/// The advisory lock that serialises two servers that start at once: "bursar" in ASCII.
 const MIGRATION_LOCK: i64 = 0x6275_7273_6172;
 
-/// Checks the server, the role and what the store is known to hold, and brings the tables up to date.
-/// Nothing is written to a store that is not whole.
+/// Checks the server, the role and the manifest of the store, and migrates the tables. Nothing is
+/// written to an incomplete store.
 pub(super) async fn prepare_store(
     session: &Session,
     options: &PostgresOptions,
@@ -97,7 +97,7 @@ pub(super) async fn prepare_store(
     manifest::check(session, None).await.map(drop)
 }
 
-/// Checks a store that is only looked at; says what its tables have.
+/// Checks a store that is only read. Returns which parts its tables have.
 pub(super) async fn look(
     session: &Session,
     options: &PostgresOptions,
@@ -119,7 +119,7 @@ pub(super) async fn look(
     }
 }
 
-/// Which key signs the checkpoints of a store, if there is one that knows. Nothing else is checked.
+/// The key that signs the checkpoints of a store, if it is known. Nothing else is checked.
 pub(super) async fn known_signer(session: &Session) -> Result<Option<String>, JournalError> {
     match version(session).await? {
         Some(known) if known >= SIGNER_SINCE => manifest::signer(session).await,
@@ -135,7 +135,7 @@ pub(super) fn storeless() -> JournalError {
     JournalError::Damaged { part: "store", reason: "its row is missing".into() }
 }
 
-/// Finds or creates the machine's journal, once the store was prepared.
+/// Finds or creates the machine's journal, after the store was prepared.
 pub(super) async fn prepare(
     session: &Session,
     options: &PostgresOptions,
@@ -148,7 +148,7 @@ pub(super) async fn prepare(
     manifest::check(session, Some(&options.machine)).await?;
     let fresh = JournalId::random()?;
     let genesis = Head::genesis(fresh);
-    // A machine is listed in the same statement in which its journal comes to be.
+    // A machine is listed in the same statement that creates its journal.
     session
         .query(
             "creating the journal",
@@ -172,7 +172,7 @@ pub(super) async fn prepare(
         .ok_or_else(|| JournalError::Damaged { part: "identity", reason: "it is missing".into() })
 }
 
-/// Which journal a machine has, if it has one.
+/// The identity of a machine's journal, if it has one.
 pub(super) async fn identity(
     session: &Session,
     machine: &str,
@@ -196,7 +196,7 @@ pub(super) async fn identity(
     })
 }
 
-/// Refuses a server that may forget what it acknowledged.
+/// Rejects a server that may lose acknowledged data.
 pub(super) async fn check_server(
     session: &Session,
     options: &PostgresOptions,
@@ -235,7 +235,7 @@ pub(super) async fn check_server(
     Ok(())
 }
 
-/// Refuses a role that may not do what an owner has to do, and tables that are gone.
+/// Rejects a role without the rights of an owner, and missing tables.
 async fn check_rights(session: &Session) -> Result<(), JournalError> {
     let rows = session
         .query(
@@ -267,7 +267,7 @@ async fn check_rights(session: &Session) -> Result<(), JournalError> {
     })
 }
 
-/// The checks of [`prepare`], made again while the journal is in use: settings and rights change
+/// The checks of [`prepare`], repeated while the journal is in use: settings and rights can change
 /// under a running server.
 pub(super) async fn check_running(
     session: &Session,
@@ -283,10 +283,10 @@ pub(super) async fn check_running(
     })
 }
 
-/// Which migrations were applied; nothing if there is no table that says so.
+/// The last applied migration. `None` if the table of versions does not exist.
 async fn version(session: &Session) -> Result<Option<usize>, JournalError> {
     let doing = "reading the version of the tables";
-    // Not `to_regclass`: inside of a transaction it may remember that there was no such table.
+    // Not `to_regclass`: inside a transaction it may cache that the table did not exist.
     let there = "SELECT count(*) > 0 FROM pg_class
          WHERE relname = 'bursar_schema' AND pg_table_is_visible(oid)";
     let rows = session.query(doing, there, &[]).await?;
@@ -316,7 +316,7 @@ pub(super) async fn begin_alone(session: &Session) -> Result<(), JournalError> {
     run(session, &format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")).await
 }
 
-/// Ends a transaction: all of it or, after a refusal, nothing.
+/// Ends a transaction: commits it or, after an error, rolls it back.
 pub(super) async fn end<T>(
     session: &Session,
     outcome: Result<T, JournalError>,
@@ -324,7 +324,7 @@ pub(super) async fn end<T>(
     let done = match outcome {
         Ok(done) => done,
         Err(error) => {
-            // The end of the connection undoes it as well.
+            // Closing the connection rolls it back as well.
             let _ = run(session, "ROLLBACK").await;
             return Err(error);
         }
@@ -337,14 +337,14 @@ pub(super) async fn end<T>(
     Ok(done)
 }
 
-/// Applies the migrations that are missing, if the store is whole behind them.
+/// Applies missing migrations, if the store is complete after them.
 async fn migrate(session: &Session) -> Result<(), JournalError> {
     begin_alone(session).await?;
     let migrated = apply_missing(session).await;
     end(session, migrated).await
 }
 
-/// The same inside of a transaction.
+/// Applies missing migrations inside a transaction.
 pub(super) async fn apply_missing(session: &Session) -> Result<(), JournalError> {
     let known = version(session).await?.unwrap_or(0);
     if known == 0 {
@@ -364,7 +364,7 @@ pub(super) async fn apply_missing(session: &Session) -> Result<(), JournalError>
     manifest::check(session, None).await.map(drop)
 }
 
-/// Refuses a database that has tables of a store and not the one that says which.
+/// Rejects a database that has tables of a store but not the table of versions.
 async fn check_untouched(session: &Session) -> Result<(), JournalError> {
     let sql = format!("SELECT name FROM {TABLES} WHERE to_regclass(name) IS NOT NULL LIMIT 1");
     let rows = session.query("looking for tables", &sql, &[]).await?;
@@ -395,8 +395,8 @@ pub(super) async fn head(session: &Session, machine: &str) -> Result<Head, Journ
     Ok(head)
 }
 
-/// The head, and the last batch that is stored, 0 if there is none. One statement: another server may
-/// append between two.
+/// The head, and the last stored batch, or 0. One statement, because another server may append
+/// between two.
 pub(super) async fn ends(session: &Session, machine: &str) -> Result<(Head, u64), JournalError> {
     let rows = session
         .query(
@@ -415,7 +415,7 @@ pub(super) async fn ends(session: &Session, machine: &str) -> Result<(Head, u64)
     Ok((head, number(row, 3)))
 }
 
-/// Which batches to read at once.
+/// The batches to read at once.
 pub(super) struct Page {
     pub(super) after: i64,
     pub(super) until: i64,
@@ -452,7 +452,7 @@ fn to_batch(row: &Row) -> Result<StoredBatch, JournalError> {
         first_position: number(row, 1),
         records: row.get::<_, i32>(2).cast_unsigned(),
         epoch: Epoch(number(row, 3)),
-        // Outside the years 0 to 9999 this differs from what was hashed, and is found by the hash.
+        // A time outside the years 0 to 9999 differs from the hashed one and is found by the hash.
         time: Timestamp::from_millis(row.get(4)),
         previous: digest(row, 5, sequence)?,
         hash: digest(row, 6, sequence)?,
@@ -460,8 +460,8 @@ fn to_batch(row: &Row) -> Result<StoredBatch, JournalError> {
     })
 }
 
-/// Takes the lease if it is free, ran out or was the same holder's, and fences earlier epochs in
-/// the same statement: the head's row carries the epoch that may append.
+/// Takes the lease if it is free, expired or held by the same holder, and fences earlier epochs in
+/// the same statement: the head's row contains the epoch that may append.
 pub(super) async fn acquire_lease(
     session: &Session,
     machine: &str,
@@ -499,8 +499,8 @@ pub(super) async fn acquire_lease(
     Ok(Err(LeaseError::Held { holder: row.get(0), remaining_ms: number(row, 1) }))
 }
 
-/// Sets how long the lease of `epoch` still lasts, and notes in the manifest how far the journal has
-/// come; false if the lease is another owner's by now.
+/// Sets the remaining time of the lease of `epoch`, and records the journal's progress in the
+/// manifest. Returns false if another owner has the lease by now.
 pub(super) async fn extend_lease(
     session: &Session,
     machine: &str,
@@ -526,7 +526,7 @@ pub(super) async fn extend_lease(
     Ok(!rows.is_empty())
 }
 
-/// Takes the lead if no server has it, if it ran out or if the same holder has it.
+/// Takes the lead if no server has it, if it expired or if the same holder has it.
 pub(super) async fn claim_leadership(
     session: &Session,
     holder: &str,
@@ -551,7 +551,7 @@ pub(super) async fn claim_leadership(
     Ok(Claim::Held { holder: row.get(0), url: row.get(1) })
 }
 
-/// The store's time in milliseconds since 1970, and where the leader is reached if there is one.
+/// The store's time in milliseconds since 1970, and the URL of the leader if there is one.
 pub(super) async fn look_at_leadership(
     session: &Session,
 ) -> Result<(i64, Option<String>), JournalError> {
@@ -567,7 +567,7 @@ pub(super) async fn look_at_leadership(
     Ok((row.get(0), row.get(1)))
 }
 
-/// Sets how long the leader of `term` still leads; false if another one leads by now.
+/// Sets the remaining time of the leader of `term`. Returns false if another server leads by now.
 pub(super) async fn extend_leadership(
     session: &Session,
     term: u64,
@@ -604,7 +604,7 @@ pub(super) async fn put_chunk(
         .map(|_| ())
 }
 
-/// Forgets the parts of snapshots that were never finished.
+/// Deletes the parts of unfinished snapshots.
 pub(super) async fn drop_unfinished_snapshots(
     session: &Session,
     machine: &str,
@@ -621,7 +621,7 @@ pub(super) async fn drop_unfinished_snapshots(
         .map(drop)
 }
 
-/// Forgets all snapshots but the newest `kept`, and unfinished ones older than these.
+/// Deletes all snapshots but the newest `kept`, and unfinished ones older than these.
 pub(super) async fn keep_snapshots(
     session: &Session,
     machine: &str,
@@ -656,7 +656,7 @@ pub(super) async fn list_snapshots(
     Ok(rows.iter().map(|row| SnapshotMark { sequence: number(row, 0) }).collect())
 }
 
-/// One part of a snapshot, if it is there.
+/// One part of a snapshot, if it exists.
 pub(super) async fn get_chunk(
     session: &Session,
     machine: &str,

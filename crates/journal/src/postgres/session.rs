@@ -1,4 +1,4 @@
-//! One connection, and the task that keeps appends in order on it.
+//! One connection, and the task that keeps the appends on it in order.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -32,14 +32,14 @@ pub(super) fn stored(number: u64) -> i64 {
 pub(super) struct Session {
     pub(super) client: Client,
     warned: Arc<AtomicBool>,
-    /// An answer did not come in time.
+    /// An answer did not arrive in time.
     abandoned: AtomicBool,
-    /// What reads and writes the connection.
+    /// The task that reads and writes the connection.
     driver: AbortHandle,
 }
 
 impl Session {
-    /// Connects, and sets what this journal relies on.
+    /// Connects, and applies the settings that this journal relies on.
     pub(super) async fn open(options: &PostgresOptions) -> Result<Session, JournalError> {
         let address = Address::read(&options.url, options.unsafe_plaintext)?;
         let warned = Arc::new(AtomicBool::new(false));
@@ -54,31 +54,31 @@ impl Session {
             )
             .await
             .map_err(|error| described("setting up the session", &error))?;
-        // A statement that waits for a lock ends when its client has gone: those that this journal left
-        // behind do not pile up. Servers that do not know the setting go without.
+        // A statement that waits for a lock ends when its client is gone, so that abandoned
+        // statements do not accumulate. Servers without this setting are used without it.
         let _ = client.batch_execute("SET client_connection_check_interval = 1000").await;
         warned.store(false, Ordering::SeqCst);
         Ok(Session { client, warned, abandoned: AtomicBool::new(false), driver })
     }
 
-    /// Whether the server warned since the connection was set up.
+    /// Whether the server has sent a warning since the connection was set up.
     pub(super) fn warned(&self) -> bool {
         self.warned.load(Ordering::SeqCst)
     }
 
-    /// Not to be used again: the connection is closed without waiting for an answer. That is no cancel:
-    /// a commit that waits for its standby goes on waiting.
+    /// Closes the connection without waiting for an answer. This is not a cancel: a commit that
+    /// waits for its standby keeps waiting.
     pub(super) fn abandon(&self) {
         self.abandoned.store(true, Ordering::SeqCst);
         self.driver.abort();
     }
 
-    /// Whether the connection ended or can no longer be believed.
+    /// Whether the connection ended or can no longer be trusted.
     pub(super) fn is_broken(&self) -> bool {
         self.client.is_closed() || self.warned() || self.abandoned.load(Ordering::SeqCst)
     }
 
-    /// Runs one statement and refuses an answer that came with a warning.
+    /// Runs one statement and rejects an answer that came with a warning.
     pub(super) async fn query(
         &self,
         doing: &'static str,
@@ -111,7 +111,7 @@ where
             if let AsyncMessage::Notice(notice) = message
                 && is_warning(&notice)
             {
-                // Set before the answer that follows on the wire is handed out.
+                // Set before the answer that follows on the wire is delivered.
                 seen.store(true, Ordering::SeqCst);
             }
         }
@@ -119,8 +119,8 @@ where
     Ok((client, driver.abort_handle()))
 }
 
-/// Whether a notice is a warning, by the severity that is not translated: messages come in the
-/// server's language. A server that does not say it counts as one that warns.
+/// Whether a notice is a warning, by its untranslated severity: messages are in the server's
+/// language. A notice without it counts as a warning.
 fn is_warning(notice: &DbError) -> bool {
     match notice.parsed_severity() {
         Some(Severity::Notice | Severity::Debug | Severity::Info | Severity::Log) => false,
@@ -130,7 +130,7 @@ fn is_warning(notice: &DbError) -> bool {
     }
 }
 
-/// The server's own words, which the driver keeps behind `source`.
+/// The server's own error text, which the driver keeps in `source`.
 pub(super) fn described(doing: &'static str, error: &tokio_postgres::Error) -> JournalError {
     match error.as_db_error() {
         Some(reason) => JournalError::storage(doing, reason),
@@ -141,7 +141,7 @@ pub(super) fn described(doing: &'static str, error: &tokio_postgres::Error) -> J
     }
 }
 
-/// One statement: it moves the head if epoch and head are as expected, and only then inserts.
+/// One statement: moves the head if epoch and head are as expected, and only then inserts.
 const APPEND: &str = "
 WITH moved AS (
   UPDATE bursar_head SET sequence = $3::bigint, position = $4, hash = $5
@@ -160,20 +160,21 @@ struct Job {
     answer: blocking::Sender<Outcome>,
 }
 
-/// Sends appends down one connection, in the order in which they were begun.
+/// Sends appends on one connection, in the order in which they were begun.
 pub(super) struct Appender {
     jobs: mpsc::Sender<Job>,
-    /// Gone once an outcome was not known.
+    /// Dropped after an unknown outcome.
     session: Weak<Session>,
 }
 
 impl Appender {
-    /// Starts the task that owns `session`. It ends, and with it the connection, at the first
-    /// outcome that is not known.
+    /// Starts the task that owns `session`. The task and its connection end at the first unknown
+    /// outcome.
     pub(super) async fn start(session: Session, machine: &str, deadline: Duration) -> Appender {
         let statement = session.client.prepare(APPEND).await;
         let (jobs, queue) = mpsc::channel(PIPELINE_DEPTH);
-        // Before the first open the tables may be missing: the statement is prepared when used.
+        // Before the first open the tables may be missing. The statement is then prepared when
+        // used.
         let statement = statement.ok();
         let session = Arc::new(session);
         let kept = Arc::downgrade(&session);
@@ -188,7 +189,7 @@ impl Appender {
         Appender { jobs, session: kept }
     }
 
-    /// Whether nothing can be appended any more.
+    /// Whether no further append is possible.
     pub(super) fn is_broken(&self) -> bool {
         self.session.upgrade().is_none_or(|session| session.is_broken())
     }
@@ -231,11 +232,11 @@ impl Lane {
                 Step::Closed => return,
             };
         }
-        // Whatever is still under way or queued is never answered: its outcome is unknown.
+        // Appends in progress or queued are not answered: their outcome is unknown.
         self.session.abandon();
     }
 
-    /// Puts one append on the wire, behind those before it.
+    /// Sends one append, after those before it.
     async fn begin(&mut self, job: Job) -> bool {
         let Job { epoch, expected, batch, answer } = job;
         let statement = match &self.statement {
@@ -244,7 +245,7 @@ impl Lane {
                 Ok(statement) => self.statement.insert(statement).clone(),
                 Err(error) => {
                     let reason = described("preparing an append", &error).to_string();
-                    // The other side may have given up waiting.
+                    // The receiver may have stopped waiting.
                     let _ = answer.send(Err(AppendError::Unknown(reason)));
                     return false;
                 }
@@ -259,7 +260,7 @@ impl Lane {
                 Err(AppendError::Unknown(reason))
             })
         });
-        // The first poll sends the statement; polling in this order keeps the order on the wire.
+        // The first poll sends the statement. Polling in this order keeps the order on the wire.
         match poll_fn(|cx| Poll::Ready(outcome.as_mut().poll(cx))).await {
             Poll::Pending => {
                 self.flying.push_back(Flying { outcome, answer });
@@ -273,11 +274,11 @@ impl Lane {
         }
     }
 
-    /// Hands out the outcome of the oldest append. After an unknown one nothing may follow.
+    /// Sends the outcome of the oldest append. After an unknown outcome nothing may follow.
     fn land(&mut self, outcome: Outcome) -> bool {
         let known = !matches!(outcome, Err(AppendError::Unknown(_)));
         if let Some(landed) = self.flying.pop_front() {
-            // The other side may have given up waiting.
+            // The receiver may have stopped waiting.
             let _ = landed.answer.send(outcome);
         }
         known
@@ -290,7 +291,7 @@ enum Step {
     Closed,
 }
 
-/// Waits for the oldest append under way or, unless there are enough, for a new one.
+/// Waits for the oldest append in progress or, unless there are enough, for a new one.
 async fn next_step(
     flying: &mut VecDeque<Flying>,
     queue: &mut mpsc::Receiver<Job>,
@@ -307,7 +308,7 @@ async fn next_step(
         }
         match queue.poll_recv(cx) {
             Poll::Ready(Some(job)) => Poll::Ready(Step::Begin(job)),
-            // Nobody can ask for more; what is under way is still waited for.
+            // No sender is left. Appends in progress are still waited for.
             Poll::Ready(None) if flying.is_empty() => Poll::Ready(Step::Closed),
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }

@@ -1,4 +1,4 @@
-//! A whole store in one database: whether it is what it was, and how a backup becomes one.
+//! A whole store in one database: verifies that it is complete, and restores backups into it.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::JournalError;
 use crate::journal::Journal;
 
-/// How long the end of a restore may take: a standby has to take over all of it.
+/// How long the end of a restore may take: a standby has to replicate all of it.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Batches that are restored by one statement, and the bytes that end it earlier.
+/// Batches restored by one statement, and the bytes that end it earlier.
 const ROWS: usize = 64;
 const BYTES: usize = 4 << 20;
 
-/// What a database holds. Must be used by ordinary threads, never inside an asynchronous runtime.
+/// The contents of a database. Must be used by ordinary threads, never inside an asynchronous
+/// runtime.
 pub struct PostgresStore {
     options: PostgresOptions,
     known: Option<Known>,
@@ -27,13 +28,14 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// What a restore was doing when it failed and nobody knows whether it took place.
+    /// The step of a restore at which a failure leaves the outcome unknown.
     pub const ENDING: &str = "ending the restore";
 
-    /// Looks at a store and refuses one that is not whole. Writes nothing.
+    /// Inspects a store and rejects one that is incomplete. Writes nothing.
     ///
     /// # Errors
-    /// Says which machine or table is missing, emptied, truncated, foreign or older than it was.
+    /// Names the machine or table that is missing, emptied, truncated, foreign or older than it
+    /// was.
     pub fn open(options: PostgresOptions) -> Result<PostgresStore, JournalError> {
         let (known, signer) = ask(&options, async |session| {
             let parts = schema::look(session, &options).await?;
@@ -50,24 +52,24 @@ impl PostgresStore {
         Ok(PostgresStore { options, known, signer })
     }
 
-    /// The public key of what signs the checkpoints of the store at this address, in hex, if there is a
-    /// store and it knows it. Nothing else of it is looked at.
+    /// The public key that signs the checkpoints of the store at this address, in hex, if there is
+    /// a store and the key is known. Nothing else is inspected.
     ///
     /// # Errors
-    /// If the database does not answer.
+    /// The database does not answer.
     pub fn signer_at(options: &PostgresOptions) -> Result<Option<String>, JournalError> {
         ask(options, async |session| schema::known_signer(session).await)
     }
 
-    /// The public key of what signs its checkpoints, in hex, as it was known when it was looked at.
+    /// The public key that signs its checkpoints, in hex, as of the inspection.
     pub fn signer(&self) -> Option<&str> {
         self.signer.as_deref()
     }
 
-    /// Notes the public key of what signs its checkpoints. Changes nothing if `holder` does not lead.
+    /// Stores the public key that signs its checkpoints. Changes nothing if `holder` does not lead.
     ///
     /// # Errors
-    /// If the store does not answer.
+    /// The store does not answer.
     pub fn note_signer(&self, holder: &str, public_key: &str) -> Result<(), JournalError> {
         ask(&self.options, async |session| {
             let sql = "UPDATE bursar_store SET signer = $2 WHERE holder = $1";
@@ -75,21 +77,21 @@ impl PostgresStore {
         })
     }
 
-    /// Whether the last server ended in order, so that the journals are known to fit together.
+    /// Whether the last server stopped cleanly, so that the journals are known to be consistent.
     pub fn was_clean(&self) -> bool {
         self.known.is_some_and(|known| known.clean)
     }
 
-    /// What the numbers of agents' starts are counted from.
+    /// The base of the agents' incarnation numbers.
     pub fn incarnation_base(&self) -> u32 {
         self.known.map_or(0, |known| known.incarnation_base)
     }
 
-    /// Notes that the leader begins to use the store, or that it ended in order. Changes nothing if
-    /// `holder` does not lead.
+    /// Records that the leader begins to use the store, or that it stopped cleanly. Changes nothing
+    /// if `holder` does not lead.
     ///
     /// # Errors
-    /// If the store does not answer.
+    /// The store does not answer.
     pub fn note(&self, holder: &str, clean: bool) -> Result<(), JournalError> {
         ask(&self.options, async |session| {
             let sql = "UPDATE bursar_store SET clean = $2 WHERE holder = $1";
@@ -97,11 +99,11 @@ impl PostgresStore {
         })
     }
 
-    /// Makes a store of journals, each under its machine's name, in an empty database: all of it or
-    /// nothing. `signer`: the public key of what signs its checkpoints, if that is known.
+    /// Creates a store from journals, each under its machine's name, in an empty database: all of
+    /// it or nothing. `signer` is the public key that signs its checkpoints, if it is known.
     ///
     /// # Errors
-    /// Refuses a database that has tables already.
+    /// Rejects a database that already has tables.
     pub fn restore(
         options: &PostgresOptions,
         journals: &[(&str, &dyn Journal)],
@@ -140,7 +142,7 @@ impl PostgresStore {
     }
 }
 
-/// Asks on a connection of its own.
+/// Queries on a separate connection.
 fn ask<T>(
     options: &PostgresOptions,
     work: impl AsyncFnOnce(&Session) -> Result<T, JournalError>,
@@ -150,7 +152,7 @@ fn ask<T>(
     ask_within(&runtime, &session, options.query_deadline, work(&session))
 }
 
-/// Refuses a database in which there is anything. What an extension brought counts for nothing.
+/// Rejects a database that has any table. Tables of extensions are ignored.
 async fn check_empty(session: &Session) -> Result<(), JournalError> {
     let rows = session
         .query(
@@ -171,7 +173,7 @@ async fn check_empty(session: &Session) -> Result<(), JournalError> {
     )))
 }
 
-/// A restore under way, in one transaction.
+/// A restore in progress, in one transaction.
 struct Restoring<'a> {
     runtime: &'a Runtime,
     session: &'a Session,
@@ -186,7 +188,7 @@ impl Restoring<'_> {
         ask_within(self.runtime, self.session, self.options.query_deadline, work())
     }
 
-    /// Copies one journal, page by page. Each page has the query deadline to itself.
+    /// Copies one journal, page by page. Each page has its own query deadline.
     fn copy(&self, machine: &str, journal: &dyn Journal) -> Result<(), JournalError> {
         let id = journal.id();
         self.ask(async || self.create(machine, id).await)?;
@@ -246,7 +248,7 @@ impl Restoring<'_> {
             .map(drop)
     }
 
-    /// Gives a journal its head, its free lease and its place in the manifest.
+    /// Stores a journal's head, a free lease and its entry in the manifest.
     async fn finish(&self, machine: &str, head: Head, epoch: Epoch) -> Result<(), JournalError> {
         let (sequence, position) = (stored(head.sequence), stored(head.position));
         let (hash, epoch) = (&head.hash.0[..], stored(epoch.0));

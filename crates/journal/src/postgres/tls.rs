@@ -1,4 +1,4 @@
-//! Encryption of the way to PostgreSQL, by rustls.
+//! Encryption of connections to PostgreSQL, with rustls.
 
 use std::error::Error as _;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::error::JournalError;
 
 const TRUSTING: &str = "reading the certificates to trust PostgreSQL by";
 
-/// What encrypts connections to an address; `None` if they are not.
+/// The TLS connector for an address. `None` if its connections are not encrypted.
 pub(super) fn connector(address: &Address) -> Result<Option<MakeRustlsConnect>, JournalError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let trusted = || -> Result<_, JournalError> {
@@ -72,8 +72,8 @@ fn roots_of_the_system() -> Result<RootCertStore, JournalError> {
     Ok(roots)
 }
 
-/// Why a certificate was refused, if that is what an error is about. It may be another one the next
-/// time, so trying again is not forbidden.
+/// Why a certificate was rejected, if that caused the error. The certificate may be replaced, so a
+/// retry is allowed.
 pub(super) fn distrust(error: &tokio_postgres::Error) -> Option<JournalError> {
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -94,7 +94,7 @@ pub(super) fn distrust(error: &tokio_postgres::Error) -> Option<JournalError> {
     None
 }
 
-/// Checks everything but the name, for `verify-ca`.
+/// Verifies everything except the name, for `verify-ca`.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -108,7 +108,7 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         match self.0.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
-            // The name is looked at last, when all else is well.
+            // The name is checked last, after everything else.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
@@ -139,7 +139,7 @@ impl ServerCertVerifier for AnyName {
     }
 }
 
-/// Accepts whoever has the key of the certificate that it shows, for `require`.
+/// Accepts any certificate whose key the server has, for `require`.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -15,7 +15,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch of the single barrier record that an owner writes when it takes over.
+    /// A batch with only the barrier record that an owner writes when it takes over.
     pub fn barrier(time: Timestamp) -> Batch {
         let mut builder = BatchBuilder::new();
         builder.push(RecordKind::Barrier, time, |_| {});
@@ -37,13 +37,13 @@ impl Batch {
         self.time
     }
 
-    /// Takes the payload's memory back, to build the next batch in it.
+    /// Returns the payload's memory, to be reused for the next batch.
     pub fn into_payload(self) -> Vec<u8> {
         self.payload
     }
 }
 
-/// Where a [`BatchBuilder`] stood.
+/// A point in a [`BatchBuilder`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct BuilderMark {
     bytes: usize,
@@ -65,14 +65,14 @@ impl BatchBuilder {
         BatchBuilder::default()
     }
 
-    /// An empty builder that writes into memory used before.
+    /// An empty builder that reuses memory.
     pub fn reusing(mut payload: Vec<u8>) -> BatchBuilder {
         payload.clear();
         BatchBuilder { payload, ..BatchBuilder::default() }
     }
 
-    /// Adds one record; `body` writes its body in place, at most 64 MiB. For bodies whose size the
-    /// caller knows: what others may grow goes through [`BatchBuilder::try_push`].
+    /// Adds one record. `body` writes its body in place, at most 64 MiB. For bodies of a known
+    /// size. Others use [`BatchBuilder::try_push`].
     pub fn push(&mut self, kind: RecordKind, time: Timestamp, body: impl FnOnce(&mut Vec<u8>)) {
         self.try_push(kind, time, MAX_BODY_BYTES, body).expect("the caller knows the size");
     }
@@ -91,12 +91,12 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Where the builder stands, to take back what is added from here on.
+    /// The current point, for a rollback of later records.
     pub fn mark(&self) -> BuilderMark {
         BuilderMark { bytes: self.payload.len(), records: self.records, time: self.time }
     }
 
-    /// Takes back what was added since `mark`, half a record too.
+    /// Removes everything that was added since `mark`, including a partial record.
     pub fn rewind(&mut self, mark: BuilderMark) {
         self.payload.truncate(mark.bytes);
         (self.records, self.time) = (mark.records, mark.time);
@@ -112,7 +112,7 @@ impl BatchBuilder {
         self.payload.len()
     }
 
-    /// The batch, or nothing if no record was added.
+    /// The batch, or `None` if no record was added.
     pub fn finish(self) -> Option<Batch> {
         (self.records > 0).then_some(Batch {
             payload: self.payload,
@@ -121,7 +121,7 @@ impl BatchBuilder {
         })
     }
 
-    /// Reads a payload back into a batch; refuses what [`BatchBuilder::push`] cannot have written.
+    /// Decodes a payload into a batch. Rejects what [`BatchBuilder::push`] cannot have written.
     pub fn decode(payload: &[u8], first: u64, records: u32) -> Result<Batch, RecordError> {
         let mut time = Timestamp::default();
         for record in frames(payload, first, records) {
@@ -140,7 +140,7 @@ impl crate::chain::StoredBatch {
         frames(&self.payload, self.first_position, self.records)
     }
 
-    /// Checks that every record can be read.
+    /// Checks that every record can be decoded.
     pub fn check_records(&self) -> Result<(), RecordError> {
         self.frames().try_for_each(|record: Result<Record<'_>, RecordError>| record.map(|_| ()))
     }

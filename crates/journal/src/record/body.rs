@@ -1,19 +1,19 @@
-//! What the bodies and images of all machines have in common: `[version, header, events]` and
+//! The common form of the bodies and images of all machines: `[version, header, events]` and
 //! `[version, image]`.
 
 use super::codec::FormatError;
 use super::codec::wire::{Reader, Stored, Writer};
 
-/// One body, read back.
+/// One decoded body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body<H, E> {
-    /// Who asked for what; `None` if it fell due.
+    /// The author and the command. `None` for a timer.
     pub header: Option<H>,
-    /// What happened.
+    /// The events.
     pub events: Vec<E>,
 }
 
-/// Writes one body behind what is in `out`.
+/// Appends one encoded body to `out`.
 pub(super) fn encode<H: Stored, E: Stored>(
     version: u64,
     header: Option<&H>,
@@ -31,7 +31,7 @@ pub(super) fn encode<H: Stored, E: Stored>(
     events.iter().for_each(|event| event.write(&mut out));
 }
 
-/// Reads one body, and nothing but that, and puts its events behind what is in `events`.
+/// Decodes exactly one body and appends its events to `events`.
 pub(super) fn decode_into<H: Stored, E: Stored>(
     version: u64,
     bytes: &[u8],
@@ -48,7 +48,7 @@ pub(super) fn decode_into<H: Stored, E: Stored>(
     Ok(header)
 }
 
-/// An image as bytes.
+/// Encodes an image.
 pub(super) fn encode_image<I: Stored>(version: u64, image: &I) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut out = Writer::new(&mut bytes);
@@ -58,7 +58,7 @@ pub(super) fn encode_image<I: Stored>(version: u64, image: &I) -> Vec<u8> {
     bytes
 }
 
-/// Reads [`encode_image`].
+/// Decodes [`encode_image`].
 pub(super) fn decode_image<I: Stored>(version: u64, bytes: &[u8]) -> Result<I, FormatError> {
     let mut input = Reader::new(bytes);
     input.array_of("an image", 2)?;
@@ -68,7 +68,7 @@ pub(super) fn decode_image<I: Stored>(version: u64, bytes: &[u8]) -> Result<I, F
     Ok(image)
 }
 
-/// Takes the version, which so far is the only one there ever was.
+/// Reads the version. There is only one so far.
 fn require_version(
     what: &'static str,
     known: u64,

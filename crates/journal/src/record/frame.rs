@@ -1,4 +1,4 @@
-//! One record as bytes.
+//! The frame of one record.
 
 use bursar_core::time::Timestamp;
 use thiserror::Error;
@@ -12,17 +12,17 @@ const LENGTH_BYTES: usize = 4;
 /// Version, kind and time.
 const HEADER_BYTES: usize = 10;
 
-/// What a record is about. The numbers are stored and never reused.
+/// The kind of a record. The numbers are stored and never reused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// An owner took over: nothing happened, but everything before is durable. The body is empty.
+    /// An owner took over. No events, but everything before is durable. The body is empty.
     Barrier = 0,
     /// The events of one command.
     Decision = 1,
-    /// The events that fell due at their own instant, asked for by nobody.
+    /// The events of due timers, at their own instant.
     Due = 2,
-    /// The events of a group of commands that happened whole: `length u32 | body` for each.
+    /// The events of a group of commands that all happened: `length u32 | body` for each.
     Group = 3,
 }
 
@@ -38,22 +38,22 @@ impl RecordKind {
     }
 }
 
-/// One record, read in place.
+/// One record, decoded in place.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Its number in the journal.
     pub position: u64,
-    /// What it is about.
+    /// Its kind.
     pub kind: RecordKind,
     /// When it happened.
     pub time: Timestamp,
-    /// The machine's own encoding of what happened.
+    /// The machine's own encoding of the events.
     pub body: &'a [u8],
     /// All bytes of the record, for hashing.
     pub frame: &'a [u8],
 }
 
-/// Why bytes are not records.
+/// Why bytes are not valid records.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RecordError {
     /// Written by a newer build, or damaged.
@@ -61,9 +61,9 @@ pub enum RecordError {
         "record {position} has format version {version}; this build reads versions 1 to {FORMAT_VERSION}: use the build that wrote it or a newer one"
     )]
     UnknownVersion {
-        /// Where.
+        /// The position.
         position: u64,
-        /// Which.
+        /// The version.
         version: u8,
     },
     /// A kind that this build does not know.
@@ -71,53 +71,53 @@ pub enum RecordError {
         "record {position} has the unknown kind {kind}: use the build that wrote it or a newer one"
     )]
     UnknownKind {
-        /// Where.
+        /// The position.
         position: u64,
-        /// Which.
+        /// The kind.
         kind: u8,
     },
-    /// Its length runs past the end of the batch or is impossible.
+    /// Its length exceeds the batch or is impossible.
     #[error("record {position} is cut off: {needed} bytes announced, {left} left")]
     Truncated {
-        /// Where.
+        /// The position.
         position: u64,
-        /// How many bytes its length announces.
+        /// The bytes that its length declares.
         needed: usize,
-        /// How many there are.
+        /// The bytes that are left.
         left: usize,
     },
     /// A time outside the years 0 to 9999.
     #[error("record {position} has the impossible time {millis} ms")]
     ImpossibleTime {
-        /// Where.
+        /// The position.
         position: u64,
-        /// Which.
+        /// The time.
         millis: i64,
     },
-    /// More or fewer records than the batch says.
+    /// More or fewer records than the batch declares.
     #[error("the batch from position {first} announces {announced} records and holds {found}")]
     WrongCount {
         /// Position of the first record.
         first: u64,
-        /// What the batch says.
+        /// The declared number.
         announced: u32,
-        /// What is there, counted no further than one above `announced`.
+        /// The number found, counted to at most one above `announced`.
         found: u32,
     },
 }
 
-/// A record that would be larger than a record may be.
+/// A record that exceeds its size limit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
 #[error("a record of {bytes} bytes is more than the {most} that one record may have")]
 pub struct RecordTooLarge {
     /// Bytes of its body.
     pub bytes: usize,
-    /// The most that were allowed.
+    /// The limit.
     pub most: usize,
 }
 
-/// Appends one record to `out`; `body` writes the body in place. If it is larger than `most` bytes,
-/// or than any record may be, `out` is as before.
+/// Appends one record to `out`. `body` writes the body in place. If it is larger than `most` bytes,
+/// or than any record may be, `out` is unchanged.
 pub(super) fn write_frame(
     out: &mut Vec<u8>,
     kind: RecordKind,
@@ -142,12 +142,12 @@ pub(super) fn write_frame(
     Ok(())
 }
 
-/// Walks the records of a payload whose first record has the position `first`.
+/// Iterates over the records of a payload whose first record has the position `first`.
 pub fn frames(payload: &[u8], first: u64, records: u32) -> Frames<'_> {
     Frames { rest: payload, first, announced: records, found: 0, failed: false }
 }
 
-/// Iterator over the records of one batch; stops at the first error.
+/// Iterator over the records of one batch. Stops at the first error.
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
     rest: &'a [u8],
@@ -161,7 +161,7 @@ impl<'a> Frames<'a> {
     fn read(&mut self) -> Result<Record<'a>, RecordError> {
         let position = self.first.saturating_add(u64::from(self.found));
         if self.found == self.announced || self.rest.is_empty() {
-            // One more than announced is enough to say that the number is wrong.
+            // One more than declared is enough to prove that the number is wrong.
             let found = if self.rest.is_empty() { self.found } else { self.found + 1 };
             return Err(RecordError::WrongCount {
                 first: self.first,

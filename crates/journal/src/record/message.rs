@@ -1,6 +1,5 @@
-//! The stored form of what a cell tells the ledgers, and of the words it is made of. What the ledgers
-//! tell a cell is in [`super::ledger`]; both machines share the numbers. Tags and keys are never
-//! reused.
+//! The stored form of messages of a cell to ledgers, and of their parts. Messages of ledgers to a
+//! cell are in [`super::ledger`]. Both machines share the numbers. Tags and keys are never reused.
 
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
 use bursar_core::message::{Mark, ToLedger};

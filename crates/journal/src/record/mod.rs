@@ -1,8 +1,8 @@
-//! Records: what one decision left behind, framed so that it can be read for years.
+//! Records: the events of one decision, framed so that they stay readable for years.
 //!
 //! A frame is `length u32 | version u8 | kind u8 | time i64 | body`, little endian, where `length`
-//! counts everything after itself. The body belongs to the machine's codec. There is exactly one way
-//! to write a record, so decoding and encoding again gives the same bytes.
+//! counts everything after itself. The body belongs to the machine's codec. There is exactly one
+//! encoding of a record, so decoding and encoding again gives the same bytes.
 
 mod batch;
 mod body;

@@ -1,4 +1,4 @@
-//! Copies a journal, also while a server has it open, and makes and trims the files of backups.
+//! Copies a journal, even while a server has it open, and creates and truncates backup files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use super::tail::Tail;
 use crate::chain::{Head, JournalId, StoredBatch};
 use crate::error::JournalError;
 
-/// Batches that are written in one transaction.
+/// Batches written in one transaction.
 const IMPORTED_AT_ONCE: usize = 64;
 /// Pages copied in one step.
 const STEP_PAGES: i32 = 1024;
-/// How often a tail is read again in which a batch is missing. One that is in use may have been
-/// written while it was read.
+/// How often a tail with a missing batch is read again. A tail in use may have been written while
+/// it was read.
 const TRIES: u32 = 20;
-/// How long to wait before that.
+/// The pause before each of these reads.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a journal was not copied.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CopyError {
-    /// There is something where the copy should go.
+    /// The target exists.
     #[error("{0} is not empty: nothing is ever overwritten, choose another place")]
     NotEmpty(PathBuf),
     /// A file could not be read or written.
     #[error("{doing} {path}: {reason}")]
     Database {
-        /// What was tried.
+        /// The failed action.
         doing: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         reason: String,
     },
 }
@@ -47,17 +47,17 @@ fn failed<E: ToString>(doing: &'static str, path: &Path) -> impl FnOnce(E) -> Co
     move |error| CopyError::Database { doing, path, reason: error.to_string() }
 }
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CopiedPages {
-    /// So far.
+    /// Pages copied so far.
     pub pages: u64,
-    /// In all.
+    /// All pages.
     pub of: u64,
 }
 
-/// Copies a journal into one new file, consistent as of one instant, as it is: nothing is verified.
-/// The server that has the journal open goes on writing.
+/// Copies a journal into one new file, consistent as of one instant, without verifying it. A server
+/// that has the journal open can continue to write.
 pub fn copy(
     journal: &Path,
     target: &Path,
@@ -67,8 +67,8 @@ pub fn copy(
         return Err(CopyError::NotEmpty(target.to_owned()));
     }
     let from = open_read_only(journal)?;
-    // One read transaction around the whole copy: what is written meanwhile is not seen, so the
-    // copy never has to start again, however busy the journal is.
+    // One read transaction around the whole copy: later writes are not seen, so the copy never has
+    // to start again, however busy the journal is.
     let (stored, behind) = begin(&from, journal).map_err(failed("reading", journal))?;
     let mut to = Connection::open(target).map_err(failed("making", target))?;
     let copying = failed::<rusqlite::Error>;
@@ -99,8 +99,8 @@ fn open_read_only(path: &Path) -> Result<Connection, CopyError> {
     Ok(connection)
 }
 
-/// Begins a read transaction of the journal in `path` and says where the database ends, and what the
-/// tail has behind it. What is missing there is left missing: a copy is verified afterwards.
+/// Begins a read transaction of the journal in `path`. Returns the database's head and the batches
+/// in the tail after it. A missing batch stays missing: a copy is verified afterwards.
 fn begin(
     connection: &Connection,
     path: &Path,
@@ -109,7 +109,8 @@ fn begin(
     let id = schema::read_identity(connection)?;
     let mut tries = 0;
     loop {
-        // The tail before the database: what is moved meanwhile is then in both and not in neither.
+        // The tail before the database: batches that are moved meanwhile are then in both, not in
+        // neither.
         let tail = match beside(path, "-tail").exists() {
             true => Tail::open_read_only(path, id)?.frames()?,
             false => Vec::new(),
@@ -121,7 +122,7 @@ fn begin(
         let is_whole =
             (head.sequence + 1..).zip(&behind).all(|(next, found)| next == found.sequence);
         tries += 1;
-        // What is still missing after so many readings was lost.
+        // A batch that is still missing after this many reads was lost.
         if is_whole || tries == TRIES {
             return Ok((head, behind));
         }
@@ -130,7 +131,7 @@ fn begin(
     }
 }
 
-/// Makes a new file with the batches of a journal, in order; says where it ends.
+/// Creates a new file with the batches of a journal, in order, and returns its head.
 pub fn import(
     path: &Path,
     id: JournalId,
@@ -159,7 +160,7 @@ pub fn import(
     Ok(head)
 }
 
-/// Takes the batches behind `end` out of a copy that no server uses.
+/// Deletes the batches after `end` from a copy that no server uses.
 pub fn truncate(path: &Path, end: Head) -> Result<(), JournalError> {
     let connection = schema::open_new(path)?;
     schema::truncate(&connection, end)

@@ -1,4 +1,4 @@
-//! The one connection that writes the database.
+//! The connection that writes the database.
 
 use std::sync::Arc;
 
@@ -8,26 +8,27 @@ use super::{failure, schema};
 use crate::chain::{Epoch, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError};
 
-/// What writes, until something went wrong with it.
+/// The writing connection. Closed after an error.
 pub(super) struct Database {
     connection: Option<Connection>,
-    /// About how many bytes its log has.
+    /// The approximate size of its log in bytes.
     log_bytes: u64,
     page_bytes: u64,
 }
 
-/// Pages that a transaction writes whatever its rows are: the first, the head's, and the last parent's.
+/// Pages that every transaction writes besides its rows: the first, the head's, and the last
+/// parent's.
 const PAGES_BESIDE_ROWS: u64 = 3;
 
-/// What went wrong with the database.
+/// An error of the database.
 pub(super) enum Trouble {
     /// A write or sync failed: the journal must stop.
     Failed(String),
-    /// There is no space. Nothing was changed.
+    /// No space is left. Nothing was changed.
     Full(String),
-    /// The file contradicts itself.
+    /// The file is inconsistent.
     Corrupt(JournalError),
-    /// Something else; the connection is closed, and what was done is known after it is opened again.
+    /// Another error. The connection is closed. Reopening shows what was written.
     Unknown(String),
 }
 
@@ -42,7 +43,7 @@ impl From<Trouble> for AppendError {
 }
 
 impl Database {
-    /// `log_bytes` is about how long the log is.
+    /// `log_bytes` is the approximate size of the log.
     pub(super) fn new(connection: Connection, log_bytes: u64) -> Result<Database, JournalError> {
         let page_bytes = schema::page_bytes(&connection)
             .map_err(|error| failure("reading the journal's schema", &error))?;
@@ -65,12 +66,13 @@ impl Database {
         Ok(())
     }
 
-    /// Nothing is done with it any more. Closing neither writes nor syncs (see `schema::open_writer`).
+    /// Closes the connection, which neither writes nor syncs (see `schema::open_writer`).
     pub(super) fn close(&mut self) {
         self.connection = None;
     }
 
-    /// Stores `batches`, durably, and moves the log into the file when it has so many bytes.
+    /// Stores `batches` durably, and moves the log into the file when it has reached a number of
+    /// bytes.
     pub(super) fn store(
         &mut self,
         batches: &[Arc<StoredBatch>],
@@ -89,7 +91,7 @@ impl Database {
             return Ok(());
         }
         match self.run(schema::checkpoint) {
-            // A reader may hold part of the log back; the next round gets it.
+            // A reader may hold back part of the log. The next round moves it.
             Ok(left) => self.log_bytes = left * self.page_bytes,
             // The log keeps everything, and the batches are stored.
             Err(Trouble::Full(_)) => {}
@@ -98,11 +100,11 @@ impl Database {
         Ok(())
     }
 
-    /// Makes `holder` the owner; says of which epoch.
+    /// Makes `holder` the owner and returns its epoch.
     pub(super) fn take_over(&mut self, id: JournalId, holder: &str) -> Result<Epoch, Trouble> {
         self.run(|connection| {
             let mut last = schema::read_ownership(connection)?;
-            // A copy of a journal from elsewhere has batches of owners that it never had.
+            // A copy of a journal has batches of owners that the copy never had.
             last.epoch = last.epoch.max(schema::last_epoch(connection)?);
             let next = last.taken_by(holder);
             schema::write_ownership(connection, id, &next)?;

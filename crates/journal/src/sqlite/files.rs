@@ -13,16 +13,16 @@ use crate::error::JournalError;
 use crate::journal::no_snapshot;
 use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
 
-/// `path` with more letters at its end.
+/// `path` with a suffix.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
 }
 
-/// Held for as long as the journal is open; the operating system gives it up when a process dies. The
-/// database itself is locked, and the file beside it, which says who holds it: a lock file that is
-/// deleted lets no other in.
+/// Held for as long as the journal is open. The operating system releases it when a process dies.
+/// Both the database and the lock file beside it, which names the holder, are locked: deleting the
+/// lock file lets no other process in.
 pub(super) struct LockFile {
     _file: File,
     _database: File,
@@ -38,7 +38,7 @@ impl LockFile {
             Ok(()) => Ok(()),
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // Only for the message: without it the refusal is as firm.
+                // Only for the message: the refusal does not depend on it.
                 let known = file.read_to_string(&mut holder).is_ok() && !holder.is_empty();
                 let holder = if known { holder } else { "process unknown".into() };
                 Err(JournalError::Locked { journal: path.display().to_string(), holder })
@@ -46,8 +46,8 @@ impl LockFile {
             Err(TryLockError::Error(error)) => Err(storage(error)),
         };
         locked(file.try_lock(), &mut file)?;
-        // SQLite's own locks are of another kind and do not meet this one. They would be lost if a
-        // file of the database was closed while it is in use: this one is closed last.
+        // SQLite's own locks are of another kind and do not conflict with this one. They would be
+        // lost if a file of the database was closed while it is in use, so this one is closed last.
         let database = options.open(path).map_err(storage)?;
         locked(database.try_lock(), &mut file)?;
         file.set_len(0)
@@ -58,7 +58,8 @@ impl LockFile {
     }
 }
 
-/// Lets only the owner read what lies here. What SQLite makes beside the database is like it.
+/// Makes the files readable by their owner only. Files that SQLite creates beside the database
+/// inherit its permissions.
 pub(super) fn make_private(path: &Path) -> Result<(), JournalError> {
     for file in [path.to_owned(), beside(path, "-wal"), beside(path, "-shm"), beside(path, "-tail")]
     {
@@ -73,8 +74,8 @@ pub(super) fn make_private(path: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Lets the next reads come from the disk. After a failed sync the kernel keeps pages in memory
-/// that the disk never got; they must not be believed.
+/// Makes the next reads come from the disk. After a failed sync the kernel keeps pages in memory
+/// that the disk never received. They must not be trusted.
 pub(super) fn drop_page_cache(path: &Path) -> Result<(), JournalError> {
     for file in [path.to_owned(), beside(path, "-wal"), beside(path, "-tail")] {
         match File::open(&file) {
@@ -110,7 +111,7 @@ impl SnapshotFiles {
     }
 
     fn file(&self, mark: SnapshotMark) -> PathBuf {
-        // Twenty digits hold every u64, so names sort as numbers do.
+        // Twenty digits hold every u64, so names sort like numbers.
         beside(&self.path, &format!(".snapshot-{:020}", mark.sequence))
     }
 

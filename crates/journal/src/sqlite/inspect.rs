@@ -1,4 +1,4 @@
-//! Looks at a journal's files without changing any of them, before a server trusts a folder.
+//! Inspects a journal's files without changing them, before a server trusts a folder.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,28 +14,28 @@ use super::{Newest, head_in_database, schema, stored_head};
 use crate::chain::{Head, JournalId};
 use crate::error::JournalError;
 
-/// What must be true of a journal's files.
+/// Conditions that a journal's files must meet.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// Which journal it is.
+    /// The identity of the journal.
     pub id: JournalId,
-    /// A batch that it has.
+    /// A batch that it must contain.
     pub bound: Head,
-    /// How long its tail was at least, if it was in use: then it holds a frame and is as long, or it
-    /// was emptied or cut. It never becomes shorter by itself.
+    /// The minimum length of its tail, if the tail was in use. It must then contain a frame and be
+    /// that long, or it was emptied or truncated. A tail never shrinks in normal use.
     pub tail: Option<u64>,
 }
 
-/// What a journal's files say.
+/// The result of an inspection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Inspected {
-    /// Which journal it is.
+    /// The identity of the journal.
     pub id: JournalId,
     /// Its last batch.
     pub head: Head,
 }
 
-/// What an operator can do about a file that is not what it should be.
+/// How an operator can fix a wrong file.
 const WAY_OUT: &str = "Nothing was changed. Put back the file as it was, or restore the last backup \
      into an empty folder: bursar admin restore BACKUP --data DIR";
 
@@ -43,13 +43,13 @@ fn refused(file: &Path, reason: &str) -> JournalError {
     JournalError::Refused(format!("{}: {reason}. {WAY_OUT}", file.display()))
 }
 
-/// The name of the file beside a database in which its newest batches are.
+/// The path of the file beside a database that contains its newest batches.
 pub fn tail_file(path: &Path) -> PathBuf {
     beside(path, "-tail")
 }
 
-/// How long the tail of journal `id` beside this file is, durably, if it ever held a frame. It may have
-/// held none: a last batch that is larger than the tail goes into the database at once.
+/// The durable length of the tail of journal `id` beside this file, if it ever contained a frame.
+/// It may never have: a last batch that is larger than the tail is stored in the database at once.
 pub fn written_tail(path: &Path, id: JournalId) -> Result<Option<u64>, JournalError> {
     if !tail_file(path).exists() {
         return Ok(None);
@@ -58,8 +58,8 @@ pub fn written_tail(path: &Path, id: JournalId) -> Result<Option<u64>, JournalEr
     if tail.was_written()? { tail.durable_length().map(Some) } else { Ok(None) }
 }
 
-/// Refuses files that are missing, emptied, of another journal, older than they were, or of another
-/// past. Writes nothing.
+/// Rejects files that are missing, emptied, of another journal, older than they were, or of another
+/// history. Writes nothing.
 pub fn inspect(path: &Path, expected: Option<&Expected>) -> Result<Inspected, JournalError> {
     let length = |file: &Path| match std::fs::metadata(file) {
         Ok(metadata) => Ok(Some(metadata.len())),
@@ -113,9 +113,8 @@ pub fn inspect(path: &Path, expected: Option<&Expected>) -> Result<Inspected, Jo
     Ok(Inspected { id, head })
 }
 
-/// How long a database's file is and how long its own header says that it is, if that is more. Nothing
-/// is said of one with a log beside it: a move out of the log that was cut off leaves it so, and is
-/// repeated.
+/// The length of a database's file and the length in its header, if that is more. `None` for a
+/// database with a log beside it: an interrupted checkpoint leaves such a file, and is repeated.
 pub fn cut_database(path: &Path) -> Option<(u64, u64)> {
     if std::fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0) {
         return None;
@@ -124,7 +123,7 @@ pub fn cut_database(path: &Path) -> Option<(u64, u64)> {
     let bytes = file.metadata().ok()?.len();
     let mut header = [0; 32];
     file.read_exact_at(&mut header, 0).ok()?;
-    // The size of a page, of which 1 stands for 64 KiB, and how many pages there are.
+    // The size of a page, where 1 stands for 64 KiB, and the number of pages.
     let size = match u16::from_be_bytes([header[16], header[17]]) {
         1 => 1 << 16,
         size => u64::from(size),
@@ -148,7 +147,7 @@ fn check_bound(
         );
         return Err(refused(path, &reason));
     }
-    // What lies only in the tail follows the database's last batch by its hash.
+    // Batches only in the tail follow the database's last batch by their hash.
     if bound.sequence <= stored.sequence && head_in_database(readers, id, bound.sequence)? != bound
     {
         let reason = format!("batch {} is not the one that was stored here", bound.sequence);
@@ -173,7 +172,7 @@ fn identity(path: &Path) -> Result<JournalId, JournalError> {
     schema::read_identity(&connection)
 }
 
-/// Whether a journal was begun in this file: false if it is missing, empty, or without tables.
+/// Whether the file contains a journal. False if it is missing, empty, or without tables.
 pub fn is_begun(path: &Path) -> bool {
     identity(path).is_ok()
 }

@@ -1,11 +1,11 @@
-//! Rot in SQLite's log, which SQLite itself takes for the end of an unfinished write.
+//! Detects damage in SQLite's log, which SQLite itself treats as the end of an unfinished write.
 //!
-//! Recovery reads the log up to the first frame whose checksum is wrong and forgets the rest. That is
-//! right for a torn write, and silent loss if a bit flipped in a transaction that was acknowledged.
-//! The two can be told apart: a transaction is begun only after the one before it was synced, so a
-//! power loss tears at most the last one. Two commits behind the first bad frame are proof of damage.
-//! Every open starts a new generation of the log ([`super::schema::restart_log`]), so that leftovers
-//! of earlier crashes are never counted.
+//! Recovery reads the log up to the first frame with a wrong checksum and drops the rest. That is
+//! right for a torn write, but a silent loss if a bit flipped in an acknowledged transaction. The
+//! two can be distinguished: a transaction begins only after the one before it was synced, so a
+//! power loss tears at most the last one. Two commits after the first bad frame prove damage. Every
+//! open starts a new generation of the log ([`super::schema::restart_log`]), so that leftovers of
+//! earlier crashes are never counted.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -17,14 +17,14 @@ use crate::error::JournalError;
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
-/// First word of the log when checksums are over big-endian words; one less for little-endian.
+/// First word of the log if checksums are over big-endian words. One less for little-endian.
 const MAGIC_BIG_ENDIAN: u32 = 0x377f_0683;
-/// The smallest page that SQLite has.
+/// The smallest page size of SQLite.
 const LEAST_PAGE_BYTES: usize = 512;
-/// Commits that a power loss can leave behind a torn frame.
+/// Commits that a power loss can leave after a torn frame.
 const TORN_AT_MOST: u32 = 1;
 
-/// Refuses a log that lost transactions which were synced.
+/// Rejects a log that has lost synced transactions.
 pub(super) fn check(path: &Path) -> Result<(), JournalError> {
     let storage = |error: io::Error| JournalError::storage("reading the log", error);
     let mut file = match File::open(beside(path, "-wal")) {
@@ -44,7 +44,7 @@ pub(super) fn check(path: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Bytes of one page, as the database itself says: the log's own header may be what is damaged.
+/// The page size according to the database: the log's own header may be damaged.
 fn page_bytes(path: &Path) -> io::Result<usize> {
     let mut header = [0; 18];
     match File::open(path) {
@@ -53,7 +53,7 @@ fn page_bytes(path: &Path) -> io::Result<usize> {
         Err(error) => return Err(error),
     };
     let page_bytes = usize::from(u16::from_be_bytes([header[16], header[17]]));
-    // Without a database no log counts, and SQLite refuses a page that cannot be.
+    // Without a database no log counts, and SQLite rejects an impossible page size.
     let possible = page_bytes.is_power_of_two() && page_bytes >= LEAST_PAGE_BYTES;
     Ok(if possible { page_bytes } else { PAGE_BYTES })
 }
@@ -62,7 +62,7 @@ fn damaged(reason: &str) -> JournalError {
     JournalError::Damaged { part: "log", reason: reason.to_owned() }
 }
 
-/// Reads as much as `bytes` holds; false if the file ends before.
+/// Fills `bytes`. Returns false if the file ends before.
 fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(bytes) {
         Ok(()) => Ok(true),
@@ -76,7 +76,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes were taken"))
 }
 
-/// How many commits of this generation lie behind the first frame that SQLite would not accept.
+/// How many commits of this generation follow the first frame that SQLite would not accept.
 fn lost_commits(
     file: &mut impl Read,
     header: &[u8; HEADER_BYTES],
@@ -94,7 +94,7 @@ fn lost_commits(
     while fill(file, &mut frame)? {
         let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
         if first && !header_valid {
-            // Only the frames still know what generation this was.
+            // Only the frames still contain the salts of this generation.
             salts = head[8..16].to_vec();
         }
         first = false;
@@ -108,7 +108,8 @@ fn lost_commits(
     Ok(lost)
 }
 
-/// A frame whose salt has one flipped bit is still of this generation; the next one's salt is random.
+/// A frame whose salt has one flipped bit is still of this generation: the next generation's salt
+/// is random.
 fn differing_bits(left: &[u8], right: &[u8]) -> u32 {
     left.iter().zip(right).map(|(left, right)| (left ^ right).count_ones()).sum()
 }

@@ -1,13 +1,12 @@
 //! A journal in one SQLite file and a tail beside it, for one process.
 //!
-//! A batch is appended to the tail ([`tail`]), with one write and one sync, and is then durable. Another
-//! thread moves what has gathered there into the database ([`SqliteJournal::tidy`]), many batches in
-//! one transaction: WAL mode with `synchronous=FULL`. Readers have connections of their own, and get
-//! what is still on its way from memory.
-//! A file beside the database is locked by the operating system for as long as the journal is open.
-//! The first failed write or sync stops the journal for the life of the process: what the disk holds
-//! then is only known after the page cache was dropped and everything was read again, at the next
-//! start.
+//! A batch is appended to the tail ([`tail`]), with one write and one sync, and is then durable.
+//! Another thread moves batches from the tail into the database ([`SqliteJournal::tidy`]), many in
+//! one transaction, in WAL mode with `synchronous=FULL`. Readers have their own connections, and
+//! get batches that are not in the database yet from memory. A file beside the database is locked
+//! for as long as the journal is open. The first failed write or sync stops the journal until the
+//! process restarts: the contents of the disk are known only after the page cache was dropped and
+//! everything was read again, at the next start.
 
 pub mod backup;
 mod database;
@@ -38,15 +37,16 @@ use tail::{Occupied, Tail, Waiting, WriteError};
 
 pub use inspect::{Expected, Inspected, cut_database, inspect, is_begun, tail_file, written_tail};
 
-/// How to open a SQLite journal.
+/// Options of a SQLite journal.
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
-    /// How long the tail may become before an append waits until part of it is in the database.
+    /// The length of the tail at which an append waits until part of it is in the database.
     pub tail_bytes: u64,
-    /// After how many pages of SQLite's log, of 4 KiB each, [`Journal::tidy`] moves it into the file.
+    /// The pages of SQLite's log, of 4 KiB each, after which [`Journal::tidy`] moves it into the
+    /// file.
     pub checkpoint_pages: u32,
-    /// No sync of the tail, and `synchronous=NORMAL`: loses acknowledged batches on power loss. Only
-    /// there so that the crash tests can show that they notice.
+    /// Does not sync the tail and uses `synchronous=NORMAL`: loses acknowledged batches on power
+    /// loss. Exists only so that the crash tests can prove that they notice.
     pub unsafe_normal_sync: bool,
 }
 
@@ -56,38 +56,38 @@ impl Default for SqliteOptions {
     }
 }
 
-/// See the module's documentation.
+/// A journal in SQLite: see the module documentation.
 pub struct SqliteJournal {
     path: PathBuf,
     options: SqliteOptions,
     id: JournalId,
-    /// Whoever locks several of these three locks them in this order.
+    /// Several of these three are always locked in this order.
     database: Mutex<Database>,
     writer: Mutex<Writer>,
     newest: Mutex<Newest>,
-    /// An [`Untidiness`], so that nobody needs a lock to look.
+    /// An [`Untidiness`], readable without a lock.
     untidiness: AtomicU8,
-    /// Why nothing may be done any more.
+    /// Why the journal has stopped.
     stopped: OnceLock<String>,
-    /// Stops what the database is doing.
+    /// Interrupts the current operation of the database.
     interrupt: Mutex<InterruptHandle>,
     readers: Arc<ReaderPool>,
     snapshots: SnapshotFiles,
-    // Last, so that the lock is given up after every connection is closed.
+    // Last, so that the lock is released after every connection is closed.
     _lock: LockFile,
 }
 
-/// Locked for as long as an append takes.
+/// Locked during an append.
 struct Writer {
     tail: Tail,
-    /// Who may append.
+    /// The epoch that may append.
     epoch: Epoch,
 }
 
-/// What readers see. Locked only to look or to change it.
+/// The state that readers see. Locked only for a read or a change of it.
 struct Newest {
     head: Head,
-    /// The batches that are not known to be in the database; the last one is the head.
+    /// The batches that are not known to be in the database. The last one is the head.
     waiting: VecDeque<Waiting>,
 }
 
@@ -95,8 +95,8 @@ impl SqliteJournal {
     /// Opens the journal at `path`, or creates it.
     ///
     /// # Errors
-    /// Refuses a second process, a SQLite with the WAL-reset race, a format it does not know, a
-    /// head that does not match the last batch, and a tail in which a batch is missing.
+    /// Rejects a second process, a SQLite with the WAL-reset race, an unknown format, a head that
+    /// does not match the last batch, and a tail with a missing batch.
     pub fn open(path: &Path, options: SqliteOptions) -> Result<SqliteJournal, JournalError> {
         schema::check_library()?;
         let lock = LockFile::take(path)?;
@@ -108,7 +108,7 @@ impl SqliteJournal {
         }
         let connection = schema::open_writer(path, &options)?;
         let id = schema::create_or_check(&connection)?;
-        // If it could not be emptied now, the first chance is taken.
+        // If the log could not be emptied now, it is emptied at the next opportunity.
         let log_bytes = if schema::restart_log(&connection)? { 0 } else { u64::MAX };
         let epoch = schema::read_ownership(&connection)
             .map_err(|error| failure("reading the lease", &error))?
@@ -134,7 +134,7 @@ impl SqliteJournal {
         };
         match journal.move_tail() {
             Ok(()) => {}
-            // It is as safe in the tail, and reads go on.
+            // The batches are safe in the tail, and reads are still served.
             Err(AppendError::Full(_)) => return Ok(journal),
             Err(error) => {
                 return Err(JournalError::storage("moving the tail into the file", error));
@@ -144,8 +144,9 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// Has a frame in the tail of every journal that has a batch, so that an empty tail is one that
-    /// was lost. A new one, and that of a copy, gets the last batch, which the database has as well.
+    /// Writes a frame into the tail of every journal that has a batch, so that an empty tail is
+    /// known to be damaged. A new tail, and that of a copy, gets the last batch, which the database
+    /// has as well.
     fn mark_tail(&self) -> Result<(), JournalError> {
         let head = self.newest().head;
         let mut writer = self.writer();
@@ -157,7 +158,7 @@ impl SqliteJournal {
             .with("reading a batch", |connection| rows::read_one(connection, head.sequence))?;
         let Some(last) = last else { return Ok(()) };
         match writer.tail.place(last.payload.len(), None) {
-            // One that is larger than a tail was never there.
+            // A batch larger than the tail was never in it.
             None => Ok(()),
             Some(place) => match writer.tail.write(place, last) {
                 Ok(_) | Err(WriteError::Full(_)) => Ok(()),
@@ -169,12 +170,12 @@ impl SqliteJournal {
     }
 
     fn database(&self) -> MutexGuard<'_, Database> {
-        // A panic inside leaves a transaction open at worst, which the next one rolls back.
+        // A panic inside at worst leaves a transaction open, which the next one rolls back.
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        // A panic inside leaves a torn frame at worst, in a place that is written again.
+        // A panic inside at worst leaves a torn frame, in a place that is written again.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -190,7 +191,7 @@ impl SqliteJournal {
         }
     }
 
-    /// From here on only a new process may touch these files.
+    /// Stops the journal: only a new process may use these files again.
     fn stop(&self, reason: String) -> AppendError {
         let reason = self.stopped.get_or_init(|| reason).clone();
         self.interrupt.lock().unwrap_or_else(PoisonError::into_inner).interrupt();
@@ -218,7 +219,8 @@ impl SqliteJournal {
 
     fn append_to_tail(&self, expected: Head, batch: StoredBatch) -> Result<Appended, AppendError> {
         let mut writer = self.writer();
-        // Only whoever has the writer adds to these; what is taken away meanwhile makes more room.
+        // Only the holder of the writer's lock adds to these. Batches moved meanwhile make more
+        // room.
         let (head, occupied) = self.newest().end();
         self.check_turn(&writer, batch.epoch, expected, head)?;
         let Some(place) = writer.tail.place(batch.payload.len(), occupied) else {
@@ -236,7 +238,7 @@ impl SqliteJournal {
         Ok(Appended::Done(head))
     }
 
-    /// Appends what is larger than the tail.
+    /// Appends a batch that is larger than the tail.
     fn append_to_database(&self, expected: Head, batch: StoredBatch) -> Result<Head, AppendError> {
         let mut database = self.database();
         let writer = self.writer();
@@ -262,7 +264,7 @@ impl SqliteJournal {
         Ok(())
     }
 
-    /// Moves all that waits in the tail into the database.
+    /// Moves all waiting batches from the tail into the database.
     fn move_tail(&self) -> Result<(), AppendError> {
         let mut database = self.database();
         self.check_running().map_err(|error| AppendError::Unknown(error.to_string()))?;
@@ -290,7 +292,7 @@ impl SqliteJournal {
         })
     }
 
-    /// Notes how much there is to do for [`Journal::tidy`].
+    /// Records how much work there is for [`Journal::tidy`].
     fn look(&self, newest: &Newest) {
         let untidiness = match newest.end().1 {
             None => Untidiness::None,
@@ -301,34 +303,34 @@ impl SqliteJournal {
     }
 }
 
-/// What became of a batch that was to be written into the tail.
+/// The result of an append to the tail.
 enum Appended {
     Done(Head),
-    /// It is handed back.
+    /// The batch is returned.
     NoRoom(StoredBatch),
 }
 
 impl Newest {
-    /// What the database and the tail hold together.
+    /// The state from the database and the tail.
     fn recover(tail: &Tail, stored: Head) -> Result<Newest, JournalError> {
         let waiting = tail.recover(stored)?;
         let head = waiting.back().map_or(stored, |last| last.batch.head());
         Ok(Newest { head, waiting })
     }
 
-    /// The head, and which part of the tail is taken.
+    /// The head, and the occupied part of the tail.
     fn end(&self) -> (Head, Option<Occupied>) {
         (self.head, Occupied::by(&self.waiting))
     }
 
-    /// How many of those that wait come up to `sequence`.
+    /// How many of the waiting batches are up to `sequence`.
     fn count_to(&self, sequence: u64) -> usize {
         let before = self.waiting.front().map_or(0, |first| first.batch.sequence - 1);
         let count = usize::try_from(sequence.saturating_sub(before)).unwrap_or(usize::MAX);
         count.min(self.waiting.len())
     }
 
-    /// The batches behind `sequence` that wait.
+    /// The waiting batches after `sequence`.
     fn behind(&self, sequence: u64) -> VecDeque<Arc<StoredBatch>> {
         let behind = self.waiting.range(self.count_to(sequence)..);
         behind.map(|waiting| Arc::clone(&waiting.batch)).collect()
@@ -342,7 +344,7 @@ impl Newest {
     }
 }
 
-/// The last batch that the database has. The head row and that batch must agree, or one of them is
+/// The last batch in the database. The head row and that batch must agree, or one of them is
 /// damaged.
 fn stored_head(readers: &ReaderPool, id: JournalId) -> Result<Head, JournalError> {
     let head = readers.with("reading the head", schema::read_head)?.check()?;
@@ -365,7 +367,7 @@ fn head_in_database(
     checked_head(sequence, row)
 }
 
-/// The words of a SQLite error as one of ours.
+/// Converts an error of SQLite.
 fn failure(doing: &'static str, error: &rusqlite::Error) -> JournalError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
@@ -377,7 +379,8 @@ fn failure(doing: &'static str, error: &rusqlite::Error) -> JournalError {
 
 impl Drop for SqliteJournal {
     fn drop(&mut self) {
-        // So that one file holds everything after an orderly end. If it fails, the tail has it.
+        // One file then contains everything after a clean stop. If it fails, the tail has the
+        // batches.
         let _ = self.move_tail();
     }
 }
@@ -418,7 +421,7 @@ impl Journal for SqliteJournal {
     }
 
     fn head_at(&self, sequence: u64) -> Result<Head, JournalError> {
-        // Apart, so that the lock is not held while the database is read.
+        // Separate, so that the lock is not held while the database is read.
         let waiting = self.newest().batch(sequence);
         match waiting {
             Some(batch) => checked_head(sequence, Some(Arc::unwrap_or_clone(batch))),
@@ -443,14 +446,14 @@ impl Journal for SqliteJournal {
     }
 
     fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError> {
-        // The lock file already keeps other processes out: whoever asks here gets it.
+        // The lock file already keeps other processes out, so the lease is always granted.
         let mut database = self.database();
         let mut writer = self.writer();
         self.check_running()?;
         let taken = database.take_over(self.id, holder).map_err(|trouble| match trouble {
             Trouble::Failed(reason) => {
                 database.close();
-                // Its words are those of an append; the reason is what counts here.
+                // Only the reason is needed here, not the error for an append.
                 let _ = self.stop(reason.clone());
                 JournalError::Stopped(reason)
             }

@@ -1,4 +1,4 @@
-//! Reading batches through connections of their own, so that no reader delays the writer.
+//! Reads batches on separate connections, so that no reader delays the writer.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const PAGE_ROWS: i64 = 32;
 /// Idle connections that are kept open.
 const IDLE_READERS: usize = 4;
 
-/// Read-only connections, opened when needed and used again.
+/// Read-only connections, opened when needed and reused.
 pub(super) struct ReaderPool {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
@@ -37,7 +37,7 @@ impl ReaderPool {
         connection.busy_timeout(Duration::from_secs(5))?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         connection.pragma_update(None, "mmap_size", 0).or_else(|error| match error {
-            // Setting it answers with a row.
+            // This setting returns a row.
             rusqlite::Error::ExecuteReturnedResults => Ok(()),
             other => Err(other),
         })?;
@@ -45,7 +45,7 @@ impl ReaderPool {
         Ok(connection)
     }
 
-    /// Runs one query; the connection is used again only if it went well.
+    /// Runs one query. The connection is reused only if it succeeded.
     pub(super) fn with<T>(
         &self,
         doing: &'static str,
@@ -70,11 +70,11 @@ impl ReaderPool {
     }
 }
 
-/// Batches in order: from the database, fetched page by page, and then those that are not there yet.
+/// Batches in order: from the database, page by page, and then those that are not there yet.
 pub(super) struct Rows {
     readers: Arc<ReaderPool>,
     after: u64,
-    /// The last one to be fetched from the database.
+    /// The last one to read from the database.
     stored: u64,
     fetched: VecDeque<StoredBatch>,
     waiting: VecDeque<Arc<StoredBatch>>,
@@ -103,7 +103,7 @@ impl RowSource for Rows {
                 .with("reading batches", |connection| read_page(connection, after, until));
             self.fetched = match page {
                 Ok(page) => page,
-                // The page of rows may be bad only near its end: name the very row.
+                // Only one row of the page may be bad: find that row.
                 Err(JournalError::Damaged { reason, .. }) => {
                     return self.next_alone(&reason).map(Some);
                 }
@@ -159,7 +159,7 @@ pub(super) fn read_one(
     statement.query_row(params![sequence.cast_signed()], to_batch).optional().map_err(as_damage)
 }
 
-/// A column of the wrong type or length is damage, not a mistake in the query.
+/// A column of the wrong type or length is damage, not an error in the query.
 fn as_damage(error: rusqlite::Error) -> rusqlite::Error {
     match error {
         rusqlite::Error::FromSqlConversionFailure(..)
@@ -178,7 +178,7 @@ fn to_batch(row: &Row<'_>) -> rusqlite::Result<StoredBatch> {
         first_position: unsigned(row, 1)?,
         records: row.get(2)?,
         epoch: Epoch(unsigned(row, 3)?),
-        // Outside the years 0 to 9999 this differs from what was hashed, and is found by the hash.
+        // A time outside the years 0 to 9999 differs from the hashed one and is found by the hash.
         time: Timestamp::from_millis(row.get(4)?),
         previous: digest(row, 5)?,
         hash: digest(row, 6)?,

@@ -1,6 +1,6 @@
 //! The tables and the statements that write them.
 //!
-//! Every row that is not a batch carries a checksum of its own, so that no flipped bit is believed.
+//! Every row that is not a batch has its own checksum, so that a flipped bit is always found.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -19,17 +19,16 @@ use crate::error::JournalError;
 
 /// The first release without the WAL-reset race.
 const OLDEST_LIBRARY: i32 = 3_051_003;
-/// `user_version` of the file: the version of the tables below and of the files beside it. Version 1
-/// had no tail; a build that knows no tail would not see the newest batches, and refuses version 2.
+/// `user_version` of the file: the version of the tables below and of the files beside it. Version
+/// 1 had no tail. A build that knows no tail would miss the newest batches, and rejects version 2.
 const SCHEMA_VERSION: i64 = 2;
 const WITHOUT_TAIL: i64 = 1;
 /// `application_id` of the file: "BRSR".
 const APPLICATION_ID: i64 = 0x4252_5352;
-/// Bytes of one page of a new file. What is written are large rows, one behind the other: large pages
-/// take fewer calls of the system for them. Earlier builds made pages of 4 KiB, and their files keep
-/// them.
+/// The page size of a new file. Writes are large consecutive rows, for which large pages need fewer
+/// system calls. Earlier builds created pages of 4 KiB, and their files keep them.
 pub(super) const PAGE_BYTES: usize = 16 << 10;
-/// About what a row of `batch` takes beside its payload.
+/// The approximate size of a row of `batch` without its payload.
 const ROW_BYTES: usize = 100;
 
 const TABLES: &str = "
@@ -90,7 +89,7 @@ fn configure_writer(
     connection.pragma_update(None, "synchronous", synchronous)?;
     for (name, value) in [
         ("mmap_size", 0),
-        // Checkpoints are made by `tidy`, where their errors are seen.
+        // Checkpoints are made by `tidy`, where their errors are handled.
         ("wal_autocheckpoint", 0),
         // A batch reaches the log at its commit and not before.
         ("cache_spill", 0),
@@ -104,7 +103,7 @@ fn configure_writer(
     Ok(connection)
 }
 
-/// Some settings answer with a row and some do not.
+/// Some settings return a row and some do not.
 fn no_rows(error: rusqlite::Error) -> rusqlite::Result<()> {
     match error {
         rusqlite::Error::QueryReturnedNoRows => Ok(()),
@@ -112,7 +111,7 @@ fn no_rows(error: rusqlite::Error) -> rusqlite::Result<()> {
     }
 }
 
-/// Creates the tables of a new journal, or checks what is there.
+/// Creates the tables of a new journal, or checks existing ones.
 pub(super) fn create_or_check(connection: &Connection) -> Result<JournalId, JournalError> {
     let storage = |error: rusqlite::Error| failure("reading the journal's schema", &error);
     let number = |name: &str| -> Result<i64, JournalError> {
@@ -145,7 +144,7 @@ pub(super) fn create_or_check(connection: &Connection) -> Result<JournalId, Jour
     Ok(id)
 }
 
-/// Which journal it is.
+/// The identity of the journal.
 pub(super) fn read_identity(connection: &Connection) -> Result<JournalId, JournalError> {
     let stored = connection
         .query_row("SELECT journal, checksum FROM identity WHERE only = 1", [], |row| {
@@ -158,7 +157,7 @@ pub(super) fn read_identity(connection: &Connection) -> Result<JournalId, Journa
     }
 }
 
-/// Opens a file that no server uses, or makes it, for its owner's eyes only.
+/// Opens or creates a file that no server uses, readable by its owner only.
 pub(super) fn open_new(path: &Path) -> Result<Connection, JournalError> {
     std::fs::OpenOptions::new()
         .write(true)
@@ -175,7 +174,7 @@ pub(super) fn open_new(path: &Path) -> Result<Connection, JournalError> {
     open().map_err(|error: rusqlite::Error| failure("opening a copy", &error))
 }
 
-/// Takes out what lies behind `end`.
+/// Deletes the batches after `end`.
 pub(super) fn truncate(connection: &Connection, end: Head) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Exclusive)?;
     transaction
@@ -184,7 +183,7 @@ pub(super) fn truncate(connection: &Connection, end: Head) -> rusqlite::Result<(
     transaction.commit()
 }
 
-/// One file that needs no log beside it; a server that opens it switches back.
+/// Makes the copy a single file without a log. A server that opens it switches back.
 pub(super) fn finish_copy(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update_and_check(None, "journal_mode", "delete", |_| Ok(()))
 }
@@ -215,7 +214,7 @@ pub(super) fn create(connection: &Connection, id: JournalId) -> rusqlite::Result
     transaction.commit()
 }
 
-/// A hash over one small row, separated from all other rows by its name.
+/// A checksum over one small row, with the name of its table as a separator.
 fn checksum(part: &str, fields: &[&[u8]]) -> Digest {
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"bursar row v1\0").update(part.as_bytes());
@@ -230,7 +229,7 @@ fn head_checksum(head: &Head) -> Digest {
     checksum("head", &[&numbers[0], &numbers[1], &head.hash.0])
 }
 
-/// Who may append.
+/// The owner that may append.
 pub(super) struct Ownership {
     pub(super) epoch: Epoch,
     pub(super) holder: String,
@@ -285,7 +284,7 @@ pub(super) fn write_ownership(
     Ok(())
 }
 
-/// The head as it is stored, not yet believed.
+/// The stored head, not verified yet.
 pub(super) struct StoredHead {
     head: Head,
     checksum: Vec<u8>,
@@ -318,8 +317,8 @@ pub(super) fn page_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     connection.pragma_query_value(None, "page_size", |row| unsigned(row, 0))
 }
 
-/// Appends batches that follow one another, in one transaction, if the first follows the head. Says
-/// how many bytes of rows it wrote, or nothing if the head is another.
+/// Appends consecutive batches in one transaction, if the first follows the head. Returns the bytes
+/// of rows written, or `None` if the head is another.
 pub(super) fn append(
     connection: &Connection,
     batches: &[Arc<StoredBatch>],
@@ -360,7 +359,7 @@ pub(super) fn add(
     transaction.commit()
 }
 
-/// Says how many bytes of rows it wrote.
+/// Returns the bytes of rows written.
 fn insert(connection: &Connection, batches: &[Arc<StoredBatch>]) -> rusqlite::Result<u64> {
     let mut insert =
         connection.prepare_cached("INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
@@ -394,7 +393,7 @@ fn move_head(connection: &Connection, end: Head) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Moves the log into the file as far as readers allow; says how many pages are left in it.
+/// Moves the log into the file as far as readers allow. Returns the number of pages left in it.
 pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<u64> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
         let (log, moved): (i64, i64) = (row.get(1)?, row.get(2)?);
@@ -402,7 +401,7 @@ pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<u64> {
     })
 }
 
-/// Moves all of the log into the file and empties it. False if the disk is too full for that.
+/// Moves all of the log into the file and empties it. Returns false if the disk is full.
 pub(super) fn restart_log(connection: &Connection) -> Result<bool, JournalError> {
     let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(true));
     match moved {

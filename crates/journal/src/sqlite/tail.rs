@@ -1,13 +1,13 @@
-//! The newest batches, in a file of their own until they are in the database.
+//! The newest batches, in a separate file until they are in the database.
 //!
-//! An append is one write and one sync of this file, in space that it already has: what a database
-//! would add to that (pages, locks, a head row) is paid later, for many batches at once and by another
-//! thread. Each batch begins on a page of its own and fills the rest of it with zeros, so that no
-//! write ever touches what was acknowledged. Space is written again only once the database
-//! has the batch that lay there, durably.
+//! An append is one write and one sync of this file, in space that it already has. The additional
+//! cost of a database (pages, locks, a head row) is paid later, for many batches at once and by
+//! another thread. Each batch begins on a new page and fills its last page with zeros, so that no
+//! write ever touches an acknowledged batch. Space is reused only once the database has the batch
+//! that was there, durably.
 //!
-//! Nothing but the frames is stored. Whether a frame counts is decided by the chain: it does if it
-//! follows the database's last batch, or another frame that does. Everything else is a leftover.
+//! Only frames are stored. The chain decides whether a frame counts: it does if it follows the
+//! database's last batch, or another frame that counts. Everything else is a leftover.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -23,13 +23,14 @@ use super::files::beside;
 use crate::chain::{Chain, Epoch, Head, JournalId, StoredBatch};
 use crate::error::JournalError;
 
-/// What a frame begins at a multiple of: what the system writes at once, so that no two share one.
+/// Frames begin at multiples of this: the unit in which the system writes, so that no two frames
+/// share one.
 const PAGE: usize = 4096;
-/// What the file grows by. A sync that makes a file longer takes twice the time.
+/// The step in which the file grows. A sync that extends a file takes twice the time.
 const GROWTH: u64 = 256 << 10;
-/// The first bytes of a frame. 0xff is no part of any text, so that nothing a user says looks like it.
+/// The first bytes of a frame. 0xff is not valid in UTF-8, so no text of a user contains them.
 const MAGIC: &[u8; 16] = b"\xffbursar tail v1\xff";
-/// The bytes of it that all versions share.
+/// The bytes of [`MAGIC`] that all versions share.
 const MAGIC_NAME: usize = 14;
 const HEADER_BYTES: usize = 136;
 
@@ -37,13 +38,13 @@ const HEADER_BYTES: usize = 136;
 #[derive(Clone)]
 pub(super) struct Waiting {
     pub(super) batch: Arc<StoredBatch>,
-    /// Where it begins, and where the next may.
+    /// Where it begins, and where the next one may begin.
     start: u64,
     end: u64,
 }
 
-/// The part of the file that must not be written: from the oldest batch that waits, in a circle, to the
-/// end of the newest. Of two equal places all of it lies between.
+/// The part of the file that must not be overwritten: from the oldest waiting batch, in a circle,
+/// to the end of the newest. If both positions are equal, all of the file is occupied.
 #[derive(Copy, Clone)]
 pub(super) struct Occupied {
     start: u64,
@@ -56,7 +57,7 @@ impl Occupied {
         Some(Occupied { start: oldest.start, end: newest.end })
     }
 
-    /// Whether it is at least half of a file so long.
+    /// Whether it is at least half of a file of this length.
     pub(super) fn is_half_of(self, capacity: u64) -> bool {
         let free = if self.end <= self.start {
             self.start - self.end
@@ -67,13 +68,13 @@ impl Occupied {
     }
 }
 
-/// The file.
+/// The file of the tail.
 pub(super) struct Tail {
     file: File,
     id: JournalId,
-    /// How long the file may become.
+    /// The maximum length of the file.
     capacity: u64,
-    /// How long it is.
+    /// The current length.
     length: u64,
     sync: bool,
     buffer: Vec<u8>,
@@ -96,7 +97,8 @@ impl Tail {
                 .mode(0o600)
                 .open(beside(path, "-tail"))?;
             let length = file.metadata()?.len();
-            // A frame that was written and not synced is about to be believed.
+            // A frame that was written but not synced will be accepted, so it must be durable
+            // first.
             if sync && length > 0 {
                 file.sync_all()?;
             }
@@ -105,7 +107,7 @@ impl Tail {
         open().map_err(|error: io::Error| JournalError::storage("opening the tail", error))
     }
 
-    /// The file beside `path`, to be looked at only.
+    /// Opens the file beside `path` for reading.
     pub(super) fn open_read_only(path: &Path, id: JournalId) -> Result<Tail, JournalError> {
         let open = || {
             let file = File::open(beside(path, "-tail"))?;
@@ -115,8 +117,8 @@ impl Tail {
         open().map_err(|error: io::Error| JournalError::storage("opening the tail", error))
     }
 
-    /// Whether a frame of this journal was ever written here, torn or not: nothing ever takes its first
-    /// bytes away.
+    /// Whether a frame of this journal was ever written here, torn or not. Its first bytes are
+    /// never removed.
     pub(super) fn was_written(&self) -> Result<bool, JournalError> {
         let mut start = [0; MAGIC.len() + 16];
         let mut place = 0;
@@ -132,18 +134,18 @@ impl Tail {
         Ok(false)
     }
 
-    /// How long the file is after a power loss at least. Its writer may have made it longer and not
-    /// synced that yet.
+    /// The minimum length of the file after a power loss. Its writer may have extended it and not
+    /// synced yet.
     pub(super) fn durable_length(&self) -> Result<u64, JournalError> {
         let synced = self.file.sync_all().map(|()| self.length);
         synced.map_err(|error| JournalError::storage("syncing the tail", error))
     }
 
-    /// The batches that follow `head`, the last that the database has.
+    /// The batches after `head`, the last batch in the database.
     ///
     /// # Errors
-    /// Refuses a tail that has lost a batch which was acknowledged: one is begun only after the one
-    /// before it was synced, so a power loss tears at most the last.
+    /// Rejects a tail that has lost an acknowledged batch. An append begins only after the one
+    /// before it was synced, so a power loss tears at most the last one.
     pub(super) fn recover(&self, head: Head) -> Result<VecDeque<Waiting>, JournalError> {
         let mut found = self.scan(head.sequence)?;
         let mut chain = Chain::from(head);
@@ -153,7 +155,7 @@ impl Tail {
             waiting.push_back(next);
         }
         match found.last_key_value() {
-            // Without syncs more than one may be torn.
+            // Without syncs more than one frame may be torn.
             Some((last, _)) if self.sync => {
                 let sequence = chain.head().sequence + 1;
                 let reason = format!("it is missing in the tail, which has batch {last}");
@@ -163,12 +165,12 @@ impl Tail {
         }
     }
 
-    /// The batches of all whole frames, in order, whether they follow one another or not.
+    /// The batches of all complete frames, in order, whether they follow one another or not.
     pub(super) fn frames(&self) -> Result<Vec<Arc<StoredBatch>>, JournalError> {
         Ok(self.scan(0)?.into_values().map(|waiting| waiting.batch).collect())
     }
 
-    /// All whole frames of batches behind `after`, by their number.
+    /// All complete frames of batches after `after`, by their number.
     fn scan(&self, after: u64) -> Result<BTreeMap<u64, Waiting>, JournalError> {
         let mut bytes = vec![0; usize::try_from(self.length).expect("it is a few megabytes long")];
         self.file
@@ -188,7 +190,8 @@ impl Tail {
         Ok(found)
     }
 
-    /// Where a frame for `payload` bytes fits without touching what waits. Space is used in a circle.
+    /// Where a frame for `payload` bytes fits without overwriting waiting batches. Space is used in
+    /// a circle.
     pub(super) fn place(&self, payload: usize, occupied: Option<Occupied>) -> Option<u64> {
         let bytes = frame_bytes(payload);
         let Some(Occupied { start, end }) = occupied else {
@@ -203,13 +206,13 @@ impl Tail {
         (bytes <= start).then_some(0)
     }
 
-    /// Writes `batch` at `start`, which was found by [`Tail::place`], and syncs it.
+    /// Writes `batch` at `start`, which was returned by [`Tail::place`], and syncs it.
     pub(super) fn write(&mut self, start: u64, batch: StoredBatch) -> Result<Waiting, WriteError> {
         let end = start + frame_bytes(batch.payload.len());
         self.grow(end)?;
         encode(&mut self.buffer, self.id, &batch);
-        // A disk that is full says so before it has written anything; after a part of the frame the
-        // rest must follow, or nobody knows what is there.
+        // A full disk fails before it has written anything. After a part of the frame the rest must
+        // follow, or the contents of the disk are unknown.
         let written = self.file.write_at(&self.buffer, start)?;
         self.file
             .write_all_at(&self.buffer[written..], start + written as u64)
@@ -220,7 +223,7 @@ impl Tail {
         Ok(Waiting { batch: Arc::new(batch), start, end })
     }
 
-    /// Makes the file long enough, with room to spare.
+    /// Makes the file long enough, with spare room.
     fn grow(&mut self, end: u64) -> Result<(), WriteError> {
         if end <= self.length {
             return Ok(());
@@ -237,7 +240,7 @@ impl Tail {
 pub(super) enum WriteError {
     /// There is no space for it, and nothing of it was written.
     Full(io::Error),
-    /// Nobody knows what the disk has now.
+    /// The contents of the disk are unknown.
     Failed(io::Error),
 }
 
@@ -250,7 +253,7 @@ impl From<io::Error> for WriteError {
     }
 }
 
-/// Whole pages for a frame with so much payload.
+/// The size of a frame with this payload, in whole pages.
 pub(super) fn frame_bytes(payload: usize) -> u64 {
     (HEADER_BYTES + payload).next_multiple_of(PAGE) as u64
 }
@@ -272,7 +275,7 @@ fn encode(out: &mut Vec<u8>, id: JournalId, batch: &StoredBatch) {
     out.resize(out.len().next_multiple_of(PAGE), 0);
 }
 
-/// The batch whose frame begins `bytes`, if it is whole, of this journal and behind `after`.
+/// The batch whose frame begins `bytes`, if it is complete, of this journal and after `after`.
 fn decode(bytes: &[u8], id: JournalId, after: u64) -> Result<Option<StoredBatch>, JournalError> {
     let (header, rest) = bytes.split_at(HEADER_BYTES);
     if header[..16] != *MAGIC {
@@ -299,7 +302,7 @@ fn decode(bytes: &[u8], id: JournalId, after: u64) -> Result<Option<StoredBatch>
     Ok((batch.computed_hash() == batch.hash).then_some(batch))
 }
 
-/// A frame of a later version must not be taken for a leftover.
+/// A frame of a later version must not be treated as a leftover.
 fn unknown_version(header: &[u8]) -> Result<Option<StoredBatch>, JournalError> {
     let newer = header[..MAGIC_NAME] == MAGIC[..MAGIC_NAME]
         && header[15] == MAGIC[15]
@@ -354,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_another_journal_an_older_batch_and_half_a_frame_do_not_count() {
+    fn a_frame_of_another_journal_an_older_batch_and_a_torn_frame_do_not_count() {
         let mut bytes = Vec::new();
         encode(&mut bytes, JournalId([3; 16]), &batch(9, 5_000));
         let read = |bytes: &[u8], id, after| decode(bytes, JournalId([id; 16]), after);
@@ -376,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn no_frame_is_ever_written_over_one_that_waits() {
+    fn no_frame_ever_overwrites_a_waiting_one() {
         let directory = std::env::temp_dir().join(format!("bursar-tail-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("it is writable");
         let path = directory.join("journal.db");
@@ -408,6 +411,6 @@ mod tests {
             }
         }
         assert!(wrapped > 100 && refused > 100, "{wrapped} wrapped, {refused} refused");
-        std::fs::remove_dir_all(&directory).expect("it is ours");
+        std::fs::remove_dir_all(&directory).expect("the test owns it");
     }
 }

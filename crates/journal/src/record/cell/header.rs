@@ -1,4 +1,4 @@
-//! Who asked a cell for what, and what came of it: stored in front of the events it caused.
+//! The author, command and outcome of a cell's decision, stored before its events.
 
 use bursar_core::cell::command::{Command, Origin};
 use compact_str::CompactString;
@@ -6,40 +6,40 @@ use compact_str::CompactString;
 use crate::record::codec::wire::{stored_choice, stored_enum, stored_struct};
 use crate::record::ledger::header::pinned_names;
 
-/// Who asked for what, and what came of it.
+/// The author, command and outcome of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditHeader {
-    /// Who asked.
+    /// The author.
     pub author: Author,
-    /// What was asked for.
+    /// The command.
     pub command: CommandKind,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// Who asks a cell.
+/// The author of a command to a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Author {
     /// An API key or a component.
     Actor(CompactString),
-    /// A ledger. Which message it was, the first event says.
+    /// A ledger. The first event contains the number of the message.
     Ledger {
         /// Its shard.
         shard: u16,
     },
 }
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was carried out.
     Accepted,
-    /// It was not: all that happened is that the message was received.
+    /// It was refused: the only event is that the message was received.
     Refused,
 }
 
 pinned_names!(
-    /// What was asked for: the variant of [`Command`].
+    /// The variant of a [`Command`].
     CommandKind {
         0 Configure "configure",
         1 SetPrice "set_price",
@@ -116,7 +116,7 @@ impl From<&Origin> for Author {
 }
 
 impl AuditHeader {
-    /// The header of a command and of what came of it.
+    /// The header of a command and its outcome.
     pub fn of(origin: &Origin, command: &Command, accepted: bool) -> AuditHeader {
         AuditHeader {
             author: origin.into(),

@@ -18,7 +18,7 @@ use crate::record::codec::wire::{Reader, Stored, Writer, stored_enum, stored_str
 use crate::record::message::stored_small_list;
 
 /// The version of the image that this build writes and reads. A snapshot of another version is
-/// skipped: the journal says the same, only slower.
+/// skipped: replaying the journal gives the same state, only slower.
 pub const IMAGE_VERSION: u64 = 1;
 
 stored_number!(ShapeId, LabelId, GroupId, RackId);
@@ -176,12 +176,12 @@ stored_enum!(Timer {
     11 Requests {};
 });
 
-/// The image as bytes: `[version, image]`.
+/// Encodes an image as `[version, image]`.
 pub fn encode_image(image: &Image) -> Vec<u8> {
     body::encode_image(IMAGE_VERSION, image)
 }
 
-/// Reads [`encode_image`].
+/// Decodes [`encode_image`].
 pub fn decode_image(bytes: &[u8]) -> Result<Image, FormatError> {
     body::decode_image(IMAGE_VERSION, bytes)
 }

@@ -1,4 +1,4 @@
-//! The stored form of whole jobs and attempts, as a snapshot has them.
+//! The stored form of whole jobs and attempts in a snapshot.
 
 use bursar_core::cell::image::{
     Attempt, EndedAttempt, Funded, Held, Job, Member, MemberPhase, Occupancy, Phase, Stop, Timer,

@@ -1,8 +1,8 @@
-//! The stored form of what a cell decided.
+//! The stored form of a cell's decisions.
 //!
-//! The body of a record is the CBOR array `[version, header, events]`, as a ledger's: who asked for
-//! what (`null` if nobody did), and what happened. Keys and tags are pinned and never reused;
-//! `docs/journal-format.md` lists every number.
+//! The body of a record is the CBOR array `[version, header, events]`, as for a ledger. The header
+//! has the author and the command, or is `null` for timers. Keys and tags are pinned and never
+//! reused. `docs/journal-format.md` lists every number.
 
 mod event;
 mod header;
@@ -20,22 +20,22 @@ pub use image::{IMAGE_VERSION, decode_image, encode_image};
 /// The version of the body that this build writes. Every version ever written stays readable.
 pub const BODY_VERSION: u64 = 1;
 
-/// One body, read back.
+/// One decoded body.
 pub type CellBody = Body<AuditHeader, Event>;
 
-/// Writes one body behind what is in `out`.
+/// Appends one encoded body to `out`.
 pub fn encode_body(header: Option<&AuditHeader>, events: &[Event], out: &mut Vec<u8>) {
     body::encode(BODY_VERSION, header, events, out);
 }
 
-/// Reads one body, and nothing but that.
+/// Decodes exactly one body.
 pub fn decode_body(bytes: &[u8]) -> Result<CellBody, FormatError> {
     let mut events = Vec::new();
     let header = decode_body_into(bytes, &mut events)?;
     Ok(CellBody { header, events })
 }
 
-/// Reads one body and puts its events behind what is in `events`.
+/// Decodes one body and appends its events to `events`.
 pub fn decode_body_into(
     bytes: &[u8],
     events: &mut Vec<Event>,

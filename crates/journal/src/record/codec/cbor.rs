@@ -1,4 +1,5 @@
-//! Bytes in and out: heads, numbers, texts, as short as possible and nothing else.
+//! Writes and reads CBOR heads, numbers and texts in their shortest form. No other form is
+//! accepted.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,13 +7,14 @@ use std::ops::Range;
 
 use super::wire::FormatError;
 
-/// A text of so many bytes is written once in a body or image: where it comes again, its number stands.
+/// A text of at least this many bytes is written once in a body or image. Repetitions are written
+/// as its number.
 const SHARED_TEXT_BYTES: usize = 256;
 
-/// The long texts of one body, in the order in which they were first written.
+/// The long texts of one body, in the order of their first occurrence.
 #[derive(Default)]
 struct SharedTexts {
-    /// Where each of them is in the buffer.
+    /// The position of each text in the buffer.
     places: Vec<Range<usize>>,
     by_hash: HashMap<u64, usize>,
 }
@@ -30,7 +32,7 @@ const BYTES: u8 = 2;
 const TEXT: u8 = 3;
 const ARRAY: u8 = 4;
 const MAP: u8 = 5;
-/// The simple values, whole.
+/// The simple values, as whole bytes.
 const FALSE: u8 = 0xf4;
 const TRUE: u8 = 0xf5;
 const NULL: u8 = 0xf6;
@@ -38,7 +40,7 @@ const NULL: u8 = 0xf6;
 /// Appends values to a buffer.
 ///
 /// Written by hand because every durable answer waits for it: a general encoder took three times as
-/// long. The tests read what it writes with another implementation.
+/// long. The tests decode its output with another implementation.
 pub(in crate::record) struct Writer<'a>(&'a mut Vec<u8>, Option<Box<SharedTexts>>);
 
 impl<'a> Writer<'a> {
@@ -73,7 +75,7 @@ impl<'a> Writer<'a> {
 
     #[inline]
     pub(in crate::record) fn signed(&mut self, value: i64) {
-        // A negative number n is stored as −1 − n, which is the same as its bits turned over.
+        // A negative number n is stored as −1 − n, which equals its inverted bits.
         if value < 0 {
             self.head(NEGATIVE, (!value).cast_unsigned());
         } else {
@@ -94,7 +96,8 @@ impl<'a> Writer<'a> {
         self.0.extend_from_slice(value.as_bytes());
     }
 
-    /// A text, or the number of the same text if it came before: the jobs of an array have one spec.
+    /// A text, or the number of the same text if it was written before: the jobs of an array share
+    /// one spec.
     pub(in crate::record) fn shared_text(&mut self, value: &str) {
         if value.len() < SHARED_TEXT_BYTES {
             return self.text(value);
@@ -118,7 +121,8 @@ impl<'a> Writer<'a> {
         self.0.extend_from_slice(value);
     }
 
-    /// The same for a hash, of which each record has several: head and bytes in one go, of a length that is known.
+    /// Like [`Writer::bytes`] for a hash, of which each record has several: head and bytes at once,
+    /// of a known length.
     #[inline]
     pub(in crate::record) fn sixteen_bytes(&mut self, value: [u8; 16]) {
         let mut whole = [BYTES << 5 | 16; 17];
@@ -137,11 +141,11 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Takes values from bytes.
+/// Reads values from bytes.
 pub(in crate::record) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Long texts that came before.
+    /// Long texts read before.
     texts: Vec<&'a str>,
 }
 
@@ -162,7 +166,7 @@ impl<'a> Reader<'a> {
         self.bytes.len() - self.at
     }
 
-    /// Says so if anything is left.
+    /// Returns an error if any bytes are left.
     pub(in crate::record) fn finish(&self) -> Result<(), FormatError> {
         match self.left() {
             0 => Ok(()),
@@ -175,8 +179,8 @@ impl<'a> Reader<'a> {
         self.bytes.get(self.at).copied().ok_or_else(|| syntax(self.at, CUT_OFF))
     }
 
-    /// The argument of `N` bytes behind the first byte of a head; `least` is the smallest that
-    /// needs them.
+    /// The argument in the `N` bytes after the first byte of a head. `least` is the smallest value
+    /// that needs them.
     #[inline]
     fn argument<const N: usize>(&mut self, least: u64) -> Result<u64, FormatError> {
         let Some(bytes) = self.bytes[self.at + 1..].first_chunk::<N>() else {
@@ -190,7 +194,7 @@ impl<'a> Reader<'a> {
         Ok(argument)
     }
 
-    /// Takes a head: its major type and its argument.
+    /// Reads a head: its major type and its argument.
     #[inline]
     fn head(&mut self) -> Result<(u8, u64), FormatError> {
         let first = self.peek()?;
@@ -249,7 +253,7 @@ impl<'a> Reader<'a> {
         Ok(self.peek()? >> 5 == BYTES)
     }
 
-    /// Takes a null if one is next.
+    /// Reads a null if one is next.
     pub(in crate::record) fn skip_null(&mut self) -> Result<bool, FormatError> {
         let null = self.peek()? == NULL;
         self.at += usize::from(null);
@@ -271,7 +275,8 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.content(length)?).map_err(|_| syntax(at, "text must be UTF-8"))
     }
 
-    /// What [`Writer::shared_text`] wrote. Records of older builds have every text in full.
+    /// Reads a text written by [`Writer::shared_text`]. Records of older builds have every text in
+    /// full.
     pub(in crate::record) fn shared_text(&mut self) -> Result<&'a str, FormatError> {
         let at = self.at;
         if self.peek()? >> 5 == UNSIGNED {
@@ -291,7 +296,8 @@ impl<'a> Reader<'a> {
         self.content(length)
     }
 
-    /// The length of an array. Every element takes at least a byte, so more than are left is wrong.
+    /// The length of an array. Every element takes at least a byte, so a length above the bytes
+    /// left is wrong.
     pub(in crate::record) fn array(&mut self) -> Result<usize, FormatError> {
         let length = self.head_of(ARRAY, "an array belongs here")?;
         self.possible(length)

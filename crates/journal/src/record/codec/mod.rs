@@ -1,4 +1,4 @@
-//! How values are stored in the records of ledgers and cells.
+//! The encoding of values in the records of ledgers and cells.
 
 mod cbor;
 pub(super) mod value;

@@ -67,7 +67,7 @@ impl Stored for i16 {
     }
 }
 
-/// A sum: a plain integer where 64 bits suffice, the 16 bytes of its two's complement beyond.
+/// A sum: a plain integer if it fits into 64 bits, otherwise the 16 bytes of its two's complement.
 impl Stored for i128 {
     fn write(&self, out: &mut Writer<'_>) {
         match i64::try_from(*self) {
@@ -220,7 +220,7 @@ impl<T: Stored> Stored for Vec<T> {
     }
 
     fn read(input: &mut Reader<'_>) -> Result<Vec<T>, FormatError> {
-        // No room is reserved: a damaged length must not cost memory.
+        // No memory is reserved: a damaged length must not cost memory.
         (0..input.array()?).map(|_| T::read(input)).collect()
     }
 }

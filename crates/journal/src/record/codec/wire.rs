@@ -1,90 +1,90 @@
-//! CBOR as the records use it: one way to write each value, and nothing else is read.
+//! The subset of CBOR that records use: each value has one encoding, and no other is accepted.
 //!
-//! On top of RFC 8949: lengths are definite, integers as short as possible, map keys are small
-//! integers in ascending order, and a field that has its default is left out. So there is exactly
+//! In addition to RFC 8949: lengths are definite, integers as short as possible, map keys are small
+//! integers in ascending order, and a field with its default value is left out. There is exactly
 //! one encoding of each value, and `encode(decode(bytes)) == bytes` whenever decoding succeeds.
 
 use thiserror::Error;
 
 pub(in crate::record) use super::cbor::{Reader, Writer};
 
-/// Why bytes are not what this build writes.
+/// Why bytes are not an encoding that this build writes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FormatError {
     /// Not CBOR, cut off, or of another type than expected.
     #[error("at byte {at}: {reason}")]
     Syntax {
-        /// Where.
+        /// The offset.
         at: usize,
         /// What is wrong.
         reason: String,
     },
-    /// A longer form than necessary: this build never wrote it.
+    /// A longer form than necessary, which this build never writes.
     #[error("at byte {at}: not in the shortest form")]
     NotShortest {
-        /// Where.
+        /// The offset.
         at: usize,
     },
     /// Written by a newer build, or damaged.
     #[error("version {version} of {what} is unknown: use the build that wrote it or a newer one")]
     UnknownVersion {
-        /// Of what.
+        /// The type.
         what: &'static str,
-        /// Which.
+        /// The version.
         version: u64,
     },
     /// A variant that this build does not know.
     #[error("{what} has the unknown tag {tag}: use the build that wrote it or a newer one")]
     UnknownTag {
-        /// Of what.
+        /// The type.
         what: &'static str,
-        /// Which.
+        /// The tag.
         tag: u64,
     },
     /// A field that this build does not know.
     #[error("{what} has the unknown field {key}: use the build that wrote it or a newer one")]
     UnknownField {
-        /// Of what.
+        /// The type.
         what: &'static str,
-        /// Which.
+        /// The field.
         key: u64,
     },
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("{what} lacks its field {key}")]
     MissingField {
-        /// Of what.
+        /// The type.
         what: &'static str,
-        /// Which.
+        /// The field.
         key: u64,
     },
-    /// A field comes twice or out of order.
+    /// A field is repeated or out of order.
     #[error("{what} has its field {key} twice or out of order")]
     RepeatedField {
-        /// Of what.
+        /// The type.
         what: &'static str,
-        /// Which.
+        /// The field.
         key: u64,
     },
-    /// A field is written although it has its default.
-    #[error("{what} has its field {key} although it says nothing")]
+    /// A field is present although it has its default.
+    #[error("{what} has its field {key} although it has its default")]
     IdleField {
-        /// Of what.
+        /// The type.
         what: &'static str,
-        /// Which.
+        /// The field.
         key: u64,
     },
-    /// A value that can never be right.
+    /// A value that is never valid.
     #[error("{what} cannot be {value}")]
     Impossible {
-        /// Of what.
+        /// The type.
         what: &'static str,
-        /// Which.
+        /// The value.
         value: String,
     },
     /// More bytes than the value has.
     #[error("{left} bytes follow the end")]
     TrailingBytes {
-        /// How many.
+        /// The number of bytes.
         left: usize,
     },
 }
@@ -95,13 +95,13 @@ impl FormatError {
     }
 }
 
-/// Something with a stored form.
+/// A type with a stored form.
 pub(in crate::record) trait Stored: Sized {
     fn write(&self, out: &mut Writer<'_>);
     fn read(input: &mut Reader<'_>) -> Result<Self, FormatError>;
 }
 
-/// Where a reader is inside a map.
+/// The position of a reader inside a map.
 pub(in crate::record) struct Fields {
     what: &'static str,
     left: usize,
@@ -220,7 +220,7 @@ macro_rules! read_fields {
     };
 }
 
-/// The stored form of a struct: a map. Fields with a default are left out when they have it.
+/// The stored form of a struct: a map. Fields with their default value are left out.
 macro_rules! stored_struct {
     ($name:ident { $($key:literal $field:ident $(= $default:expr)?),* $(,)? }) => {
         impl $crate::record::codec::wire::Stored for $name {
@@ -285,7 +285,7 @@ macro_rules! stored_enum {
     };
 }
 
-/// The stored form of an enum whose variants are bare: a number.
+/// The stored form of an enum whose variants have no content: a number.
 macro_rules! stored_choice {
     ($name:ident { $($tag:literal $variant:ident),* $(,)? }) => {
         impl $crate::record::codec::wire::Stored for $name {

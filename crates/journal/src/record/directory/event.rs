@@ -1,5 +1,5 @@
-//! What is stored of the directory's events. Names here are pinned: they may be added to, never
-//! changed.
+//! The stored form of the directory's events. Names are pinned: new ones may be added, existing
+//! ones never change.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// One event, and who brought it about.
+/// One event and its author.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredEvent {
-    /// The version of the form.
+    /// The version of the stored form.
     v: u8,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     actor: Option<String>,

@@ -1,5 +1,5 @@
-//! The stored form of what the directory decided: a line of JSON per event. It is small and changes
-//! rarely, so that being readable with any tool counts for more than being short.
+//! The stored form of the directory's decisions: a line of JSON per event. The journal is small and
+//! changes rarely, so readability with any tool matters more than size.
 
 mod event;
 
@@ -13,7 +13,7 @@ use event::StoredEvent;
 #[error("{0}")]
 pub struct LineError(String);
 
-/// Writes a line for each event behind what is in `out`, with who brought it about.
+/// Appends a line for each event, with its author, to `out`.
 pub fn encode_body(actor: Option<&str>, events: &[Event], out: &mut Vec<u8>) {
     for event in events {
         let stored = StoredEvent::new(actor, event);
@@ -23,7 +23,7 @@ pub fn encode_body(actor: Option<&str>, events: &[Event], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads the lines of a body and puts their events behind what is in `events`.
+/// Decodes the lines of a body and appends their events to `events`.
 pub fn decode_body_into(body: &[u8], events: &mut Vec<Event>) -> Result<(), LineError> {
     for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let stored: StoredEvent =

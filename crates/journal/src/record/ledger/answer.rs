@@ -1,4 +1,4 @@
-//! The stored form of answers: what was replied or why it was refused.
+//! The stored form of answers: replies and refusals.
 
 use bursar_core::ledger::command::AccountSettings;
 use bursar_core::ledger::holds::hold::HoldState;
@@ -97,8 +97,8 @@ impl Stored for [u64; 6] {
     }
 }
 
-/// Refusals that are kept for an idempotency key or recorded as a denial; the tags are the numbers
-/// of [`super::header::RefusalCode`]. An invalid field (tag 0) is never stored: its words are not
+/// Refusals that are kept for an idempotency key or recorded as a denial. The tags are the numbers
+/// of [`super::header::RefusalCode`]. An invalid field (tag 0) is never stored: its text is not
 /// data, and [`Refusal::is_remembered`] and [`Refusal::denies_credits`] are false for it.
 impl Stored for Refusal {
     fn write(&self, out: &mut Writer<'_>) {

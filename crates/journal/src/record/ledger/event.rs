@@ -1,4 +1,4 @@
-//! The stored form of events. Tags and keys are never reused; a field that is no longer written
+//! The stored form of events. Tags and keys are never reused. A field that is no longer written
 //! keeps its number.
 
 use bursar_core::credits::Credits;
@@ -144,7 +144,7 @@ stored_struct!(NamedMovement {
     3 fingerprint,
 });
 
-/// What an event is called wherever it is shown: its variant in small letters.
+/// The name of an event wherever it is shown: its variant in snake case.
 pub fn event_name(event: &Event) -> &'static str {
     match event {
         Event::PolicySet(_) => "policy_set",

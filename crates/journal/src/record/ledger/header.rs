@@ -1,4 +1,4 @@
-//! Who asked for what, and what came of it: stored in front of the events it caused.
+//! The author, command and outcome of a decision, stored before its events.
 
 use bursar_core::ledger::command::{Command, Envelope};
 use bursar_core::ledger::event::Event;
@@ -7,27 +7,27 @@ use bursar_core::ledger::refusal::Refusal;
 
 use crate::record::codec::wire::{stored_choice, stored_enum, stored_struct};
 
-/// Who asked for what, and what came of it.
+/// The author, command and outcome of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditHeader {
-    /// The API key or component that asked.
+    /// The API key or component that sent the command.
     pub actor: Name,
     /// The hash of the request.
     pub fingerprint: u128,
-    /// The hash of tenant and idempotency key, if the request carried one.
+    /// The hash of tenant and idempotency key, if the request had one.
     pub key: Option<u128>,
-    /// What was asked for.
+    /// The command.
     pub command: CommandKind,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was carried out.
     Accepted,
-    /// It was not.
+    /// It was refused.
     Refused(RefusalCode),
 }
 
@@ -41,7 +41,7 @@ macro_rules! pinned_names {
         stored_choice!($type { $($tag $variant),* });
 
         impl $type {
-            /// All of them, in the order of their stored numbers.
+            /// All variants, in the order of their stored numbers.
             pub const ALL: &'static [$type] = &[$($type::$variant),*];
 
             /// The pinned name.
@@ -61,7 +61,7 @@ macro_rules! pinned_names {
 pub(in crate::record) use pinned_names;
 
 pinned_names!(
-    /// What was asked for: the variant of [`Command`].
+    /// The variant of a [`Command`].
     CommandKind {
         0 SetPolicy "set_policy",
         1 OpenAccount "open_account",
@@ -184,9 +184,10 @@ impl From<&Refusal> for RefusalCode {
 }
 
 impl AuditHeader {
-    /// The header of a command and of what it led to.
+    /// The header of a command and its outcome.
     ///
-    /// A refusal is journaled only with the event that records it, so its code is read off there.
+    /// A refusal is journaled only with the event that records it, so its code is read from that
+    /// event.
     pub fn of(envelope: &Envelope, command: &Command, events: &[Event]) -> AuditHeader {
         AuditHeader {
             actor: envelope.actor.clone(),
@@ -199,7 +200,7 @@ impl AuditHeader {
 }
 
 impl Outcome {
-    /// What the events of one decision say about it.
+    /// The outcome according to the events of one decision.
     pub fn of(events: &[Event]) -> Outcome {
         let refusal = events.iter().rev().find_map(|event| match event {
             Event::Answered { answer, .. } => answer.as_ref().as_ref().err(),

@@ -14,7 +14,7 @@ use crate::record::body;
 use crate::record::codec::wire::{FormatError, stored_choice, stored_struct};
 
 /// The version of the image that this build writes and reads. A snapshot of another version is
-/// skipped: the journal says the same, only slower.
+/// skipped: replaying the journal gives the same state, only slower.
 pub const IMAGE_VERSION: u64 = 1;
 
 stored_choice!(Part { 0 Free, 1 Held, 2 Spent, 3 Expired, 4 Revoked, 5 Moved });
@@ -121,12 +121,12 @@ stored_struct!(Movement {
     4 hold = None,
 });
 
-/// The image as bytes: `[version, image]`.
+/// Encodes an image as `[version, image]`.
 pub fn encode_image(image: &Image) -> Vec<u8> {
     body::encode_image(IMAGE_VERSION, image)
 }
 
-/// Reads [`encode_image`].
+/// Decodes [`encode_image`].
 pub fn decode_image(bytes: &[u8]) -> Result<Image, FormatError> {
     body::decode_image(IMAGE_VERSION, bytes)
 }

@@ -1,4 +1,4 @@
-//! The stored form of what a cell is told.
+//! The stored form of messages to a cell.
 
 use bursar_core::cell::command::{AccountPolicy, FundsBlocker, JobSpec, QuotaSpec, Verdict};
 use bursar_core::cell::ids::{AttemptId, JobId};

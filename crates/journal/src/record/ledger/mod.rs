@@ -1,10 +1,10 @@
-//! The stored form of what a ledger decided.
+//! The stored form of a ledger's decisions.
 //!
-//! The body of a record is the CBOR array `[version, header, events]`: who asked for what (`null`
-//! if nobody did), and what happened. A group record holds several such bodies. Every struct is a
-//! map with integer keys, every enum with content an array `[tag, content]`; keys and tags are
-//! pinned and never reused. [`codec`](super::codec) says what is strict about it, `docs/journal-format.md` lists
-//! every number.
+//! The body of a record is the CBOR array `[version, header, events]`. The header has the author
+//! and the command, or is `null` for timers. A group record contains several such bodies. Every
+//! struct is a map with integer keys, every enum with content an array `[tag, content]`. Keys and
+//! tags are pinned and never reused. [`codec`](super::codec) defines the strict encoding,
+//! `docs/journal-format.md` lists every number.
 
 mod answer;
 mod event;
@@ -27,22 +27,22 @@ pub use image::{IMAGE_VERSION, decode_image, encode_image};
 /// The version of the body that this build writes. Every version ever written stays readable.
 pub const BODY_VERSION: u64 = 1;
 
-/// One body, read back.
+/// One decoded body.
 pub type LedgerBody = Body<AuditHeader, Event>;
 
-/// Writes one body behind what is in `out`.
+/// Appends one encoded body to `out`.
 pub fn encode_body(header: Option<&AuditHeader>, events: &[Event], out: &mut Vec<u8>) {
     body::encode(BODY_VERSION, header, events, out);
 }
 
-/// Reads one body, and nothing but that.
+/// Decodes exactly one body.
 pub fn decode_body(bytes: &[u8]) -> Result<LedgerBody, FormatError> {
     let mut events = Vec::new();
     let header = decode_body_into(bytes, &mut events)?;
     Ok(LedgerBody { header, events })
 }
 
-/// Reads one body and puts its events behind what is in `events`.
+/// Decodes one body and appends its events to `events`.
 pub fn decode_body_into(
     bytes: &[u8],
     events: &mut Vec<Event>,
@@ -50,10 +50,10 @@ pub fn decode_body_into(
     body::decode_into(BODY_VERSION, bytes, events)
 }
 
-/// Whether something is told to a cell in any of the bodies that lie in these bytes, with whatever lies between them.
-/// "No" is certain; "perhaps" is sometimes wrong, as the same three bytes may stand for something else.
+/// Whether any of the bodies in these bytes may contain a message to a cell. False is certain. True
+/// may be wrong, because the same three bytes may have another meaning.
 pub fn may_tell_a_cell(bytes: &[u8]) -> bool {
-    // An array of two and the event's tag, as short as possible: there is no other way to write them.
+    // An array of two and the event's tag, in their only encoding.
     const TOLD: [u8; 3] = [0x82, 0x18, 42];
     memchr::memmem::find(bytes, &TOLD).is_some()
 }
@@ -87,15 +87,15 @@ pub fn decode_record(kind: super::RecordKind, body: &[u8]) -> Result<Vec<LedgerB
     }
 }
 
-/// The stored form of an archived hold, as history keeps it.
+/// The stored form of an archived hold, as in history.
 pub fn encode_archived(record: &ArchivedHold) -> Vec<u8> {
-    // Enough for nearly all.
+    // Enough for nearly all holds.
     let mut bytes = Vec::with_capacity(192);
     record.write(&mut Writer::new(&mut bytes));
     bytes
 }
 
-/// Reads it back.
+/// Decodes an archived hold.
 pub fn decode_archived(bytes: &[u8]) -> Result<ArchivedHold, FormatError> {
     let mut input = Reader::new(bytes);
     let record = ArchivedHold::read(&mut input)?;

@@ -1,4 +1,5 @@
-//! The stored form of what commands set: policies, settings, restrictions, contexts, budgets.
+//! The stored form of the terms that commands set: policies, settings, restrictions, contexts,
+//! budgets.
 
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause,
