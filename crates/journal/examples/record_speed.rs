@@ -1,5 +1,5 @@
-//! How many events a second are written and read on one core, by processor time, so that other work
-//! on the machine counts little.
+//! Measures how many events a second are encoded and decoded on one core, by processor time, so
+//! that other work on the machine has little effect.
 //!
 //! `cargo run --release -p bursar-journal --example record_speed`
 
@@ -64,7 +64,8 @@ fn used() -> i64 {
 }
 
 fn measure(name: &str, make: fn(u32) -> Event) {
-    // In records of 64 events, so that the time of a record's frame does not blur that of an event.
+    // In records of 64 events, so that the cost of a record's frame does not distort that of an
+    // event.
     let records: Vec<Vec<Event>> = (0..EVENTS)
         .collect::<Vec<_>>()
         .chunks(64)

@@ -1,4 +1,4 @@
-//! Copies of a SQLite journal that is in use.
+//! Copies of a SQLite journal in use.
 
 mod support;
 #[path = "support/traffic.rs"]
@@ -14,30 +14,30 @@ use support::TempDir;
 use traffic::World;
 
 fn open(path: &Path) -> SqliteJournal {
-    SqliteJournal::open(path, SqliteOptions::default()).expect("nobody else has it")
+    SqliteJournal::open(path, SqliteOptions::default()).expect("no other process has it open")
 }
 
 #[test]
-fn a_journal_is_copied_while_it_grows_and_the_copy_goes_on_elsewhere() {
+fn a_journal_is_copied_while_it_grows_and_the_copy_can_be_appended_to() {
     let directory = TempDir::new();
     let path = directory.path().join("journal.db");
     let journal = open(&path);
     let world = World::after(6, 500);
     let batches = world.batches(2);
-    let lease = journal.acquire_lease("test", Duration::from_secs(60)).expect("it is ours");
+    let lease = journal.acquire_lease("test", Duration::from_secs(60)).expect("the test owns it");
     let mut head = journal.head().expect("it is open");
     let mut rest = batches.into_iter();
     for batch in rest.by_ref().take(120) {
-        head = journal.append(lease.epoch, head, batch).expect("the journal takes it");
+        head = journal.append(lease.epoch, head, batch).expect("the journal accepts it");
     }
     let copied_at = head;
     let target = directory.path().join("copy.db");
     let mut copied = 0;
     copy(&path, &target, |_| {
         copied += 1;
-        // The journal goes on in the middle of the copy.
+        // The journal is appended to in the middle of the copy.
         for batch in rest.by_ref().take(3) {
-            head = journal.append(lease.epoch, head, batch).expect("the journal takes it");
+            head = journal.append(lease.epoch, head, batch).expect("the journal accepts it");
         }
     })
     .expect("a copy");
@@ -46,9 +46,9 @@ fn a_journal_is_copied_while_it_grows_and_the_copy_goes_on_elsewhere() {
     let again = open(&target);
     assert_eq!(again.head().expect("a head"), copied_at);
     assert_eq!(again.id(), journal.id());
-    let lease = again.acquire_lease("test", Duration::from_secs(60)).expect("it is ours");
+    let lease = again.acquire_lease("test", Duration::from_secs(60)).expect("the test owns it");
     let batch = world.batches(1).remove(0);
-    again.append(lease.epoch, copied_at, batch).expect("it goes on as a journal of its own");
+    again.append(lease.epoch, copied_at, batch).expect("the copy is a journal of its own");
 }
 
 #[test]
@@ -58,6 +58,6 @@ fn nothing_is_overwritten() {
     World::after(6, 30).write_to(&open(&path), 2);
     let target = directory.path().join("copy.db");
     copy(&path, &target, |_| {}).expect("a copy");
-    let refused = copy(&path, &target, |_| {}).expect_err("there is one");
+    let refused = copy(&path, &target, |_| {}).expect_err("the target exists");
     assert!(matches!(refused, CopyError::NotEmpty(_)), "{refused}");
 }

@@ -1,5 +1,5 @@
-//! Snapshots of a cell: the image says everything, its bytes say the image, and a cell that was
-//! rebuilt from them goes on as if nothing had happened.
+//! Snapshots of a cell: the image is complete, its encoding is exact, and a cell that was rebuilt
+//! from it continues identically.
 
 #[path = "../../core/tests/cell_world/mod.rs"]
 mod cell_world;
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
-/// A small cell in which everything happens that can.
+/// A small cell in which every kind of event happens.
 fn step(world: &mut World, random: &mut ChaCha8Rng, jobs: &mut Vec<JobId>) {
     let mut below = |bound: u32| random.next_u32() % bound;
     let node = format!("n{}", below(4));
@@ -101,7 +101,7 @@ fn world_after(seed: u64, steps: u32) -> (World, ChaCha8Rng, Vec<JobId>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn a_rebuilt_cell_has_the_same_digest_obeys_the_same_laws_and_decides_alike(
+    fn a_rebuilt_cell_has_the_same_digest_obeys_the_same_laws_and_decides_equally(
         seed in any::<u64>(), steps in 0u32..120,
     ) {
         let (mut world, mut random, mut jobs) = world_after(seed, steps);

@@ -1,4 +1,4 @@
-//! What every journal does, whatever it is stored in.
+//! The laws of all journals, whatever their store.
 
 mod support;
 
@@ -18,7 +18,7 @@ use support::{TempDir, read_all, sample};
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// Something done to the stored rows by hand.
+/// A change made to the stored rows by hand.
 #[derive(Copy, Clone, Debug)]
 enum Damage {
     FlipBit,
@@ -26,12 +26,12 @@ enum Damage {
     SwapWithNext,
 }
 
-/// Where journals are kept; every law gets an empty one.
+/// A store of journals. Every law gets an empty one.
 trait Store {
     /// Opens the journal as a new process would.
     fn open(&self) -> Arc<dyn Journal>;
     fn damage(&self, sequence: u64, damage: Damage);
-    /// Lets time pass until the lease has run out.
+    /// Expires the lease.
     fn expire_lease(&self);
     /// Whether a second owner has to wait for the lease of the first.
     fn shared_by_processes(&self) -> bool {
@@ -43,18 +43,18 @@ type Law = (&'static str, fn(&dyn Store));
 
 const LAWS: &[Law] = &[
     ("an empty journal starts at its own genesis", an_empty_journal_starts_at_its_own_genesis),
-    ("batches come back in order, also after a restart", batches_come_back_in_order),
-    ("a batch behind another head is fenced and leaves no trace", another_head_is_fenced),
+    ("batches are read in order, also after a restart", batches_come_back_in_order),
+    ("a batch after another head is fenced and leaves no trace", another_head_is_fenced),
     ("an older epoch is fenced as soon as there is a newer one", an_older_epoch_is_fenced),
-    ("of two appends behind the same head one wins", of_two_appends_one_wins),
-    ("appends under way at once land in order", appends_under_way_land_in_order),
+    ("of two appends after the same head one wins", of_two_appends_one_wins),
+    ("concurrent appends are written in order", appends_under_way_land_in_order),
     ("nothing follows an append that was fenced", nothing_follows_a_fenced_append),
     ("reading starts anywhere and ends at the head", reading_starts_anywhere),
     ("a large batch is one batch", a_large_batch_is_one_batch),
     ("any damage is found and the first bad batch is named", any_damage_is_found),
     ("the newest two snapshots are kept and checked", two_snapshots_are_kept),
     ("a lease is kept by renewing and lost to the next owner", a_lease_is_kept_by_renewing),
-    ("a journal goes on after it was reopened", a_journal_goes_on_after_reopen),
+    ("a journal continues after it was reopened", a_journal_goes_on_after_reopen),
 ];
 
 fn obeys_every_law<S: Store>(mut empty: impl FnMut() -> S) {
@@ -65,16 +65,16 @@ fn obeys_every_law<S: Store>(mut empty: impl FnMut() -> S) {
 }
 
 fn owned(journal: &dyn Journal) -> Epoch {
-    journal.acquire_lease("owner", TTL).expect("nobody else has it").epoch
+    journal.acquire_lease("owner", TTL).expect("no other owner has it").epoch
 }
 
-/// Appends `sample(first)`, `sample(first + 1)` … and gives all heads, the start's first.
+/// Appends `sample(first)`, `sample(first + 1)` … and returns all heads, the start's first.
 fn fill(journal: &dyn Journal, epoch: Epoch, count: u64) -> Vec<Head> {
     let mut heads = vec![journal.head().expect("the head can be read")];
     for _ in 0..count {
         let head = *heads.last().expect("there is one");
         let next = journal.append(epoch, head, sample(head.sequence + 1));
-        heads.push(next.expect("nothing is in the way"));
+        heads.push(next.expect("the append succeeds"));
     }
     heads
 }
@@ -212,7 +212,7 @@ fn reading_starts_anywhere(store: &dyn Store) {
     assert_eq!(reader.next().expect("batch 39").expect("whole").sequence, 39);
     fill(&*journal, epoch, 5);
     assert_eq!(reader.next().expect("batch 40").expect("whole").sequence, 40);
-    assert!(reader.next().is_none(), "what came later is for the next reader");
+    assert!(reader.next().is_none(), "later batches are for the next reader");
     let foreign = Head { hash: Head::genesis(JournalId([0; 16])).hash, ..heads[38] };
     let refused = journal.read(foreign).expect("opens").next().expect("yields");
     assert!(matches!(refused, Err(JournalError::Corrupt { sequence: 39, .. })));
@@ -240,7 +240,7 @@ fn any_damage_is_found(store: &dyn Store) {
     let genesis = Head::genesis(journal.id());
     fill(&*journal, epoch, 40);
     journal.tidy().expect("there is space");
-    // From the last backwards, so that each is the first bad one when it is made.
+    // From the last to the first, so that each is the first bad one when it is made.
     for (sequence, damage) in [
         (40, Damage::Delete),
         (38, Damage::FlipBit),
@@ -281,19 +281,19 @@ fn two_snapshots_are_kept(store: &dyn Store) {
 fn a_lease_is_kept_by_renewing(store: &dyn Store) {
     let journal = store.open();
     let first = journal.acquire_lease("first", TTL).expect("it is free");
-    journal.renew_lease(&first).expect("it is ours");
+    journal.renew_lease(&first).expect("the test owns it");
     if store.shared_by_processes() {
         let held = journal.acquire_lease("second", TTL).expect_err("it is held");
         assert!(matches!(held, LeaseError::Held { holder, .. } if holder == "first"));
         store.expire_lease();
     }
-    let second = journal.acquire_lease("second", TTL).expect("it ran out");
+    let second = journal.acquire_lease("second", TTL).expect("it expired");
     assert!(second.epoch > first.epoch);
     assert_eq!(journal.renew_lease(&first), Err(LeaseError::Lost { epoch: first.epoch }));
     assert_eq!(journal.release_lease(&first), Err(LeaseError::Lost { epoch: first.epoch }));
-    journal.renew_lease(&second).expect("it is ours");
-    journal.release_lease(&second).expect("it is ours");
-    journal.acquire_lease("first", TTL).expect("it was given back");
+    journal.renew_lease(&second).expect("the test owns it");
+    journal.release_lease(&second).expect("the test owns it");
+    journal.acquire_lease("first", TTL).expect("it was released");
 }
 
 fn a_journal_goes_on_after_reopen(store: &dyn Store) {
@@ -339,8 +339,8 @@ impl InSqlite {
     }
 }
 
-/// How to do the same damage in SQL, given how the dialect flips a bit of the payload and which
-/// rows are meant.
+/// The damage in SQL, given the expression that flips a bit of the payload and the condition that
+/// selects the rows.
 fn damage_sql(table: &str, sequence: u64, rows: &str, flipped: &str, damage: Damage) -> String {
     let next = sequence + 1;
     match damage {
@@ -360,7 +360,7 @@ impl Store for InSqlite {
     fn open(&self) -> Arc<dyn Journal> {
         let path = self.0.path().join("journal.db");
         let journal = SqliteJournal::open(&path, SqliteOptions::default());
-        Arc::new(journal.expect("nobody else has it open"))
+        Arc::new(journal.expect("no other process has it open"))
     }
 
     fn damage(&self, sequence: u64, damage: Damage) {
@@ -406,7 +406,7 @@ fn the_memory_journal_obeys_every_law() {
     obeys_every_law(|| InMemory(MemoryJournal::new(JournalId([5; 16]))));
 }
 
-/// Any store behind a memory of what was appended last.
+/// A store behind a cache of the last appends.
 struct Remembered<S>(S);
 
 impl<S: Store> Store for Remembered<S> {
@@ -427,12 +427,12 @@ impl<S: Store> Store for Remembered<S> {
     }
 }
 
-/// What is remembered is not read from the store, so damage there is found by those who read the
-/// store: the next test says when.
+/// Cached batches are not read from the store, so this damage is found only by readers of the
+/// store. The next test shows when the store is read.
 const DAMAGE: &str = "any damage is found and the first bad batch is named";
 
 #[test]
-fn a_journal_that_remembers_obeys_every_law_but_that_of_damage() {
+fn a_caching_journal_obeys_every_law_except_that_of_damage() {
     let others: Vec<&Law> = LAWS.iter().filter(|(name, _)| *name != DAMAGE).collect();
     assert_eq!(others.len() + 1, LAWS.len());
     for (name, law) in others {
@@ -443,7 +443,7 @@ fn a_journal_that_remembers_obeys_every_law_but_that_of_damage() {
 }
 
 #[test]
-fn what_was_appended_last_is_read_from_memory_until_anything_goes_wrong() {
+fn the_last_appends_are_read_from_memory_until_an_error() {
     let store = MemoryJournal::new(JournalId([5; 16]));
     let journal = Recent::new(Arc::new(store.clone()));
     let epoch = owned(&journal);
@@ -456,7 +456,7 @@ fn what_was_appended_last_is_read_from_memory_until_anything_goes_wrong() {
     };
     for (place, head) in heads.iter().enumerate() {
         let expected: Vec<_> = appended[place..].iter().cloned().map(Ok).collect();
-        assert_eq!(found(*head), expected, "what lies behind batch {place}");
+        assert_eq!(found(*head), expected, "the batches after batch {place}");
     }
     let stranger = Head { hash: heads[1].hash, ..heads[2] };
     assert!(matches!(found(stranger)[0], Err(JournalError::Corrupt { .. })));
@@ -465,7 +465,7 @@ fn what_was_appended_last_is_read_from_memory_until_anything_goes_wrong() {
 }
 
 #[test]
-fn the_memory_of_what_was_appended_last_is_bounded() {
+fn the_cache_of_the_last_appends_is_bounded() {
     let store = MemoryJournal::new(JournalId([5; 16]));
     let journal = Recent::new(Arc::new(store.clone()));
     let epoch = owned(&journal);
@@ -476,7 +476,7 @@ fn the_memory_of_what_was_appended_last_is_bounded() {
         builder.push(RecordKind::Decision, time, |body| body.resize(1 << 20, 7));
         let batch = builder.finish().expect("one record was pushed");
         let head = *heads.last().expect("there is one");
-        heads.push(journal.append(epoch, head, batch).expect("nothing is in the way"));
+        heads.push(journal.append(epoch, head, batch).expect("the append succeeds"));
     }
     store.tamper(|rows| rows.iter_mut().for_each(|row| row.payload[0] ^= 1));
     let first = |after: Head| journal.read(after).expect("there is more").next();

@@ -1,5 +1,5 @@
-//! Snapshots of a ledger: the image says everything, its bytes say the image, and a ledger that was
-//! rebuilt from them goes on as if nothing had happened.
+//! Snapshots of a ledger: the image is complete, its encoding is exact, and a ledger that was
+//! rebuilt from it continues identically.
 
 #[path = "support/traffic.rs"]
 mod traffic;
@@ -18,7 +18,7 @@ use traffic::{World, answer_alike};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn a_rebuilt_ledger_has_the_same_digest_obeys_the_same_laws_and_answers_alike(
+    fn a_rebuilt_ledger_has_the_same_digest_obeys_the_same_laws_and_answers_equally(
         seed in any::<u64>(), steps in 0u32..700,
     ) {
         let mut world = World::after(seed, steps);

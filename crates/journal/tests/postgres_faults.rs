@@ -1,4 +1,4 @@
-//! PostgreSQL when it hangs, warns, restarts or is not to be trusted.
+//! PostgreSQL when it hangs, warns, restarts or cannot be trusted.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::postgres::TestPostgres;
 use support::{read_all, sample};
 
 /// A standby that does not exist: commits wait for it for ever.
-const WAIT_FOR_EVER: &str = "ALTER SYSTEM SET synchronous_standby_names = 'nobody'";
+const WAIT_FOR_EVER: &str = "ALTER SYSTEM SET synchronous_standby_names = 'absent'";
 const WAIT_FOR_NOBODY: &str = "ALTER SYSTEM SET synchronous_standby_names = ''";
 /// How many commits wait for their standby.
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
@@ -29,12 +29,12 @@ fn options(server: &TestPostgres, machine: &str) -> PostgresOptions {
     options
 }
 
-/// Looks until `condition` holds.
+/// Polls until `condition` holds.
 fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let mut looks = 0;
     while !condition() {
         looks += 1;
-        assert!(looks < 2_000, "waited in vain until {what}");
+        assert!(looks < 2_000, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -47,13 +47,13 @@ fn open(options: PostgresOptions) -> (PostgresJournal, Epoch, Head) {
 }
 
 #[test]
-fn an_append_whose_standby_is_gone_is_unknown_after_our_own_deadline() {
+fn an_append_without_its_standby_is_unknown_after_the_client_deadline() {
     let server = TestPostgres::start();
     let mut options = options(&server, "ledger");
     options.append_deadline = Duration::from_millis(300);
     let (journal, epoch, genesis) = open(options);
     let head = journal.append(epoch, genesis, sample(1)).expect("nothing to wait for");
-    configure(&server, WAIT_FOR_EVER, "nobody");
+    configure(&server, WAIT_FOR_EVER, "absent");
     let first = journal.begin_append(epoch, head, sample(2));
     let second = journal.begin_append(epoch, head.after(epoch, &sample(2)), sample(3));
     assert!(matches!(first.wait(), Err(AppendError::Unknown(_))));
@@ -66,28 +66,28 @@ fn an_append_whose_standby_is_gone_is_unknown_after_our_own_deadline() {
     server.wait_for(WAITING, "0");
     journal.reopen().expect("the server is up");
     let batches = read_all(&journal, genesis);
-    assert!((2..=3).contains(&batches.len()), "the unknown append had happened after all");
+    assert!((2..=3).contains(&batches.len()), "the unknown append has happened");
     let last = batches.last().expect("two or three").head();
-    journal.append(epoch, last, sample(last.sequence + 1)).expect("it goes on from there");
+    journal.append(epoch, last, sample(last.sequence + 1)).expect("appends continue from there");
 }
 
 #[test]
-fn a_commit_that_was_cancelled_while_it_waited_is_never_acknowledged() {
+fn a_commit_cancelled_while_it_waited_is_never_acknowledged() {
     let server = TestPostgres::start();
     let (journal, epoch, genesis) = open(options(&server, "ledger"));
-    configure(&server, WAIT_FOR_EVER, "nobody");
+    configure(&server, WAIT_FOR_EVER, "absent");
     let pending = journal.begin_append(epoch, genesis, sample(1));
     server.wait_for(WAITING, "1");
     server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
     let outcome = pending.wait();
     let Err(AppendError::Unknown(reason)) = outcome else {
-        panic!("PostgreSQL says success, with a warning; we must not: {outcome:?}");
+        panic!("a success with a warning must not be acknowledged: {outcome:?}");
     };
     assert!(reason.contains("warning"), "{reason}");
 }
 
 #[test]
-fn a_lost_connection_makes_the_outcome_unknown_and_reopening_heals_it() {
+fn a_lost_connection_makes_the_outcome_unknown_until_reopened() {
     let server = TestPostgres::start();
     let (journal, epoch, genesis) = open(options(&server, "ledger"));
     let head = journal.append(epoch, genesis, sample(1)).expect("the server is up");
@@ -99,11 +99,11 @@ fn a_lost_connection_makes_the_outcome_unknown_and_reopening_heals_it() {
     assert!(matches!(lost, Err(AppendError::Unknown(_))), "{lost:?}");
     journal.reopen().expect("the server is up");
     let head = journal.head().expect("the head can be read");
-    journal.append(epoch, head, sample(head.sequence + 1)).expect("it goes on");
+    journal.append(epoch, head, sample(head.sequence + 1)).expect("appends continue");
 }
 
 #[test]
-fn a_server_without_synchronous_standby_is_refused_unless_told_otherwise() {
+fn a_server_without_synchronous_standby_is_refused_by_default() {
     let primary = TestPostgres::start();
     let refused = PostgresJournal::open(PostgresOptions::new(primary.url(), "ledger"));
     let Err(JournalError::Refused(reason)) = refused.map(|_| ()) else {
@@ -134,17 +134,17 @@ fn connections_that_ended_are_replaced_without_a_write() {
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
          WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
     );
-    until("the owner is asked to reopen it", || journal.must_reopen().is_some());
+    until("the journal must be reopened", || journal.must_reopen().is_some());
     until("the head is read again", || journal.head() == Ok(head));
     until("the lease is renewed again", || journal.renew_lease(&lease) == Ok(()));
     assert!(journal.must_reopen().is_some(), "appends wait for that");
     journal.reopen().expect("the server is up");
     assert_eq!(journal.must_reopen(), None);
-    journal.append(epoch, head, sample(2)).expect("it goes on");
+    journal.append(epoch, head, sample(2)).expect("appends continue");
 }
 
 #[test]
-fn every_renewal_checks_what_the_server_promises_and_what_the_role_may_do() {
+fn every_renewal_checks_the_server_settings_and_the_role() {
     let primary = TestPostgres::start();
     let standby = primary.standby("second");
     configure(&primary, "ALTER SYSTEM SET synchronous_standby_names = 'second'", "second");
@@ -159,9 +159,9 @@ fn every_renewal_checks_what_the_server_promises_and_what_the_role_may_do() {
     };
     configure(&primary, WAIT_FOR_NOBODY, "");
     until("the missing standby is noticed", || unfit("--unsafe-single-postgres"));
-    assert!(matches!(journal.reopen(), Err(JournalError::Unfit(_))), "nor is it taken over");
+    assert!(matches!(journal.reopen(), Err(JournalError::Unfit(_))), "reopening is refused too");
     configure(&primary, "ALTER SYSTEM SET synchronous_standby_names = 'second'", "second");
-    until("it is good again", || journal.renew_lease(&lease) == Ok(()));
+    until("the lease is renewed again", || journal.renew_lease(&lease) == Ok(()));
     for (change, words) in [
         ("ALTER SYSTEM SET full_page_writes = off", "full_page_writes"),
         ("ALTER SYSTEM RESET full_page_writes", ""),
@@ -203,13 +203,13 @@ fn an_ordinary_role_that_owns_its_database_is_enough() {
 }
 
 #[test]
-fn tries_that_got_no_answer_leave_no_connections_behind() {
+fn requests_without_an_answer_leave_no_connections_behind() {
     let server = TestPostgres::start();
     let leader = PostgresLeader::open(options(&server, "leader")).expect("the server is up");
     let long = Duration::from_secs(600);
     assert_eq!(leader.claim("a", "http://a", long), Ok(Claim::Won { term: 1 }));
-    configure(&server, WAIT_FOR_EVER, "nobody");
-    // An answer is waited for a third of the lease.
+    configure(&server, WAIT_FOR_EVER, "absent");
+    // An answer is waited for during a third of the lease.
     let short = Duration::from_secs(2);
     until("a renewal waits for the standby", || {
         assert!(leader.renew(1, short).is_err());
@@ -218,20 +218,21 @@ fn tries_that_got_no_answer_leave_no_connections_behind() {
     for _ in 0..6 {
         assert!(leader.renew(1, short).is_err(), "it waits for the one before");
     }
-    // What waits for a lock ends with its connection; what waits for a standby cannot be ended.
+    // A statement that waits for a lock ends with its connection. One that waits for a standby
+    // cannot be ended.
     server.wait_for("SELECT count(*) FROM pg_stat_activity WHERE usename = 'bursar'", "1");
     assert_eq!(server.sql(WAITING), "1", "no cancel was sent");
     configure(&server, WAIT_FOR_NOBODY, "");
     until("it is renewed again", || leader.renew(1, long) == Ok(true));
 }
 
-/// A link on which every part of a snapshot takes a second.
+/// A connection on which every part of a snapshot takes a second.
 const SLOW: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN PERFORM pg_sleep(1); RETURN NEW; END $$;
     CREATE TRIGGER slow BEFORE INSERT ON bursar_snapshot FOR EACH ROW EXECUTE FUNCTION slow();";
 
 #[test]
-fn a_snapshot_may_take_longer_than_a_query_as_long_as_it_gets_on() {
+fn a_snapshot_may_take_longer_than_the_query_deadline_while_it_progresses() {
     let server = TestPostgres::start();
     let mut options = options(&server, "ledger");
     options.query_deadline = Duration::from_secs(4);
@@ -246,7 +247,7 @@ fn a_snapshot_may_take_longer_than_a_query_as_long_as_it_gets_on() {
 }
 
 #[test]
-fn parts_of_snapshots_that_failed_do_not_pile_up() {
+fn parts_of_failed_snapshots_do_not_accumulate() {
     let server = TestPostgres::start();
     let (journal, epoch, mut head) = open(options(&server, "ledger"));
     server.sql(
@@ -261,7 +262,7 @@ fn parts_of_snapshots_that_failed_do_not_pile_up() {
         let snapshot = Snapshot { head, state: vec![7; 2 << 20] };
         let refused = journal.put_snapshot(&snapshot).expect_err("its first part has no space");
         assert!(refused.to_string().contains("there is no space"), "{refused}");
-        assert_eq!(server.sql(parts), "2", "those of the one before are gone");
+        assert_eq!(server.sql(parts), "2", "the parts of the previous one are deleted");
     }
     server.sql("DROP TRIGGER no_space ON bursar_snapshot");
     head = journal.append(epoch, head, sample(4)).expect("the server is up");
@@ -272,7 +273,7 @@ fn parts_of_snapshots_that_failed_do_not_pile_up() {
 }
 
 #[test]
-fn rows_and_tables_that_are_gone_are_named_and_never_made_anew() {
+fn missing_rows_and_tables_are_named_and_never_recreated() {
     let server = TestPostgres::start();
     let (journal, epoch, genesis) = open(options(&server, "ledger"));
     let head = journal.append(epoch, genesis, sample(1)).expect("the server is up");
@@ -307,7 +308,7 @@ fn rows_and_tables_that_are_gone_are_named_and_never_made_anew() {
     );
     assert!(renamed.contains("bursar_snapshot: the table is missing"), "{renamed}");
     let (journal, ..) = open(options(&server, "ledger"));
-    assert_eq!(read_all(&journal, genesis).len(), 2, "nothing was lost by looking");
+    assert_eq!(read_all(&journal, genesis).len(), 2, "the checks lost nothing");
     drop(journal);
     let truncated = refusal("TRUNCATE bursar_journal CASCADE", "SELECT 1");
     assert!(truncated.contains("ledger: its journal is missing"), "{truncated}");
@@ -324,13 +325,13 @@ fn tables_of_a_newer_build_are_refused() {
 }
 
 #[test]
-fn an_owner_whose_lease_was_taken_cannot_append_any_more() {
+fn an_owner_whose_lease_was_taken_cannot_append() {
     let server = TestPostgres::start();
     let (zombie, old, genesis) = open(options(&server, "ledger"));
     let head = zombie.append(old, genesis, sample(1)).expect("it is the owner");
     server.sql("UPDATE bursar_lease SET until = now() - interval '1 s'");
     let successor = PostgresJournal::open(options(&server, "ledger")).expect("the server is up");
-    let new = successor.acquire_lease("successor", Duration::from_secs(60)).expect("it ran out");
+    let new = successor.acquire_lease("successor", Duration::from_secs(60)).expect("it expired");
     assert_eq!(zombie.append(old, head, sample(2)), Err(AppendError::Fenced { epoch: old }));
     successor.append(new.epoch, head, sample(2)).expect("it is the owner now");
 }

@@ -1,4 +1,4 @@
-//! What a database is known to hold, and what is said of one that does not hold it any more.
+//! The manifest of a database, and the errors for a database that does not match it.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn options(server: &TestPostgres, machine: &str) -> PostgresOptions {
     options
 }
 
-/// A journal with so many batches; its lease was given back, or is still held.
+/// A journal with this many batches. Its lease was released, or is still held.
 fn fill(server: &TestPostgres, machine: &str, batches: u64, in_order: bool) -> Head {
     let journal = PostgresJournal::open(options(server, machine)).expect("the server is up");
     let lease = journal.acquire_lease("test", Duration::from_secs(60)).expect("it is free");
@@ -29,7 +29,7 @@ fn fill(server: &TestPostgres, machine: &str, batches: u64, in_order: bool) -> H
     head
 }
 
-/// Everything that is stored, as one number.
+/// A fingerprint of everything that is stored.
 fn content(server: &TestPostgres) -> String {
     let tables = server.sql(
         "SELECT string_agg(relname::text, ' ' ORDER BY relname) FROM pg_class
@@ -43,7 +43,7 @@ fn content(server: &TestPostgres) -> String {
     tables.split_whitespace().map(rows).collect::<Vec<_>>().join("\n")
 }
 
-/// What every kind of start says of the store; nothing is written by any of them.
+/// The errors of every kind of start. None of them writes anything.
 #[track_caller]
 fn refusals(server: &TestPostgres) -> [String; 3] {
     let before = content(server);
@@ -54,11 +54,11 @@ fn refusals(server: &TestPostgres) -> [String; 3] {
     [leader, store, journal].map(|outcome| match outcome {
         Ok(()) => String::new(),
         Err(JournalError::Refused(reason)) => reason,
-        Err(other) => panic!("it may be tried again: {other}"),
+        Err(other) => panic!("the error is retryable: {other}"),
     })
 }
 
-/// Makes a change, looks what is said of it, and takes it back.
+/// Makes a change, checks the errors, and reverts it.
 #[track_caller]
 fn check(server: &TestPostgres, change: &str, words: &str, undo: &str) {
     server.sql(change);
@@ -71,7 +71,7 @@ fn check(server: &TestPostgres, change: &str, words: &str, undo: &str) {
 }
 
 #[test]
-fn a_journal_that_is_not_what_it_was_is_refused_by_name_and_nothing_is_written() {
+fn a_changed_journal_is_refused_by_name_and_nothing_is_written() {
     let server = TestPostgres::start();
     let head = fill(&server, "ledger-0", 5, true);
     fill(&server, "directory", 2, false);
@@ -82,7 +82,7 @@ fn a_journal_that_is_not_what_it_was_is_refused_by_name_and_nothing_is_written()
     let back = "DELETE FROM bursar_batch; INSERT INTO bursar_batch TABLE batches;
                 DELETE FROM bursar_head; INSERT INTO bursar_head TABLE heads";
 
-    // Cut off cleanly: without the manifest this is a whole journal.
+    // Truncated consistently: without the manifest this would be a valid journal.
     let cut = "DELETE FROM bursar_batch WHERE machine = 'ledger-0' AND sequence > 3;
         UPDATE bursar_head AS head SET sequence = 3, hash = last.hash,
           position = last.first_position + last.records - 1
@@ -113,7 +113,7 @@ fn a_journal_that_is_not_what_it_was_is_refused_by_name_and_nothing_is_written()
 }
 
 #[test]
-fn every_machine_is_looked_at_before_any_is_used() {
+fn every_machine_is_checked_before_any_is_used() {
     let server = TestPostgres::start();
     for machine in ["ledger-0", "directory", "cell-default"] {
         fill(&server, machine, 2, true);
@@ -160,7 +160,7 @@ fn every_machine_is_looked_at_before_any_is_used() {
 }
 
 #[test]
-fn what_is_known_of_a_journal_rises_with_every_renewal() {
+fn the_manifest_advances_with_every_renewal() {
     let server = TestPostgres::start();
     let journal = PostgresJournal::open(options(&server, "ledger-0")).expect("the server is up");
     let lease = journal.acquire_lease("test", Duration::from_secs(60)).expect("it is free");
@@ -172,7 +172,7 @@ fn what_is_known_of_a_journal_rises_with_every_renewal() {
         let Head { sequence, position, hash } = head;
         assert_eq!(server.sql(known), format!("{sequence}|{position}|{hash}"));
     }
-    // One whose lease is another's notes nothing, and nothing ever falls.
+    // A journal without the lease records nothing, and the manifest never goes back.
     server.sql("UPDATE bursar_head SET sequence = 1");
     let lost = Lease { epoch: bursar_journal::Epoch(99), ..lease.clone() };
     assert!(journal.renew_lease(&lost).is_err());
@@ -196,7 +196,7 @@ fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
     assert!(reason.contains("ledger-0: batch 3 is missing"), "{reason}");
     assert_eq!(content(&server), before, "something was written");
     server.sql("INSERT INTO bursar_batch TABLE batches");
-    // Those who only look leave it as it is.
+    // Readers leave it unchanged.
     let store = PostgresStore::open(options(&server, "store")).expect("it is whole");
     assert!(!store.was_clean());
     assert_eq!(store.signer(), None);
@@ -209,7 +209,7 @@ fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
 }
 
 #[test]
-fn a_manifest_that_knows_no_signing_key_yet_is_read_and_kept() {
+fn a_manifest_without_a_signing_key_is_read_and_kept() {
     let server = TestPostgres::start();
     fill(&server, "ledger-0", 3, true);
     server.sql(
@@ -220,7 +220,7 @@ fn a_manifest_that_knows_no_signing_key_yet_is_read_and_kept() {
     assert_eq!(PostgresStore::signer_at(&target).expect("the server is up"), None);
     let store = PostgresStore::open(target.clone()).expect("it is whole");
     assert_eq!((store.incarnation_base(), store.signer()), (9, None));
-    // Its journals are still checked by those who only look.
+    // Readers still check its journals.
     server.sql("CREATE TABLE batches AS TABLE bursar_batch; DELETE FROM bursar_batch");
     assert!(PostgresStore::open(target.clone()).is_err());
     assert!(PostgresJournal::open_to_read(options(&server, "ledger-0")).is_err());
@@ -232,14 +232,14 @@ fn a_manifest_that_knows_no_signing_key_yet_is_read_and_kept() {
     let key = "ab".repeat(32);
     store.note_signer("another", &key).expect("the server is up");
     let noted = PostgresStore::signer_at(&target).expect("the server is up");
-    assert_eq!(noted, None, "only the leader notes it");
+    assert_eq!(noted, None, "only the leader stores it");
     server.sql("UPDATE bursar_store SET holder = 'leader'");
     store.note_signer("leader", &key).expect("the server is up");
     assert_eq!(PostgresStore::signer_at(&target).expect("the server is up"), Some(key));
 }
 
 #[test]
-fn those_who_only_look_create_nothing() {
+fn readers_create_nothing() {
     let server = TestPostgres::start();
     for refused in [
         PostgresStore::open(options(&server, "store")).map(drop),
@@ -282,7 +282,7 @@ fn journals_are_restored_into_an_empty_database_or_not_at_all() {
     let refused = PostgresStore::restore(&target, &pairs, 7, None);
     assert!(refused.expect_err("it is not empty").to_string().contains("the table notes"));
     server.sql_in("restored", "DROP TABLE public.notes");
-    // The same machine twice fails half way: then there is nothing.
+    // The same machine twice fails half way. Then nothing is left.
     let twice = [&pairs[..], &pairs[..1]].concat();
     PostgresStore::restore(&target, &twice, 7, None).expect_err("one machine has one journal");
     let tables = "SELECT count(*) FROM pg_class WHERE relname LIKE 'bursar_%'";
@@ -305,7 +305,7 @@ fn journals_are_restored_into_an_empty_database_or_not_at_all() {
         assert_eq!(read_all(&copy, genesis), read_all(*journal, genesis));
         assert_eq!(copy.head(), journal.head());
     }
-    // It goes on behind every epoch that wrote to it.
+    // Its next epoch is after every epoch that wrote to it.
     let options = PostgresOptions { machine: "ledger-0".into(), ..target };
     let ledger = PostgresJournal::open(options).expect("it is whole");
     let lease = ledger.acquire_lease("next", Duration::from_secs(60)).expect("it is free");

@@ -1,4 +1,4 @@
-//! The way to PostgreSQL, encrypted: a real server with certificates of our own.
+//! Encrypted connections to PostgreSQL: a real server with test certificates.
 
 mod support;
 
@@ -10,7 +10,7 @@ use rcgen::{
 use support::TempDir;
 use support::postgres::TestPostgres;
 
-/// An authority, its certificate in a file, and what it issued to `localhost`.
+/// An authority, its certificate in a file, and the certificate that it issued to `localhost`.
 struct Authority {
     directory: TempDir,
     certificate: String,
@@ -53,7 +53,7 @@ fn refusal(url: String) -> String {
     open(url).err().expect("it must not be opened").to_string()
 }
 
-/// How many connections the server sees that are encrypted, and how many that are not.
+/// The numbers of encrypted and of unencrypted connections to the server.
 fn connections(server: &TestPostgres) -> (String, String) {
     let of = |encrypted: &str| {
         server.sql(&format!(
@@ -65,12 +65,12 @@ fn connections(server: &TestPostgres) -> (String, String) {
 }
 
 #[test]
-fn the_authority_that_issued_the_certificate_opens_the_journal_encrypted() {
+fn a_trusted_authority_opens_the_journal_encrypted() {
     let authority = Authority::new();
     let server = authority.server();
     for (host, mode) in [
         ("localhost", "sslmode=verify-full"),
-        // Made out to another name, which this mode does not look at.
+        // The certificate is issued for another name, which this mode does not check.
         ("127.0.0.1", "sslmode=verify-ca"),
         ("127.0.0.1", "sslmode=require"),
     ] {
@@ -84,16 +84,16 @@ fn the_authority_that_issued_the_certificate_opens_the_journal_encrypted() {
 }
 
 #[test]
-fn require_alone_encrypts_and_asks_nobody() {
+fn require_encrypts_without_checking_the_certificate() {
     let server = Authority::new().server();
     let url = format!("{} sslmode=require", server.url_by_port("localhost"));
-    let journal = open(url).expect("whoever answers is accepted");
+    let journal = open(url).expect("any certificate is accepted");
     assert_eq!(connections(&server), ("3".into(), "0".into()));
     drop(journal);
 }
 
 #[test]
-fn another_authority_or_another_name_is_refused_with_what_to_do() {
+fn another_authority_or_another_name_is_refused_with_a_fix() {
     let authority = Authority::new();
     let server = authority.server();
     let stranger = Authority::new();
@@ -107,11 +107,11 @@ fn another_authority_or_another_name_is_refused_with_what_to_do() {
     assert!(reason.contains("not trusted") && reason.contains("host in the address"), "{reason}");
     let reason = refusal(format!("{url} sslmode=verify-full sslrootcert=/nowhere/ca.pem"));
     assert!(reason.contains("/nowhere/ca.pem"), "{reason}");
-    assert_eq!(connections(&server), ("0".into(), "0".into()), "nothing was left open");
+    assert_eq!(connections(&server), ("0".into(), "0".into()), "no connection was left open");
 }
 
 #[test]
-fn a_server_that_cannot_encrypt_is_not_talked_to_where_that_is_asked_for() {
+fn a_server_without_encryption_is_refused_if_encryption_is_required() {
     let server = TestPostgres::on_a_port(None);
     for mode in ["require", "verify-ca", "verify-full"] {
         let url = format!("{} sslmode={mode}", server.url_by_port("localhost"));

@@ -1,4 +1,4 @@
-//! The offline verifier accepts every right proof and rejects every wrong one.
+//! The offline verifier accepts every valid proof and rejects every invalid one.
 
 use bursar_core::digest::Digest;
 use bursar_core::time::Timestamp;
@@ -10,7 +10,7 @@ use bursar_journal::merkle::{
 use proptest::prelude::*;
 
 const JOURNAL: JournalId = JournalId([9; 16]);
-/// Every size up to here is tried with every position.
+/// Every size up to here is tested with every position.
 const SIZES: u64 = 24;
 
 fn key() -> SigningKey {
@@ -22,7 +22,7 @@ fn verifier() -> Verifier {
 }
 
 fn frame(number: u64) -> Vec<u8> {
-    // One of them is as long as two hashes, to be mistaken for an inner node.
+    // One of them is as long as two hashes, so that it could be mistaken for an inner node.
     number.to_le_bytes().repeat(usize::try_from(number % 9).expect("small") + 1)
 }
 
@@ -43,7 +43,7 @@ fn signed(tree: &MerkleTree, size: u64) -> SignedCheckpoint {
     checkpoint(tree, size).sign(&key())
 }
 
-/// The definition of RFC 6962, word by word.
+/// The definition of RFC 6962, implemented literally.
 fn naive_root(frames: &[Vec<u8>]) -> Digest {
     let hash = |parts: &[&[u8]]| Digest(*blake3::hash(&parts.concat()).as_bytes());
     match frames {
@@ -61,7 +61,7 @@ fn naive_root(frames: &[Vec<u8>]) -> Digest {
 }
 
 #[test]
-fn roots_are_those_of_the_definition() {
+fn roots_match_the_definition() {
     let mut frontier = Frontier::new();
     let whole = tree(SIZES);
     let frames: Vec<_> = (1..=SIZES).map(frame).collect();
@@ -77,7 +77,7 @@ fn roots_are_those_of_the_definition() {
 }
 
 #[test]
-fn every_right_proof_is_accepted() {
+fn every_valid_proof_is_accepted() {
     let whole = tree(SIZES);
     for size in 1..=SIZES {
         for position in 1..=size {
@@ -96,7 +96,7 @@ fn every_right_proof_is_accepted() {
 }
 
 #[test]
-fn the_place_of_its_last_record_shows_that_a_history_goes_on() {
+fn the_position_of_its_last_record_proves_that_a_history_continues() {
     let whole = tree(SIZES);
     let mut rewritten = tree(3);
     (4..=SIZES).for_each(|position| rewritten.push(&frame(position + 1)));
@@ -121,7 +121,7 @@ fn the_place_of_its_last_record_shows_that_a_history_goes_on() {
 }
 
 #[test]
-fn proofs_about_what_is_not_there_cannot_be_made() {
+fn proofs_about_missing_records_cannot_be_made() {
     let whole = tree(5);
     assert_eq!(whole.inclusion(0, 5), None);
     assert_eq!(whole.inclusion(6, 5), None);
@@ -132,7 +132,7 @@ fn proofs_about_what_is_not_there_cannot_be_made() {
 }
 
 #[test]
-fn a_proof_for_one_place_is_rejected_at_every_other() {
+fn a_proof_for_one_position_is_rejected_at_every_other() {
     let whole = tree(SIZES);
     let heads: Vec<_> = (1..=SIZES).map(|size| (size, signed(&whole, size))).collect();
     for (size, head) in &heads {
@@ -161,7 +161,7 @@ fn a_consistency_proof_fits_only_its_own_two_sizes() {
         for (other_old, other_new) in (1..=16).flat_map(|a| (1..=16).map(move |b| (a, b))) {
             let accepted = verifier().consistency(head(other_old), head(other_new), &proof);
             let same = (old, new) == (other_old, other_new);
-            // Any two equal sizes need no hashes at all.
+            // Two equal sizes need no hashes.
             let trivial = old == new && other_old == other_new;
             assert_eq!(accepted.is_ok(), same || trivial, "{old},{new} as {other_old},{other_new}");
         }
@@ -206,8 +206,8 @@ fn only_the_right_key_and_the_right_journal_count() {
 }
 
 #[test]
-fn an_inner_node_is_never_taken_for_a_record() {
-    // The two leaves of a tree, put together, hash like its root but for the prefix.
+fn an_inner_node_is_never_accepted_as_a_record() {
+    // The two leaves of a tree, concatenated, hash like its root except for the prefix.
     let whole = tree(2);
     let leaves: Vec<u8> = (1..=2)
         .flat_map(|position| {
@@ -242,7 +242,7 @@ fn signed_checkpoints_have_one_form() {
     }
 }
 
-/// One thing that is wrong with the hashes of a proof.
+/// A defect in the hashes of a proof.
 #[derive(Clone, Debug)]
 enum Wrong {
     Flip(usize, usize),

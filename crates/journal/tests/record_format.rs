@@ -1,4 +1,4 @@
-//! The stored form of records: golden bytes, and refusal of everything else.
+//! The stored form of records: golden bytes, and rejection of everything else.
 
 use bursar_core::time::Timestamp;
 use bursar_journal::record::{FORMAT_VERSION, frames};
@@ -26,7 +26,7 @@ fn decode(payload: &[u8], records: u32) -> Result<Batch, RecordError> {
 }
 
 #[test]
-fn version_1_bytes_are_written_and_read_as_ever() {
+fn version_1_bytes_never_change() {
     let golden: &[u8] = &[
         10, 0, 0, 0, 1, 0, 123, 40, 41, 242, 141, 1, 0, 0, // barrier
         13, 0, 0, 0, 1, 1, 123, 40, 41, 242, 141, 1, 0, 0, b'a', b'b', b'c', // decision

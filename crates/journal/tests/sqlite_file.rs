@@ -1,4 +1,4 @@
-//! What the SQLite journal does with the files it finds.
+//! How the SQLite journal handles existing files.
 
 mod support;
 
@@ -14,15 +14,15 @@ fn open(path: &std::path::Path) -> Result<SqliteJournal, JournalError> {
 }
 
 #[test]
-fn a_second_opener_is_refused_and_told_who_has_it() {
+fn a_second_opener_is_refused_with_the_name_of_the_holder() {
     let directory = TempDir::new();
     let path = directory.path().join("journal.db");
-    let first = open(&path).expect("nobody has it");
+    let first = open(&path).expect("no other process has it open");
     let refused = open(&path).map(|_| ()).expect_err("it is in use");
     assert!(matches!(refused, JournalError::Locked { .. }));
     assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
     drop(first);
-    open(&path).expect("the lock was given up");
+    open(&path).expect("the lock was released");
 }
 
 #[test]
@@ -38,14 +38,14 @@ fn a_foreign_database_and_a_newer_schema_are_refused() {
     let newer = directory.path().join("newer.db");
     drop(open(&newer).expect("a new file"));
     let connection = rusqlite::Connection::open(&newer).expect("it exists");
-    connection.pragma_update(None, "user_version", 3).expect("it is ours");
+    connection.pragma_update(None, "user_version", 3).expect("the test owns it");
     drop(connection);
     let refused = open(&newer).map(|_| ()).expect_err("schema 3 does not exist");
     assert!(refused.to_string().contains("schema version 3"), "{refused}");
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_left_alone() {
+fn a_file_that_is_not_a_database_is_refused_and_unchanged() {
     let directory = TempDir::new();
     let path = directory.path().join("journal.db");
     let content = b"these are not the bytes of a database ".repeat(100);
@@ -73,7 +73,7 @@ fn a_file_with_the_small_pages_of_earlier_builds_keeps_them_and_its_log_is_check
     }
     let names = ["journal.db", "journal.db-wal", "journal.db-tail"];
     let files = names.map(|name| std::fs::read(directory.path().join(name)).expect("it exists"));
-    assert_eq!(files[0][16..18], 4096u16.to_be_bytes(), "where SQLite says how long a page is");
+    assert_eq!(files[0][16..18], 4096u16.to_be_bytes(), "the page size in SQLite's header");
     drop(journal);
     let open_copy = |damaged: Option<usize>| {
         let copy = TempDir::in_memory();
@@ -87,7 +87,7 @@ fn a_file_with_the_small_pages_of_earlier_builds_keeps_them_and_its_log_is_check
         open(&copy.path().join("journal.db")).map(|journal| read_all(&journal, genesis).len())
     };
     assert_eq!(open_copy(None).expect("nothing is wrong"), 20);
-    // In the log's own header, and in its first page: SQLite would take all of it for unfinished.
+    // In the log's own header, and in its first page: SQLite would treat all of it as unfinished.
     for at in [9, 100] {
         let refused = open_copy(Some(at)).expect_err("it lost transactions");
         assert!(refused.to_string().contains("lie behind a damaged frame"), "{refused}");
@@ -95,7 +95,7 @@ fn a_file_with_the_small_pages_of_earlier_builds_keeps_them_and_its_log_is_check
 }
 
 #[test]
-fn the_log_does_not_grow_for_ever() {
+fn the_log_does_not_grow_without_bound() {
     let directory = TempDir::in_memory();
     let path = directory.path().join("journal.db");
     let journal = open(&path).expect("a new file");
@@ -110,7 +110,7 @@ fn the_log_does_not_grow_for_ever() {
 }
 
 #[test]
-fn the_log_begins_anew_while_batches_are_appended_all_the_time() {
+fn the_log_restarts_while_batches_are_appended_continuously() {
     const ROUNDS: u32 = 30;
     let directory = TempDir::in_memory();
     let path = directory.path().join("journal.db");
@@ -133,13 +133,13 @@ fn the_log_begins_anew_while_batches_are_appended_all_the_time() {
         }
     });
     let log = std::fs::metadata(directory.path().join("journal.db-wal")).expect("it exists").len();
-    // Every batch puts two pages at least into the log.
+    // Every batch writes at least two pages into the log.
     let appended = head.sequence * 2 * 4096;
     assert!(log < appended / 2, "{log} bytes of log for {appended} that were appended");
     drop(journal);
-    let journal = open(&path).expect("nobody has it");
+    let journal = open(&path).expect("no other process has it open");
     let stored = read_all(&journal, genesis);
-    assert_eq!(stored.last().map(StoredBatch::head), Some(head), "all of it is there");
+    assert_eq!(stored.last().map(StoredBatch::head), Some(head), "all batches are stored");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_damaged_snapshot_is_refused_and_the_older_one_is_still_there() {
     let newest = directory.path().join(format!("journal.db.snapshot-{:020}", 2));
     let mut bytes = std::fs::read(&newest).expect("just written");
     bytes[85] ^= 1;
-    std::fs::write(&newest, bytes).expect("it is ours");
+    std::fs::write(&newest, bytes).expect("the test owns it");
     let marks = journal.list_snapshots().expect("listed");
     assert!(matches!(
         journal.get_snapshot(marks[0]),
@@ -167,12 +167,12 @@ fn a_damaged_snapshot_is_refused_and_the_older_one_is_still_there() {
 }
 
 #[test]
-fn a_copy_from_elsewhere_goes_on_behind_the_owners_that_it_never_had() {
+fn a_copy_continues_after_the_epochs_of_its_source() {
     let folder = TempDir::new();
     let source = open(&folder.path().join("source.db")).expect("it is new");
     let ttl = Duration::from_secs(1);
     for number in 1..=5 {
-        let lease = source.acquire_lease("owner", ttl).expect("it is ours");
+        let lease = source.acquire_lease("owner", ttl).expect("the test owns it");
         let head = source.head().expect("it is open");
         source.append(lease.epoch, head, sample(number)).expect("there is space");
     }
@@ -181,9 +181,9 @@ fn a_copy_from_elsewhere_goes_on_behind_the_owners_that_it_never_had() {
     let batches = source.read(genesis).expect("it is open");
     let head = import(&copy, source.id(), batches).expect("there is space");
     let copy = open(&copy).expect("it is whole");
-    let lease = copy.acquire_lease("next", ttl).expect("it is ours");
+    let lease = copy.acquire_lease("next", ttl).expect("the test owns it");
     copy.append(lease.epoch, head, sample(6)).expect("there is space");
     let read = read_all(&copy, genesis);
-    assert_eq!(read.len(), 6, "it can be read with what was appended");
+    assert_eq!(read.len(), 6, "the copy and the appended batch are read");
     assert!(read[5].epoch > read[4].epoch);
 }

@@ -1,4 +1,4 @@
-//! The newest batches, in a file of their own until they are in the database.
+//! The newest batches, in a separate file until they are in the database.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn open(directory: &Path, tail_bytes: u64) -> Result<SqliteJournal, JournalError
 }
 
 fn opened(directory: &Path) -> (SqliteJournal, Epoch) {
-    let journal = open(directory, 1 << 20).expect("nobody has it");
+    let journal = open(directory, 1 << 20).expect("no other process has it open");
     let lease = journal.acquire_lease("test", Duration::from_secs(1)).expect("alone");
     (journal, lease.epoch)
 }
@@ -32,7 +32,7 @@ fn append(journal: &SqliteJournal, epoch: Epoch, batches: u64) -> Head {
     head
 }
 
-/// What would be on the disk if the process ended now.
+/// The files as they would be if the process ended now.
 fn copy(from: &Path, names: &[&str]) -> TempDir {
     let to = TempDir::new();
     for name in names {
@@ -47,13 +47,13 @@ fn rows(directory: &Path) -> u32 {
 }
 
 #[test]
-fn what_is_only_in_the_tail_is_read_and_survives() {
+fn batches_only_in_the_tail_are_read_and_survive() {
     let directory = TempDir::new();
     let (journal, epoch) = opened(directory.path());
     append(&journal, epoch, 10);
     journal.tidy().expect("there is space");
     let head = append(&journal, epoch, 10);
-    assert_eq!(rows(directory.path()), 10, "the others are on their way");
+    assert_eq!(rows(directory.path()), 10, "the others are not moved yet");
     assert_eq!(journal.untidiness(), Untidiness::Some);
     let genesis = Head::genesis(journal.id());
     let written = read_all(&journal, genesis);
@@ -75,17 +75,20 @@ fn what_is_only_in_the_tail_is_read_and_survives() {
 }
 
 #[test]
-fn after_an_orderly_end_the_tail_is_not_needed() {
+fn after_a_clean_stop_the_tail_is_not_needed() {
     let directory = TempDir::new();
     let (journal, epoch) = opened(directory.path());
     let head = append(&journal, epoch, 10);
     drop(journal);
     let copied = copy(directory.path(), &FILES[..2]);
-    assert_eq!(open(copied.path(), 1 << 20).expect("nobody has it").head(), Ok(head));
+    assert_eq!(
+        open(copied.path(), 1 << 20).expect("no other process has it open").head(),
+        Ok(head)
+    );
 }
 
 #[test]
-fn a_tail_that_is_full_and_a_batch_that_is_larger_than_it_are_no_trouble() {
+fn a_full_tail_and_a_batch_larger_than_the_tail_are_handled() {
     let directory = TempDir::new();
     let journal = open(directory.path(), 4 * 4096).expect("a new file");
     let epoch = journal.acquire_lease("test", Duration::from_secs(1)).expect("alone").epoch;
@@ -104,7 +107,10 @@ fn a_tail_that_is_full_and_a_batch_that_is_larger_than_it_are_no_trouble() {
     let length = std::fs::metadata(directory.path().join(FILES[2])).expect("it is there").len();
     assert!(length <= 4 * 4096, "{length} bytes");
     drop(journal);
-    assert_eq!(open(directory.path(), 1 << 20).expect("nobody has it").head(), Ok(head));
+    assert_eq!(
+        open(directory.path(), 1 << 20).expect("no other process has it open").head(),
+        Ok(head)
+    );
 }
 
 #[test]
@@ -133,13 +139,13 @@ fn a_stale_epoch_and_a_stale_head_are_fenced() {
     let next = journal.append(new, head, sample(3)).expect("the owner");
     assert!(journal.append(new, head, sample(4)).is_err());
     assert_eq!(journal.head(), Ok(next));
-    journal.reopen().expect("it was closed in order");
+    journal.reopen().expect("it was closed cleanly");
     assert_eq!(journal.head(), Ok(next));
     journal.append(new, next, sample(4)).expect("the owner");
 }
 
 #[test]
-fn a_journal_without_a_tail_is_taken_over_and_no_longer_one_for_builds_that_know_none() {
+fn a_journal_without_a_tail_is_upgraded_and_then_refused_by_older_builds() {
     let directory = TempDir::new();
     let (journal, epoch) = opened(directory.path());
     let head = append(&journal, epoch, 3);
@@ -148,7 +154,7 @@ fn a_journal_without_a_tail_is_taken_over_and_no_longer_one_for_builds_that_know
     let version = |set: Option<u32>| -> u32 {
         let file = rusqlite::Connection::open(directory.path().join(FILES[0])).expect("there");
         if let Some(version) = set {
-            file.pragma_update(None, "user_version", version).expect("it is ours");
+            file.pragma_update(None, "user_version", version).expect("the test owns it");
         }
         file.pragma_query_value(None, "user_version", |row| row.get(0)).expect("a number")
     };

@@ -1,4 +1,4 @@
-//! Events of every kind with arbitrary content, drawn from a seed.
+//! Events of every kind with arbitrary content, generated from a seed.
 
 use bursar_core::cell::command::{
     AccountPolicy, Answer, FundsBlocker, GroupSpec, JobSpec, NodeOffer, QuotaSpec, Request,
@@ -21,10 +21,10 @@ use rand_core::{Rng, SeedableRng};
 /// How many variants an event has.
 pub(crate) const VARIANTS: u32 = 49;
 
-/// Draws values; small numbers are as likely as large ones, so that every length is met.
+/// Generates values. Small numbers are as likely as large ones, so that every length occurs.
 pub(crate) struct Source {
     numbers: ChaCha8Rng,
-    /// Whether fields are drawn that came after the first golden bytes were written.
+    /// Whether to generate fields that were added after the first golden bytes.
     later: bool,
 }
 
@@ -33,7 +33,7 @@ impl Source {
         Source { numbers: ChaCha8Rng::seed_from_u64(seed), later: true }
     }
 
-    /// Draws what could be drawn when the first golden bytes were written.
+    /// Generates only fields that existed when the first golden bytes were written.
     pub(crate) fn first(seed: u64) -> Source {
         Source { later: false, ..Source::new(seed) }
     }
@@ -153,7 +153,7 @@ impl Source {
             _ => GpuDemand::Whole(self.u16()),
         };
         Box::new(JobSpec {
-            // Came later: a test of its own.
+            // Added later, with its own test.
             class_name: CompactString::default(),
             resumable: false,
             job: self.job(),
@@ -294,7 +294,7 @@ impl Source {
                 offer: self.offer(),
                 incarnation: self.u32(),
                 lease_until: self.time(),
-                // It came later and has golden bytes of its own.
+                // Added later, with its own golden bytes.
                 kept_until: None,
             },
             6 => {
@@ -402,7 +402,7 @@ impl Source {
                 answer: Box::new(Answer { status: self.u16(), body: self.maybe(Source::name) }),
             },
             45 => Event::RequestsForgotten { requests: self.u32() },
-            // What came later has golden bytes of its own.
+            // The flag added later has its own golden bytes.
             47 => Event::Rewound { generation: self.u32(), served: false },
             48 => Event::NodeCleared { node: self.node() },
             _ => {

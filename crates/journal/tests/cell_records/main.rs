@@ -1,5 +1,5 @@
-//! The stored form of cell events: every variant comes back as it was, every byte counts, the golden
-//! bytes never change, and nothing else is believed.
+//! The stored form of cell events: every variant is decoded as it was, every byte counts, the
+//! golden bytes never change, and everything else is rejected.
 
 mod arbitrary;
 
@@ -27,7 +27,7 @@ fn encoded(header: Option<&AuditHeader>, events: &[Event]) -> Vec<u8> {
 }
 
 #[test]
-fn the_generator_makes_every_variant_there_is() {
+fn the_generator_makes_every_variant() {
     let mut source = Source::new(1);
     let names: BTreeSet<&str> =
         (0..VARIANTS).map(|variant| event_name(&source.event(variant))).collect();
@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_are_refused_or_mean_exactly_what_they_say(
+    fn damaged_bytes_are_refused_or_encode_exactly_their_value(
         seed in any::<u64>(), variant in 0..VARIANTS, at in any::<prop::sample::Index>(),
         value in any::<u8>(),
     ) {
@@ -124,8 +124,8 @@ fn from_hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Compares with the golden bytes of a name. `BURSAR_WRITE_GOLDEN=1` writes the files of those that
-/// have none yet; it never changes one.
+/// Compares with the golden bytes of a name. `BURSAR_WRITE_GOLDEN=1` writes missing files. It never
+/// changes an existing one.
 fn is_golden(name: &str, header: Option<AuditHeader>, events: Vec<Event>) {
     let written = encoded(header.as_ref(), &events);
     let file = golden_file(name);
@@ -140,10 +140,10 @@ fn is_golden(name: &str, header: Option<AuditHeader>, events: Vec<Event>) {
 }
 
 #[test]
-fn version_1_bytes_of_every_variant_are_written_and_read_as_ever() {
+fn version_1_bytes_of_every_variant_never_change() {
     for variant in 0..VARIANTS {
-        // Each variant has its own seed, so that another one does not change its bytes; several of
-        // each, so that messages of every kind are among them.
+        // Each variant has its own seed, so that a new variant does not change its bytes. Several
+        // events of each, so that every kind of message is among them.
         let mut source = Source::first(2020 + u64::from(variant));
         let header = (variant % 5 > 0).then(|| source.header());
         let events: Vec<Event> = (0..16).map(|_| source.event(variant)).collect();
@@ -151,9 +151,9 @@ fn version_1_bytes_of_every_variant_are_written_and_read_as_ever() {
     }
 }
 
-/// Variants that got more fields since, by the name of the file with those fields.
+/// Variants that have gained fields, by the name of the file with these fields.
 #[test]
-fn fields_that_came_later_have_golden_bytes_of_their_own() {
+fn fields_added_later_have_their_own_golden_bytes() {
     let node_registered = 5;
     let mut source = Source::new(2025);
     let events = (0..16).map(|_| source.event(node_registered)).collect();
@@ -168,7 +168,8 @@ fn fields_that_came_later_have_golden_bytes_of_their_own() {
     is_golden("node_registered-kept", None, kept.collect());
     let attempt = AttemptId { job: JobId::new(0, 7), number: 2 };
     let kill_at = Timestamp::from_millis(1_700_000_000_000);
-    // Who preempted it, in the event, in the end of the attempt and in what the ledger is told.
+    // The author of a preemption, in the event, in the end of the attempt and in the message to the
+    // ledger.
     let reason = StopReason::Operator { by_platform: true };
     let message = Box::new(ToLedger::StopOrdered { attempt, reason });
     let outcome = AttemptOutcome::Stopped(reason);
@@ -184,7 +185,7 @@ fn fields_that_came_later_have_golden_bytes_of_their_own() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn a_decoding_error_names_its_cause() {
     let body_of = |event: &[u8]| [&[0x83, 1, 0xf6, 0x81], event].concat();
     // NodeLost { node: 7 } is [7, {0: 7}].
     assert!(decode_body(&body_of(&[0x82, 7, 0xa1, 0, 7])).is_ok());
@@ -201,7 +202,7 @@ fn what_cannot_be_read_is_named() {
     assert!(newer.to_string().contains("use the build that wrote it"));
 }
 
-/// What a report of a node with eight running attempts becomes after a month.
+/// The report of a node with eight running attempts after a month.
 fn heartbeat() -> (AuditHeader, Vec<Event>) {
     let header = AuditHeader {
         author: Author::Actor("key_01kqvtzj4pdz9cwynx2b7h4d3m".into()),
@@ -233,7 +234,7 @@ fn a_report_on_eight_attempts_takes_few_bytes() {
 }
 
 #[test]
-fn the_name_of_a_class_came_later_and_may_be_absent() {
+fn the_name_of_a_class_was_added_later_and_may_be_absent() {
     let Event::JobQueued(spec) = Source::new(5).event(14) else { panic!("tag 14 is a job") };
     let before = encoded(None, &[Event::JobQueued(spec.clone())]);
     let named = Event::JobQueued(Box::new(JobSpec { class_name: "batch".into(), ..*spec }));
@@ -245,7 +246,7 @@ fn the_name_of_a_class_came_later_and_may_be_absent() {
 }
 
 #[test]
-fn that_a_job_resumes_came_later_and_is_written_only_where_it_does() {
+fn the_resumable_flag_was_added_later_and_is_written_only_if_set() {
     let Event::JobQueued(spec) = Source::new(5).event(14) else { panic!("tag 14 is a job") };
     let before = encoded(None, &[Event::JobQueued(spec.clone())]);
     let resumes = Event::JobQueued(Box::new(JobSpec { resumable: true, ..*spec }));

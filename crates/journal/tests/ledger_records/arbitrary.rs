@@ -1,4 +1,4 @@
-//! Events of every kind with arbitrary content, drawn from a seed.
+//! Events of every kind with arbitrary content, generated from a seed.
 
 #[path = "arbitrary_job.rs"]
 mod job;
@@ -34,7 +34,7 @@ const FIRST_REFUSALS: usize = 11;
 
 pub(crate) const VARIANTS: u32 = 47;
 
-/// Draws values; small numbers are as likely as large ones, so that every length is met.
+/// Generates values. Small numbers are as likely as large ones, so that every length occurs.
 pub(crate) struct Source(ChaCha8Rng);
 
 impl Source {
@@ -217,7 +217,7 @@ impl Source {
         ])
     }
 
-    /// Every refusal but an invalid field, which is never stored.
+    /// Every refusal except an invalid field, which is never stored.
     fn refusal(&mut self) -> Refusal {
         match self.below(10) {
             0 => Refusal::IdempotencyKeyReused,

@@ -92,7 +92,7 @@ impl Source {
             on_exhausted: self.pick(&[OnExhausted::Stop, OnExhausted::Overdraft]),
             group: self.maybe(Source::group),
             max_requeues: self.u32(),
-            // Came later: a test of its own.
+            // Added later, with their own tests.
             warn_ahead_ms: WARN_AHEAD_MS,
             resumable: false,
         }
@@ -163,7 +163,7 @@ impl Source {
 
     fn spec(&mut self) -> JobSpec {
         JobSpec {
-            // Came later: a test of its own.
+            // Added later, with their own tests.
             class_name: Default::default(),
             resumable: false,
             job: JobId(self.u64()),
@@ -217,7 +217,7 @@ impl Source {
         }
     }
 
-    /// Answers that only jobs, cells and quotas get.
+    /// Answers about jobs, cells and quotas only.
     pub(crate) fn job_answer(&mut self) -> Result<Reply, Refusal> {
         Err(match self.below(11) {
             0 => return Ok(Reply::Jobs { first: self.job(), count: self.u32() }),
@@ -294,7 +294,7 @@ impl Source {
                 job: self.job(),
                 funded_ms: self.maybe(Source::length),
                 overdraft: self.u64(),
-                // Came later: a test of their own.
+                // Added later, with their own tests.
                 short: false,
                 credits_ms: None,
             },

@@ -1,5 +1,5 @@
-//! The stored form of ledger events: every variant comes back as it was, every byte counts, the
-//! golden bytes never change, and nothing else is believed.
+//! The stored form of ledger events: every variant is decoded as it was, every byte counts, the
+//! golden bytes never change, and everything else is rejected.
 
 mod arbitrary;
 
@@ -33,7 +33,7 @@ fn encoded(header: Option<&AuditHeader>, events: &[Event]) -> Vec<u8> {
 }
 
 #[test]
-fn the_generator_makes_every_variant_there_is() {
+fn the_generator_makes_every_variant() {
     let mut source = Source::new(1);
     let names: BTreeSet<&str> =
         (0..VARIANTS).map(|variant| event_name(&source.event(variant))).collect();
@@ -47,7 +47,7 @@ fn the_generator_makes_every_variant_there_is() {
 }
 
 #[test]
-fn an_aborted_batch_and_every_command_and_refusal_come_back() {
+fn an_aborted_batch_and_every_command_and_refusal_round_trip() {
     let told = || Refusal::BatchAborted { told: "{\"place\":1}".into() };
     let answer = Arc::new(Err(told()));
     let answered = Event::Answered { key: 1, fingerprint: 2, answer, request: 3 };
@@ -77,7 +77,7 @@ fn the_spec_of_an_array_is_written_once() {
         },
         _ => None,
     });
-    let told = told.expect("a cell is told of a job");
+    let told = told.expect("a message about a job");
     let (payload, shown) = ("p".repeat(30_000), "s".repeat(30_000));
     let events = (0..1000u64).flat_map(|number| {
         let order = JobOrder {
@@ -101,7 +101,7 @@ fn the_spec_of_an_array_is_written_once() {
 }
 
 #[test]
-fn what_a_cell_is_told_is_never_overlooked_and_hardly_ever_imagined() {
+fn messages_to_cells_are_never_missed_and_rarely_false_positives() {
     let told = |event: &Event| matches!(event, Event::CellTold { .. });
     let mut imagined = 0;
     for seed in 0..2000 {
@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_are_refused_or_mean_exactly_what_they_say(
+    fn damaged_bytes_are_refused_or_encode_exactly_their_value(
         seed in any::<u64>(), variant in 0..VARIANTS, at in any::<prop::sample::Index>(),
         value in any::<u8>(),
     ) {
@@ -239,9 +239,9 @@ fn from_hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// `BURSAR_WRITE_GOLDEN=1` writes the files of variants that have none yet; it never changes one.
+/// `BURSAR_WRITE_GOLDEN=1` writes the missing files of variants. It never changes an existing one.
 #[test]
-fn version_1_bytes_of_every_variant_are_written_and_read_as_ever() {
+fn version_1_bytes_of_every_variant_never_change() {
     let mut source = Source::new(2020);
     for variant in 0..VARIANTS {
         let header = (variant % 5 > 0).then(|| source.header());
@@ -260,7 +260,7 @@ fn version_1_bytes_of_every_variant_are_written_and_read_as_ever() {
 }
 
 #[test]
-fn settings_that_were_taken_back_come_back_as_such() {
+fn cleared_settings_round_trip() {
     for flags in 0..16u8 {
         let is_set = |bit: u8| flags & 1 << bit != 0;
         let cleared = ClearedSettings {
@@ -279,10 +279,10 @@ fn settings_that_were_taken_back_come_back_as_such() {
 }
 
 #[test]
-fn fields_that_came_later_are_read_as_they_are_written_and_may_be_absent() {
+fn fields_added_later_round_trip_and_may_be_absent() {
     let (job, overdraft, funded_ms) = (JobNo(7), 2, Some(5));
     let before = Event::AttemptFunded { job, funded_ms, overdraft, short: false, credits_ms: None };
-    // [35, {0: 7, 1: 5, 2: 2}], as it was written before there was more to say.
+    // [35, {0: 7, 1: 5, 2: 2}], as it was written before later fields were added.
     assert_eq!(encoded(None, &[before]), body_of(&[0x82, 0x18, 35, 0xa3, 0, 7, 1, 5, 2, 2]));
     let later =
         Event::AttemptFunded { job, funded_ms, overdraft, short: true, credits_ms: Some(4) };
@@ -303,7 +303,7 @@ fn body_of(event: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn a_decoding_error_names_its_cause() {
     // AccountFrozen { account: 7 } is [3, {0: 7}].
     assert!(decode_body(&body_of(&[0x82, 3, 0xa1, 0, 7])).is_ok());
     let refused = |event: &[u8]| decode_body(&body_of(event)).expect_err("must be refused");
@@ -327,7 +327,7 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
-fn a_group_is_read_body_by_body_and_a_barrier_has_none() {
+fn a_group_is_decoded_body_by_body_and_a_barrier_has_none() {
     let mut source = Source::new(3);
     let header = source.header();
     let bodies: Vec<Vec<u8>> =
@@ -357,7 +357,7 @@ fn an_invalid_field_never_reaches_the_journal() {
 }
 
 #[test]
-fn the_documented_example_is_what_is_written_and_every_event_is_documented() {
+fn the_documented_example_matches_and_every_event_is_documented() {
     let closed = Event::HoldClosed {
         hold: HoldNo(7),
         state: HoldState::Settled,

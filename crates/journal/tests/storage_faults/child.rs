@@ -1,4 +1,4 @@
-//! The process under test: appends batches and keeps its own log of what was acknowledged.
+//! The process under test: appends batches and keeps its own log of acknowledged ones.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,15 +20,15 @@ pub(crate) const NOTES: &str = "notes";
 /// When the tail is moved into the database, and its log into the file.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) enum Tidying {
-    /// After some appends each time, after others when half of the tail is full, by the thread that
-    /// appends.
+    /// By the appending thread: after some appends each time, after others when half of the tail is
+    /// full.
     Between,
     /// By another thread, while this one appends.
     Meanwhile,
 }
 
 impl Tidying {
-    /// As an argument of the child.
+    /// The argument of the child.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Tidying::Between => "between",
@@ -37,9 +37,9 @@ impl Tidying {
     }
 }
 
-/// How the journal is opened, in the child and on every image.
+/// The options of the journal, in the child and on every image.
 pub(crate) fn options(sync: &str) -> SqliteOptions {
-    // Few pages, so that a short run fills the tail and goes through checkpoints many times.
+    // Few pages, so that a short run fills the tail and makes many checkpoints.
     SqliteOptions {
         tail_bytes: 16 * 4096,
         checkpoint_pages: 40,
@@ -47,7 +47,7 @@ pub(crate) fn options(sync: &str) -> SqliteOptions {
     }
 }
 
-/// Appends `appends` batches, and tries again while the disk is full.
+/// Appends `appends` batches, and retries while the disk is full.
 pub(crate) fn run(directory: &str, sync: &str, tidying: &str, appends: &str) {
     let directory = Path::new(directory);
     let appends: u64 = appends.parse().expect("the parent gives a number");
@@ -68,15 +68,15 @@ pub(crate) fn run(directory: &str, sync: &str, tidying: &str, appends: &str) {
         };
         return child.append_all(appends, append, tidy);
     }
-    // strace counts the calls of each thread. This one tidies; every append has one of its own, so
-    // that a call with a high number is always the tidier's.
+    // strace counts the calls of each thread. This thread compacts. Every append has its own
+    // thread, so that a call with a high number is always one of the compaction.
     let append = |head, batch| {
         let alone = || journal.append(epoch, head, batch);
         std::thread::scope(|scope| scope.spawn(alone).join().expect("it does not panic"))
     };
     std::thread::scope(|scope| {
         let appending = scope.spawn(|| child.append_all(appends, append, |_| Ok(())));
-        // Whoever appends is told of a failure, too.
+        // The append returns the failure, too.
         while !appending.is_finished() && journal.tidy().is_ok() {
             std::thread::yield_now();
         }
@@ -124,7 +124,7 @@ impl<N: FnMut(String)> Child<'_, N> {
         (self.note)("done\n".into());
     }
 
-    /// After an error nothing may be written any more, not even by trying again.
+    /// After an error nothing may be written, not even by a retry.
     fn stopped(&mut self, head: Head, reason: &str) {
         (self.note)(format!("stopped {}\n", reason.replace('\n', " ")));
         let again = self.journal.append(self.epoch, head, sample(head.sequence + 1));

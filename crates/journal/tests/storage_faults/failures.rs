@@ -1,5 +1,5 @@
-//! Calls that fail: the journal stops at the first failed write or sync, and never tries a sync
-//! again; a full disk is refused, read from, and outlived.
+//! Calls that fail: the journal stops at the first failed write or sync, and never retries a sync.
+//! On a full disk appends are refused and reads are served until there is space.
 
 use std::fmt;
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::images::check;
 use super::record::{Step, run};
 use super::support::TempDir;
 
-/// Short runs: every failing call needs one of its own.
+/// Short runs: every failing call needs a separate one.
 const APPENDS: u64 = 20;
 
-/// What was tried.
+/// The tested runs.
 pub(crate) struct Tried {
     runs: usize,
     acknowledged: u64,
@@ -24,18 +24,18 @@ impl fmt::Display for Tried {
     }
 }
 
-/// How often a clean run makes a call before it is ready, and in all.
+/// How often a clean run makes a call before it is ready, and in total.
 fn calls(name: &str) -> (usize, usize) {
     let directory = TempDir::in_memory();
     run(directory.path(), "full", Tidying::Between, APPENDS, &[]);
     let trace = std::fs::read_to_string(directory.path().join("trace")).expect("just recorded");
-    // The note "ready" and the end of its line, as strace writes them.
+    // The note "ready" and its line end, as strace writes them.
     let (before, _) = trace.split_once(r"\x72\x65\x61\x64\x79\x0a").expect("the child came up");
     let count = |text: &str| text.matches(&format!(" {name}(")).count();
     (count(before), count(&trace))
 }
 
-/// The call that this build of SQLite syncs with.
+/// The system call that this build of SQLite syncs with.
 fn sync_call() -> &'static str {
     let (before, all) = calls("fdatasync");
     if all > before { "fdatasync" } else { "fsync" }
@@ -55,7 +55,7 @@ fn acknowledged(steps: &[Step]) -> u64 {
     u64::try_from(acks.count()).expect("small")
 }
 
-/// Lets one call fail and checks that nothing touches the journal afterwards.
+/// Makes one call fail and checks that nothing touches the journal afterwards.
 fn stops_at_once(fault: &str) -> u64 {
     let directory = TempDir::in_memory();
     let steps = run(directory.path(), "full", Tidying::Between, APPENDS, &["-e", fault]);
@@ -64,7 +64,7 @@ fn stops_at_once(fault: &str) -> u64 {
         .position(|step| matches!(step, Step::Injected))
         .unwrap_or_else(|| panic!("{fault} never happened"));
     for step in &steps[failed + 1..] {
-        assert!(!is_sync(step) && !is_write(step), "{fault}: the journal went on: {step:?}");
+        assert!(!is_sync(step) && !is_write(step), "{fault}: the journal continued: {step:?}");
     }
     assert_eq!(last_note(&steps), Some("still stopped\n"), "{fault}");
     nothing_is_lost(directory.path(), &steps, fault)
@@ -77,13 +77,13 @@ fn last_note(steps: &[Step]) -> Option<&str> {
     })
 }
 
-/// All that was acknowledged is there; says how much that is.
+/// All acknowledged batches are stored. Returns their number.
 fn nothing_is_lost(directory: &Path, steps: &[Step], fault: &str) -> u64 {
     let acknowledged = acknowledged(steps);
     let stored = check(directory, "full");
     assert!(
         (acknowledged..=acknowledged + 1).contains(&stored),
-        "{fault}: {acknowledged} batches were acknowledged and {stored} are there"
+        "{fault}: {acknowledged} batches were acknowledged and {stored} are stored"
     );
     acknowledged
 }
@@ -112,7 +112,7 @@ pub(crate) fn every_failed_write_stops_the_journal() -> Tried {
     every_failed("pwrite64", "EIO", 3)
 }
 
-/// EIO from the calls of the thread that moves the log, while others append.
+/// EIO from the calls of the compacting thread, while others append.
 pub(crate) fn moving_the_log_fails() -> Tried {
     let mut tried = Tried { runs: 0, acknowledged: 0 };
     for call in [sync_call(), "pwrite64"] {
@@ -120,7 +120,8 @@ pub(crate) fn moving_the_log_fails() -> Tried {
         for number in [1, 2, 3, 5, 8, 13].map(|number| before + number) {
             let fault = format!("inject={call}:error=EIO:when={number}");
             let directory = TempDir::in_memory();
-            // Enough for the call to come even where that thread seldom runs; the failure ends them.
+            // Enough appends for the call to happen even if that thread seldom runs. The failure
+            // ends them.
             let appends = super::APPENDS * 20;
             let steps = run(directory.path(), "full", Tidying::Meanwhile, appends, &["-e", &fault]);
             assert_eq!(last_note(&steps), Some("still stopped\n"), "{fault}");
@@ -131,7 +132,7 @@ pub(crate) fn moving_the_log_fails() -> Tried {
     tried
 }
 
-/// ENOSPC from some writes in a row; then there is space again.
+/// ENOSPC from some consecutive writes. Then there is space again.
 pub(crate) fn a_full_disk_is_survived() -> Tried {
     let (before, all) = calls("pwrite64");
     let mut tried = Tried { runs: 0, acknowledged: 0 };

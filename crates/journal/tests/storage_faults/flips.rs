@@ -1,4 +1,4 @@
-//! Rot: one flipped bit anywhere in the file.
+//! Bit rot: one flipped bit anywhere in the file.
 
 use std::fmt;
 use std::path::Path;
@@ -12,10 +12,10 @@ use rand_core::{Rng, SeedableRng};
 use super::child::JOURNAL;
 use super::support::{TempDir, read_all, sample};
 
-/// Batches in the file; each is stored in one piece.
+/// Batches in the file. Each is stored contiguously.
 const BATCHES: u64 = 200;
 
-/// What became of the flips.
+/// The results of the flips.
 #[derive(Default)]
 pub(crate) struct Flips {
     in_batches: usize,
@@ -38,7 +38,7 @@ impl fmt::Display for Flips {
 pub(crate) fn bit_flips(seed: u64, wanted: usize) -> Flips {
     let directory = TempDir::in_memory();
     let path = directory.path().join(JOURNAL);
-    // Every tidy moves the whole log into the file.
+    // Every compaction moves the whole log into the file.
     let (whole, [file, ..]) = fill(&path, 0, BATCHES);
     // Everything is in the file itself by now.
     std::fs::remove_file(directory.path().join("journal.db-wal")).expect("it was there");
@@ -71,7 +71,7 @@ pub(crate) fn bit_flips(seed: u64, wanted: usize) -> Flips {
     flips
 }
 
-/// What became of flips in what is not yet in the file.
+/// The results of flips in the log and in the tail.
 #[derive(Default)]
 pub(crate) struct LogFlips {
     found: usize,
@@ -90,12 +90,12 @@ impl fmt::Display for LogFlips {
     }
 }
 
-/// Flips `wanted` bits of a log that was not yet moved into the file. What it would lose of the last
-/// transaction is still in the tail.
+/// Flips `wanted` bits of a log that was not yet moved into the file. The last transaction, which a
+/// flip could lose, is still in the tail.
 pub(crate) fn log_flips(seed: u64, wanted: usize) -> LogFlips {
     let flips = flips_beside(seed, wanted, 1, 1);
     assert!(flips.found > wanted * 9 / 10, "most of the log is synced");
-    assert_eq!(flips.like_a_torn_write, 0, "the tail has it");
+    assert_eq!(flips.like_a_torn_write, 0, "the tail has the last batch");
     flips
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn tail_flips(seed: u64, wanted: usize) -> LogFlips {
     flips
 }
 
-/// Flips `wanted` bits of one of the three files of a journal that was tidied after every so many
+/// Flips `wanted` bits of one of the three files of a journal that was compacted after a number of
 /// batches.
 fn flips_beside(seed: u64, wanted: usize, which: usize, tidied_every: u64) -> LogFlips {
     let directory = TempDir::in_memory();
@@ -136,8 +136,8 @@ fn flips_beside(seed: u64, wanted: usize, which: usize, tidied_every: u64) -> Lo
 
 const NAMES: [&str; 3] = [JOURNAL, "journal.db-wal", "journal.db-tail"];
 
-/// Writes a journal that moves its log into the file when it has `checkpoint_pages`, and is tidied
-/// after every so many batches. Gives what its files were just before the end.
+/// Writes a journal that moves its log into the file at `checkpoint_pages`, and is compacted after
+/// a number of batches. Returns its files just before the end.
 fn fill(path: &Path, checkpoint_pages: u32, tidied_every: u64) -> (Vec<StoredBatch>, [Vec<u8>; 3]) {
     let options = SqliteOptions { checkpoint_pages, ..SqliteOptions::default() };
     let journal = SqliteJournal::open(path, options).expect("a new file");
@@ -154,7 +154,7 @@ fn fill(path: &Path, checkpoint_pages: u32, tidied_every: u64) -> (Vec<StoredBat
     (read_all(&journal, genesis), files)
 }
 
-/// Where the payload lies, if there is no stale copy of it in an unused part of some page.
+/// The position of the payload, if there is no stale copy of it in an unused part of a page.
 fn find(file: &[u8], payload: &[u8]) -> Option<std::ops::Range<usize>> {
     let mut starts =
         (0..=file.len() - payload.len()).filter(|start| file[*start..].starts_with(payload));
@@ -164,7 +164,7 @@ fn find(file: &[u8], payload: &[u8]) -> Option<std::ops::Range<usize>> {
 
 fn read(path: &Path) -> Result<Vec<StoredBatch>, JournalError> {
     for leftover in ["journal.db-wal", "journal.db-shm"] {
-        // Belongs to the flip before.
+        // Belongs to the previous flip.
         let _ = std::fs::remove_file(path.with_file_name(leftover));
     }
     open_and_read(path)

@@ -1,4 +1,4 @@
-//! Power loss: every state in which a crash could leave the disk, as far as a sample reaches.
+//! Power loss: a sample of the states in which a crash could leave the disk.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,15 +12,15 @@ use super::child::{JOURNAL, Tidying, options};
 use super::record::{FILES, Step, run};
 use super::support::{TempDir, sample};
 
-/// What the hardware writes at once.
+/// The unit in which the hardware writes.
 const SECTOR: usize = 512;
 
-/// One file: what is surely on the disk, and what may or may not be.
+/// One file: its durable content, and changes that may or may not be durable.
 #[derive(Clone, Default)]
 struct File {
     durable: Option<Vec<u8>>,
     unsynced: Vec<Change>,
-    /// How many of these each sync under way covers, by its thread.
+    /// How many of these each sync in progress covers, by its thread.
     syncing: BTreeMap<u32, usize>,
 }
 
@@ -30,7 +30,7 @@ enum Change {
     Truncate(usize),
 }
 
-/// What survives of the unsynced changes.
+/// Which unsynced changes survive.
 #[derive(Copy, Clone, PartialEq)]
 enum Survivors {
     None,
@@ -97,7 +97,7 @@ impl File {
     }
 }
 
-/// Records a run and opens at least `wanted` images of it. Gives how many had lost acknowledged
+/// Records a run and opens at least `wanted` images of it. Returns how many had lost acknowledged
 /// batches, and how many images there were. Anything worse fails at once.
 pub(crate) fn power_loss(sync: &str, tidying: Tidying, seed: u64, wanted: usize) -> (usize, usize) {
     let recorded = TempDir::new();
@@ -141,9 +141,9 @@ pub(crate) fn power_loss(sync: &str, tidying: Tidying, seed: u64, wanted: usize)
     (lost, images)
 }
 
-/// Options of strace that let the thread which moves batches sleep after every write, so that others
-/// are appended meanwhile however the processors are shared out. It is known by its many calls: every
-/// append has a thread of its own.
+/// Options of strace that make the compacting thread sleep after every write, so that batches are
+/// appended meanwhile on any machine. The thread is identified by its many calls: every append has
+/// its own thread.
 fn slow_move(tidying: Tidying) -> &'static [&'static str] {
     match tidying {
         Tidying::Between => &[],
@@ -151,8 +151,8 @@ fn slow_move(tidying: Tidying) -> &'static [&'static str] {
     }
 }
 
-/// Whether a batch was acknowledged while others were being moved: between writes into the database or
-/// its log and their sync.
+/// Whether a batch was acknowledged while others were being moved: between writes into the database
+/// or its log and their sync.
 fn moved_while_appending(steps: &[Step]) -> bool {
     let mut moving = false;
     steps.iter().any(|step| {
@@ -171,20 +171,20 @@ fn moved_while_appending(steps: &[Step]) -> bool {
     })
 }
 
-/// Where nothing is unsynced, all images are the same.
+/// If nothing is unsynced, all images are equal.
 fn kinds(disk: &[File]) -> &'static [Survivors] {
     let synced = disk.iter().all(|file| file.unsynced.is_empty());
     let all = &[Survivors::None, Survivors::All, Survivors::Some, Survivors::Torn];
     if synced { &all[..1] } else { all }
 }
 
-/// About how many images a run could give.
+/// The approximate number of images that a run can give.
 fn crash_points(steps: &[Step]) -> usize {
     steps.iter().filter(|step| matches!(step, Step::Write { .. } | Step::Truncate { .. })).count()
         * 4
 }
 
-/// Opens an image, checks that it is a prefix of what the child wrote, and gives its length.
+/// Opens an image, checks that it is a prefix of what the child wrote, and returns its length.
 fn open(files: &[Option<Vec<u8>>], sync: &str, begun: u64) -> u64 {
     let directory = TempDir::in_memory();
     for (name, content) in FILES.iter().zip(files) {

@@ -1,7 +1,8 @@
-//! The SQLite journal on a disk that fails: power loss, rot, errors and a full disk.
+//! The SQLite journal on a disk that fails: power loss, bit rot, errors and a full disk.
 //!
-//! The test runs itself again as a child under `strace`, which records every write and sync or lets
-//! some of them fail. From the record, images of the disk are made as a power loss could leave it.
+//! The test runs itself again as a child under `strace`, which records every write and sync or
+//! makes some of them fail. From the record, the test makes images of the disk as a power loss
+//! could leave it.
 
 mod child;
 mod failures;
@@ -15,7 +16,7 @@ use child::Tidying;
 
 /// Appends of a recorded run.
 const APPENDS: u64 = 120;
-/// Decides which unsynced writes survive; printed, so that a failure can be run again.
+/// Decides which unsynced writes survive. Printed, so that a failure can be reproduced.
 const SEED: u64 = 20_261_115;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! Runs the child under strace and reads what it did.
+//! Runs the child under strace and parses its trace.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::child::{JOURNAL, MODE, NOTES, Tidying};
 
-/// One step of the child that matters for what is on the disk.
+/// One step of the child that affects the disk.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Write {
@@ -18,7 +18,7 @@ pub(crate) enum Step {
         file: usize,
         length: usize,
     },
-    /// A sync begins: what is written from now on may not be part of it.
+    /// A sync begins. Later writes may not be part of it.
     Syncing {
         file: usize,
         thread: u32,
@@ -33,7 +33,7 @@ pub(crate) enum Step {
     },
     /// A line of the child's own log.
     Note(String),
-    /// A call that strace let fail.
+    /// A call that strace made fail.
     Injected,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Step {
 pub(crate) const FILES: [&str; 4] =
     ["journal.db", "journal.db-wal", "journal.db-journal", "journal.db-tail"];
 
-/// Runs the child in `directory` under strace, with further `options`, and gives its steps.
+/// Runs the child in `directory` under strace, with further `options`, and returns its steps.
 pub(crate) fn run(
     directory: &Path,
     sync: &str,
@@ -69,9 +69,9 @@ pub(crate) fn run(
     Record::default().read(&trace, directory)
 }
 
-/// Reads the trace of several threads. A call during which another thread did something takes two
-/// lines. Writes count when they end, syncs cover what was written when they began: so nothing is
-/// believed to be on the disk that may not be there.
+/// Parses the trace of several threads. A call during which another thread made one takes two
+/// lines. Writes count when they end, and syncs cover what was written when they began, so that
+/// nothing counts as durable that may not be.
 #[derive(Default)]
 struct Record {
     steps: Vec<Step>,
@@ -145,7 +145,7 @@ fn parse(thread: u32, call: &str, directory: &Path) -> Option<Step> {
     debug_assert_eq!(FILES[0], JOURNAL);
     let file = FILES.iter().position(|known| *known == file)?;
     let last_number = || arguments.rsplit_once(", ")?.1.parse().ok();
-    assert!(!result.starts_with("-1"), "a call failed by itself: {call}");
+    assert!(!result.starts_with("-1"), "a call failed without injection: {call}");
     match name {
         "pwrite64" => Some(Step::Write { file, offset: last_number()?, bytes: data()? }),
         "ftruncate" => Some(Step::Truncate { file, length: last_number()? }),

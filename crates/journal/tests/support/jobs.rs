@@ -12,7 +12,7 @@ use bursar_core::message::ToLedger;
 
 use super::traffic::World;
 
-/// Lets jobs come and go for so many steps, between other traffic.
+/// Submits and ends jobs for this many steps, between other traffic.
 pub(crate) fn run_jobs(world: &mut World, steps: u32) {
     for region in ["eu", "us"] {
         world.perform(&Command::OpenRegion { region: region.into(), shard: 0 });

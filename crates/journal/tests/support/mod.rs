@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers shared by the tests of this crate.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses another part")]
 
 pub mod postgres;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bursar_core::time::Timestamp;
 use bursar_journal::{Batch, BatchBuilder, Head, Journal, RecordKind, StoredBatch};
 
-/// A directory that is removed at the end.
+/// A directory that is removed when dropped.
 pub struct TempDir(PathBuf);
 
 impl TempDir {
@@ -17,7 +17,7 @@ impl TempDir {
         TempDir::under(&std::env::temp_dir())
     }
 
-    /// A new directory in memory where there is such a thing: syncs cost nothing there.
+    /// A new directory in memory where the system has one: syncs are free there.
     pub fn in_memory() -> TempDir {
         let shared_memory = Path::new("/dev/shm");
         if shared_memory.is_dir() { TempDir::under(shared_memory) } else { TempDir::new() }
@@ -38,12 +38,12 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A leftover directory harms nobody.
+        // A leftover directory is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// A batch whose content follows from `number`: several records of odd sizes.
+/// A batch whose content is determined by `number`: several records of odd sizes.
 pub fn sample(number: u64) -> Batch {
     let mut builder = BatchBuilder::new();
     for record in 0..=number % 3 {
@@ -57,7 +57,7 @@ pub fn sample(number: u64) -> Batch {
     builder.finish().expect("at least one record was pushed")
 }
 
-/// All batches behind `after`.
+/// All batches after `after`.
 pub fn read_all(journal: &dyn Journal, after: Head) -> Vec<StoredBatch> {
     let reader = journal.read(after).expect("the journal can be read");
     reader.map(|batch| batch.expect("the journal is whole")).collect()

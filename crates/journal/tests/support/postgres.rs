@@ -1,4 +1,4 @@
-//! PostgreSQL servers of our own, from the installed binaries, on Unix sockets.
+//! PostgreSQL servers for tests, from the installed binaries, on Unix sockets.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::TempDir;
 
-/// Only names the socket file: every server has a directory of its own.
+/// Only names the socket file: every server has its own directory.
 static NEXT_PORT: AtomicU32 = AtomicU32::new(54_000);
 
-/// A running server, stopped and removed at the end.
+/// A running server, stopped and removed when dropped.
 pub struct TestPostgres {
     directory: TempDir,
     port: u32,
@@ -19,8 +19,8 @@ pub struct TestPostgres {
     server: Child,
 }
 
-/// Who administers the servers. Everything under test connects as an ordinary role that owns its
-/// database and nothing else.
+/// The role that administers the servers. Everything under test connects as an ordinary role that
+/// owns its database and nothing else.
 const ADMINISTRATOR: &str = "administrator";
 const ORDINARY: &str = "bursar";
 
@@ -49,7 +49,7 @@ fn unprivileged(program: &Path) -> Command {
     command
 }
 
-/// A port that nobody listens on.
+/// An unused port.
 fn free_port() -> u32 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.local_addr().expect("it is bound").port().into()
@@ -67,7 +67,8 @@ impl TestPostgres {
         Self::launch(Self::initialized(), &["-h", ""]).with_a_database()
     }
 
-    /// The same, on a port of this machine, where it encrypts if it has a certificate and its key.
+    /// A new, empty primary on a port of this machine. It encrypts if it is given a certificate and
+    /// its key.
     pub fn on_a_port(certified: Option<(&str, &str)>) -> TestPostgres {
         let directory = Self::initialized();
         let mut arguments = vec!["-h", "localhost,127.0.0.1"];
@@ -167,10 +168,10 @@ impl TestPostgres {
             .expect("the server starts")
     }
 
-    /// Ends the server: connections are cut, nothing is lost.
+    /// Stops the server: connections are cut, nothing is lost.
     pub fn stop(&mut self) {
         self.signal(nix::sys::signal::Signal::SIGINT);
-        self.server.wait().expect("it is ours");
+        self.server.wait().expect("the test started it");
     }
 
     /// Starts it again after [`TestPostgres::stop`].
@@ -180,7 +181,7 @@ impl TestPostgres {
     }
 
     fn signal(&self, signal: nix::sys::signal::Signal) {
-        // To the postmaster itself: `setpriv` executes it in its own place.
+        // Sent to the postmaster itself: `setpriv` replaces itself with it.
         let id = i32::try_from(self.server.id()).expect("process ids are small");
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(id), signal);
     }
@@ -197,29 +198,29 @@ impl TestPostgres {
         }
     }
 
-    /// How to connect over TCP as the ordinary role, in libpq's words.
+    /// The connection string of the ordinary role over TCP.
     pub fn url_by_port(&self, host: &str) -> String {
         format!("host={host} port={} user={ORDINARY} dbname={ORDINARY}", self.port)
     }
 
-    /// How to connect as the ordinary role, in libpq's words.
+    /// The connection string of the ordinary role.
     pub fn url(&self) -> String {
         let host = self.directory.path().display();
         format!("host={host} port={} user={ORDINARY} dbname={ORDINARY}", self.port)
     }
 
-    /// Runs SQL as an administrator and gives the answer's text.
+    /// Runs SQL as an administrator and returns the output.
     pub fn sql(&self, sql: &str) -> String {
         self.sql_in(ORDINARY, sql)
     }
 
-    /// Another database of the ordinary role; says how to connect to it.
+    /// Creates another database of the ordinary role and returns its connection string.
     pub fn database(&self, name: &str) -> String {
         self.sql(&format!("CREATE DATABASE {name} OWNER {ORDINARY}"));
         self.url().replace(&format!("dbname={ORDINARY}"), &format!("dbname={name}"))
     }
 
-    /// The same in another database.
+    /// Runs SQL in another database.
     pub fn sql_in(&self, database: &str, sql: &str) -> String {
         let host = self.directory.path().display();
         let url = format!("host={host} port={} user={ADMINISTRATOR} dbname={database}", self.port);
@@ -232,7 +233,7 @@ impl TestPostgres {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Asks until the answer is `expected`.
+    /// Queries until the answer is `expected`.
     pub fn wait_for(&self, sql: &str, expected: &str) {
         let mut tries = 0;
         while self.sql(sql) != expected {

@@ -1,4 +1,5 @@
-//! Realistic traffic on a real ledger, drawn from a seed: every command, refusals, timers, groups.
+//! Realistic traffic on a real ledger, generated from a seed: every command, refusals, timers,
+//! groups.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses another part")]
 
 use bursar_core::credits::Credits;
@@ -33,7 +34,7 @@ impl Decided {
         self.bodies.iter().flat_map(|(_, events)| events)
     }
 
-    /// Adds it to a batch.
+    /// Adds the decision to a batch.
     pub fn push_to(&self, builder: &mut BatchBuilder) {
         builder.push(self.kind, self.at, |out| {
             for (header, events) in &self.bodies {
@@ -72,7 +73,7 @@ const ACCOUNTS: &[(&str, AccountKind)] = &[
 pub struct World {
     pub ledger: Ledger,
     pub clock: Timestamp,
-    /// Everything that was journaled so far.
+    /// Everything journaled so far.
     pub decided: Vec<Decided>,
     random: ChaCha8Rng,
     named: u64,
@@ -84,7 +85,7 @@ pub struct World {
 }
 
 impl World {
-    /// Accounts, a policy with short memories, and some credits.
+    /// Accounts, a policy with short retention, and some credits.
     pub fn new(seed: u64) -> World {
         let mut world = World {
             ledger: Ledger::new(),
@@ -115,7 +116,7 @@ impl World {
         world
     }
 
-    /// Some steps later.
+    /// A world after `steps` steps.
     pub fn after(seed: u64, steps: u32) -> World {
         let mut world = World::new(seed);
         world.run(steps);
@@ -160,7 +161,7 @@ impl World {
         list[(length - 1 - recent) as usize].clone()
     }
 
-    /// Lets some time pass, then asks for something, alone or in a group.
+    /// Advances the time, then sends a command, alone or in a group.
     pub fn step(&mut self) {
         let passed = match self.below(20) {
             0 => i64::from(self.below(20)) * HOUR,
@@ -181,7 +182,7 @@ impl World {
 
     pub fn advance(&mut self) {
         let (ledger, decided) = (&mut self.ledger, &mut self.decided);
-        // Holds that are about to be forgotten stay known here, as history would know them.
+        // Holds that are about to be forgotten stay known here, as in history.
         for number in (0..400).map(HoldNo) {
             if self.archived.len() < 40 {
                 self.archived.extend(ledger.archive(number).filter(|a| a.hold.captured > 0));
@@ -200,7 +201,7 @@ impl World {
         Envelope { actor, fingerprint, key, ..Envelope::default() }
     }
 
-    /// Asks for one thing; what it led to is journaled.
+    /// Sends one command and journals its events.
     pub fn perform(&mut self, command: &Command) {
         let envelope = self.envelope();
         if let Some(key) = envelope.key {
@@ -209,7 +210,7 @@ impl World {
         self.perform_as(&envelope, command);
     }
 
-    /// Asks again what was asked before, under the same key.
+    /// Repeats the last command under the same key.
     fn repeat(&mut self) {
         let Some((key, fingerprint, command)) = self.last_key.clone() else { return };
         let envelope = Envelope { key: Some(key), fingerprint, ..self.envelope() };
@@ -446,7 +447,7 @@ impl World {
         }
     }
 
-    /// What was decided, as batches of a few records each, with a barrier in front.
+    /// The decisions as batches of a few records each, after a barrier.
     pub fn batches(&self, records_each: usize) -> Vec<Batch> {
         let first = self.decided.first().map_or(self.clock, |decided| decided.at);
         let mut batches = vec![Batch::barrier(first)];
@@ -462,16 +463,16 @@ impl World {
     pub fn write_to(&self, journal: &dyn Journal, records_each: usize) -> Head {
         let lease = journal
             .acquire_lease("test", std::time::Duration::from_secs(60))
-            .expect("nobody else has it");
+            .expect("no other owner has it");
         let mut head = journal.head().expect("the journal is open");
         for batch in self.batches(records_each) {
-            head = journal.append(lease.epoch, head, batch).expect("the journal takes it");
+            head = journal.append(lease.epoch, head, batch).expect("the journal accepts it");
         }
         head
     }
 }
 
-/// Whether two ledgers answer alike and end up alike.
+/// Asserts that two ledgers give equal answers and reach equal states.
 pub fn answer_alike(world: &mut World, other: &mut Ledger, steps: u32) -> bool {
     for _ in 0..steps {
         world.clock = world.clock.plus_millis(i64::from(world.below(3_000_000)));
