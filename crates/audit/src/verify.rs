@@ -56,8 +56,8 @@ pub fn verify(
     report
 }
 
-/// Verifies the chain, the order and the encoding of a journal, but not its content. Used for cells,
-/// whose own replay checks the laws of scheduling.
+/// Verifies the chain, the order and the encoding of a journal, but not its content. Used for
+/// cells, whose own replay checks the laws of scheduling.
 pub fn verify_chain(source: &dyn Source, mut progress: impl FnMut(Progress)) -> Report {
     let mut walk = Walk::new(source.journal());
     walk.enters = false;

@@ -136,8 +136,8 @@ pub fn largest_cut(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<Cu
     }
 }
 
-/// The last batch up to `end` after which the state satisfies the condition. Marks only rise, so the
-/// first batch that fails it ends the search.
+/// The last batch up to `end` after which the state satisfies the condition. Marks only rise, so
+/// the first batch that fails it ends the search.
 fn last_where<C: Codec>(
     journal: &dyn Journal,
     codec: &C,

@@ -42,7 +42,7 @@ fn a_lease_is_trusted_for_two_thirds_of_its_time() {
     clock.0.store(1_199, Ordering::SeqCst);
     assert!(trust.holds());
     journal.expire_lease();
-    let next = LeaseTrust::acquire(&journal, clock, "b", ttl).expect("it ran out");
+    let next = LeaseTrust::acquire(&journal, clock, "b", ttl).expect("it expired");
     let lost = trust.renew(&journal);
     assert_eq!(lost, Err(LeaseError::Lost { epoch: trust.lease().epoch }));
     assert!(trust.has_ended() && !trust.holds() && next.holds());

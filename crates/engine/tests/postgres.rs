@@ -119,7 +119,7 @@ fn a_deposed_server_under_load_acknowledges_only_durable_commands() {
 }
 
 #[test]
-fn an_owner_steps_down_while_the_database_has_no_synchronous_standby() {
+fn an_owner_steps_down_without_a_synchronous_standby_and_serves_again_with_one() {
     let primary = TestPostgres::start();
     let _standby = primary.standby("second");
     let configure = |names: &str| {

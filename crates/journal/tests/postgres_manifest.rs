@@ -24,7 +24,7 @@ fn fill(server: &TestPostgres, machine: &str, batches: u64, in_order: bool) -> H
         head = journal.append(lease.epoch, head, sample(number)).expect("the server is up");
     }
     if in_order {
-        journal.release_lease(&lease).expect("it is ours");
+        journal.release_lease(&lease).expect("the test owns it");
     }
     head
 }

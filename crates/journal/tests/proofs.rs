@@ -283,7 +283,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn every_spoiled_proof_is_rejected(
+    fn every_corrupted_proof_is_rejected(
         size in 1..300_u64,
         from in any::<u64>(),
         wrong in wrongs(),

@@ -87,7 +87,7 @@ fn records() -> impl Strategy<Value = Vec<(RecordKind, i64, Vec<u8>)>> {
 
 proptest! {
     #[test]
-    fn what_was_written_is_read_and_written_again_the_same(records in records()) {
+    fn records_round_trip_byte_for_byte(records in records()) {
         let written = batch(&records);
         let mut again = BatchBuilder::new();
         for (record, (kind, time, body)) in

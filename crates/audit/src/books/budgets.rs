@@ -36,7 +36,7 @@ impl BudgetBook {
             period_start: event.field(3)?.time()?,
             used: sum(4)? + sum(5)?,
         };
-        require(budget.limit > 0, "L4", || "a budget with a limit of zero".to_owned())?;
+        require(budget.limit > 0, "L4", || "a budget without a positive limit".to_owned())?;
         Ok(budget)
     }
 

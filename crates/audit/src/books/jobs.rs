@@ -140,7 +140,8 @@ impl Books {
             let (slice, amount) = (slice.index()?, amount.unsigned()?);
             let found = hold.slices.get_mut(slice as usize);
             let Some(slice) = found.filter(|slice| amount > 0 && amount <= slice.room()) else {
-                let detail = format!("{amount} units of slice {slice} come back and were not held");
+                let detail =
+                    format!("{amount} units of slice {slice} are returned but were not held");
                 return Err(Broken { law: "L3", detail });
             };
             let first = slice.units.end - amount;

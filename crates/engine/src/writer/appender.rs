@@ -109,8 +109,8 @@ impl<M: Machine> Appender<M> {
     }
 
     /// Writes a load on the writer's thread and sends its answers. Returns the load if another
-    /// append is in progress. With nothing else to decide, the handover to another thread only
-    /// costs time.
+    /// append is in progress, or if the journal pipelines appends. With nothing else to decide, the
+    /// handover to another thread only costs time.
     pub(crate) fn append_here(&self, load: Load<M>, rhythm: &mut Rhythm) -> Option<Load<M>> {
         if self.depth > 1 {
             return Some(load);

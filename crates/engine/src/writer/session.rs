@@ -123,7 +123,7 @@ impl<C: Codec> Session<'_, C> {
     /// Decides until asked to stop or until something fails.
     pub(crate) fn run(&mut self) -> End {
         loop {
-            // A failure on this thread has woken no one else, so it is checked here.
+            // An append that failed on this thread woke no thread, so the failure is checked here.
             if let Some(failure) = self.handoff.failure() {
                 return End::Failed(failure);
             }
@@ -668,7 +668,7 @@ impl<C: Codec> Session<'_, C> {
         }));
         let Ok(answer) = decided else { return Err(self.panicked()) };
         let Some(answer) = answer else { return Err(unprepared()) };
-        // The events of a refused item are rolled back with the rest.
+        // A refused item is not applied: the whole group is rolled back.
         if answer.is_ok() {
             self.apply(now)?;
         }

@@ -42,7 +42,7 @@ fn the_generator_makes_every_variant() {
 
 proptest! {
     #[test]
-    fn every_event_comes_back_and_is_written_again_the_same(seed in any::<u64>()) {
+    fn every_event_round_trips_byte_for_byte(seed in any::<u64>()) {
         let mut source = Source::new(seed);
         let header = (source.below(4) > 0).then(|| source.header());
         let events: Vec<Event> = (0..VARIANTS).map(|variant| source.event(variant)).collect();

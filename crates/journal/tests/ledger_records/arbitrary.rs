@@ -26,12 +26,12 @@ use fefo::Span;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
-/// How many variants an event has.
-/// The golden bytes were drawn from these many commands and refusals; later ones have tests of their
-/// own.
+/// The golden bytes were generated from this many commands and refusals. Later ones have their own
+/// tests.
 const FIRST_COMMANDS: usize = 19;
 const FIRST_REFUSALS: usize = 11;
 
+/// How many variants an event has.
 pub(crate) const VARIANTS: u32 = 47;
 
 /// Generates values. Small numbers are as likely as large ones, so that every length occurs.

@@ -125,7 +125,7 @@ fn messages_to_cells_are_never_missed_and_rarely_false_positives() {
 
 proptest! {
     #[test]
-    fn every_event_comes_back_and_is_written_again_the_same(seed in any::<u64>()) {
+    fn every_event_round_trips_byte_for_byte(seed in any::<u64>()) {
         let mut source = Source::new(seed);
         let header = (source.below(4) > 0).then(|| source.header());
         let events: Vec<Event> = (0..VARIANTS).map(|variant| source.event(variant)).collect();
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn answers_about_jobs_and_holds_of_jobs_come_back(seed in any::<u64>()) {
+    fn answers_about_jobs_and_holds_of_jobs_round_trip(seed in any::<u64>()) {
         let mut source = Source::new(seed);
         let placed = match source.event(12) {
             Event::HoldPlaced(placed) => *placed,
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn an_archived_hold_comes_back_with_its_digest(seed in any::<u64>()) {
+    fn an_archived_hold_round_trips_with_its_digest(seed in any::<u64>()) {
         let record = ArchivedHold { hold: Source::new(seed).whole_hold() };
         let back = decode_archived(&encode_archived(&record)).expect("just written");
         prop_assert_eq!(back.digest(), record.digest());

@@ -154,7 +154,7 @@ impl World {
     fn known(&mut self, which: fn(&World) -> &Vec<(Name, Name)>) -> (Name, Name) {
         let length = u32::try_from(which(self).len()).expect("few");
         if length == 0 {
-            return ("acme".into(), "nobody".into());
+            return ("acme".into(), "unknown".into());
         }
         let recent = self.below(length.min(30));
         let list = which(self);
