@@ -3,15 +3,12 @@
 //! A machine's time never goes backwards and never stops. While the wall clock cannot be followed,
 //! time advances with the monotonic clock, so that usage is still metered and leases still end, and
 //! an alarm is raised:
-//! - The wall clock is behind an instant that was journaled or returned before. Time advances at
-//! nine
+//! - The wall clock is behind an instant that was journaled or returned before. Time advances at nine
 //!   tenths of the monotonic clock until the wall clock has caught up; then it is followed again.
-//! - The wall clock jumped ahead of the monotonic clock by more than two seconds. Which of the two
-//! is
+//! - The wall clock jumped ahead of the monotonic clock by more than two seconds. Which of the two is
 //!   right is unknown, so nothing may expire by the wall clock: time advances with the monotonic
-//! clock.
-//!   The wall clock is followed again when the clocks agree or when an operator accepts the new
-//! time.
+//!   clock. The wall clock is followed again when the clocks agree or when an operator accepts the
+//!   new time.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -95,8 +95,8 @@ fn expired_trust_ends_the_session_and_serving_resumes_without_a_write() {
     assert!(!before.holds(), "earlier reads are no longer current");
     let read = engine.handle().read(|till: &Till| till.total);
     assert!(matches!(read, Err(EngineError::Unavailable(_))), "{read:?}");
-    let told = troubles.recv().expect("renewals that fail are reported");
-    assert!(matches!(told, Trouble::LeaseNotRenewed(_)), "{told:?}");
+    let trouble = troubles.recv().expect("renewals that fail are reported");
+    assert!(matches!(trouble, Trouble::LeaseNotRenewed(_)), "{trouble:?}");
     journal.cut_off(false);
     wait_until("it serves again", || engine.status() == Status::Serving);
     let read = engine.handle().read(|till: &Till| till.total);
