@@ -102,7 +102,7 @@ impl Journal for Recent {
                 stored.hash = head.hash;
                 self.kept().push(stored);
             }
-            // The outcome is unknown or decided by another thread, so the store must be read.
+            // The append failed or another thread completes it, so the next reads use the store.
             Pending::Done(Err(_)) | Pending::Waiting(_) => self.forget(),
         }
         pending

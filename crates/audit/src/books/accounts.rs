@@ -63,7 +63,7 @@ impl Books {
         })
     }
 
-    /// Freezes an account. The platform may freeze an account that is already frozen.
+    /// Freezes an account. The platform may also freeze an account that others froze.
     pub(super) fn freeze(&mut self, event: &Node) -> Kept<()> {
         let number = self.known_account(event)?;
         let by_platform = event.get(1).map_or(Ok(false), Node::flag)?;
