@@ -9,16 +9,16 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, SchemaType, T
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
 
-/// The form of an amount that comes in as a string.
+/// The pattern of an amount that is sent as a string.
 pub const AMOUNT_PATTERN: &str = r"^(0|[1-9][0-9]*)(\.[0-9]{1,6})?$";
 
 const MICROS: i128 = 1_000_000;
 const LARGEST: i128 = i64::MAX as i128;
 
-/// A sum of micro-credits. Comes in as `"28.8"` or `28`, goes out as the shortest string.
+/// A sum of micro-credits. Read from `"28.8"` or `28`, written as the shortest string.
 ///
-/// What comes in is never negative and at most 9223372036854.775807; sums that go out may be larger,
-/// and differences may be negative.
+/// Amounts of requests are never negative and at most 9223372036854.775807; sums of answers may be
+/// larger, and differences may be negative.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(i128);
 
@@ -43,8 +43,8 @@ impl fmt::Display for Amount {
 /// The longest sum: a sign, 39 digits and a point.
 const LONGEST: usize = 41;
 
-/// A sum as its shortest text, written from the end without going through the formatter: every
-/// answer carries many.
+/// The shortest text of a sum, written from the end. It avoids the formatter because every answer
+/// contains many sums.
 struct Decimal {
     text: [u8; LONGEST],
     start: usize,
@@ -85,9 +85,9 @@ impl Decimal {
         self.text[self.start] = byte;
     }
 
-    /// Writes the last digit of a number and takes it away.
+    /// Writes the last digit of a number and removes it.
     fn digit(&mut self, number: &mut u128) {
-        // Dividing what fits into one word costs a tenth of dividing two.
+        // A 64-bit division costs a tenth of a 128-bit one.
         let digit = match u64::try_from(*number) {
             Ok(small) => {
                 *number = u128::from(small / 10);
@@ -107,7 +107,7 @@ impl Decimal {
     }
 }
 
-/// The micro-credits that up to six decimals stand for.
+/// Micro-credits of up to six decimals.
 fn decimals(digits: &str) -> i128 {
     let value = digits.bytes().fold(0, |value, digit| value * 10 + i128::from(digit - b'0'));
     (digits.len()..6).fold(value, |value, _| value * 10)
@@ -218,7 +218,7 @@ impl ToSchema for Amount {}
 pub struct Sum(i128);
 
 impl Sum {
-    /// Writes the shortest text behind what is in `out`.
+    /// Appends the shortest text to `out`.
     pub fn write(self, out: &mut Vec<u8>) {
         let decimal = Decimal::of(self.0);
         out.extend_from_slice(&decimal.text[decimal.start..]);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_signs_spaces_and_excess_are_refused() {
+    fn floats_signs_spaces_and_excess_are_rejected() {
         for json in [
             "1.5",
             "1.0",
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_written_as_short_as_they_can_be() {
+    fn sums_are_written_in_the_shortest_form() {
         for (micros, text) in [
             (0, "0"),
             (1, "0.000001"),
@@ -358,7 +358,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(micros in 0..=i64::MAX, sum in any::<i64>()) {
+        fn written_amounts_are_read_back(micros in 0..=i64::MAX, sum in any::<i64>()) {
             let amount = Amount(micros.into());
             prop_assert_eq!(amount.to_string().parse(), Ok(amount));
             let sum = Sum(i128::from(sum) * 1_000);

@@ -1,7 +1,7 @@
-//! What travels over the HTTP interface: bodies, amounts, times, problems. No logic.
+//! The types of the HTTP interface: bodies, amounts, times, problems. No logic.
 //!
-//! One file per resource. Requests refuse fields they do not know; answers may grow new ones.
-//! [`json`] is the strict reader that every request body goes through, [`problem`] the one form of
+//! One file per resource. Requests reject unknown fields; answers may gain new ones.
+//! [`json`] is the strict parser of request bodies, [`problem`] the format of
 //! every error.
 
 pub mod accounts;
@@ -21,8 +21,8 @@ pub use list::{List, Page};
 pub use problem::{Blocker, BlockerType, Code, Problem};
 pub use time::Time;
 
-/// The form of an id that a caller may choose, as a regular expression.
+/// The pattern of an id chosen by a caller.
 pub const ID_PATTERN: &str = "^[A-Za-z0-9._:-]{1,64}$";
 
-/// The form of an account path, as a regular expression.
+/// The pattern of an account path.
 pub const ACCOUNT_PATTERN: &str = "^[a-z0-9][a-z0-9._-]{0,62}(:[a-z0-9][a-z0-9._-]{0,62}){0,7}$";

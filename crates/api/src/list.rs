@@ -10,12 +10,12 @@ pub struct List<T> {
     pub data: Vec<T>,
     /// Whether there are more.
     pub has_more: bool,
-    /// What to pass as `cursor` to get them.
+    /// The `cursor` of the next page.
     pub next_cursor: Option<String>,
-    /// The ledger's time, where money is listed.
+    /// The ledger's time, in lists of credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<crate::Time>,
-    /// The ledger's position, where money is listed.
+    /// The ledger's position, in lists of credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
 }
@@ -28,6 +28,6 @@ pub struct Page {
     /// How many entries at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Where to go on: `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }

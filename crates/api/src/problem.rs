@@ -1,4 +1,4 @@
-//! The one form of every error: RFC 9457 problem details with a closed list of codes.
+//! Errors: RFC 9457 problem details with a closed list of codes.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,17 +17,17 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &'static [Code] = &[$(Code::$name),*];
 
-            /// The code as it is written.
+            /// The name of the code.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Code::$name => $code),* }
             }
 
-            /// The HTTP status that goes with it.
+            /// The HTTP status.
             pub const fn status(self) -> u16 {
                 match self { $(Code::$name => $status),* }
             }
 
-            /// The same short title every time.
+            /// The title, the same for every problem with this code.
             pub const fn title(self) -> &'static str {
                 match self { $(Code::$name => $title),* }
             }
@@ -47,22 +47,22 @@ codes! {
     Unauthenticated = "unauthenticated", 401, "A valid API key is needed", false;
     /// Not enough credits can be drawn.
     InsufficientCredits = "insufficient_credits", 402, "Not enough credits", true;
-    /// A hard budget has no room.
-    BudgetExceeded = "budget_exceeded", 402, "A budget has no room", true;
+    /// A hard budget is exceeded.
+    BudgetExceeded = "budget_exceeded", 402, "Budget exceeded", true;
     /// The key does not allow this.
     Forbidden = "forbidden", 403, "The key does not allow this", false;
-    /// There is no such thing, or the key cannot see it.
+    /// It does not exist, or the key cannot see it.
     NotFound = "not_found", 404, "Not found", false;
     /// The path exists, but not with this method.
     MethodNotAllowed = "method_not_allowed", 405, "The path does not take this method", false;
-    /// The id is taken by something that was created differently.
+    /// The id exists with different content.
     AlreadyExists = "already_exists", 409, "The id is taken", false;
     /// The id exists in several tenants.
     AmbiguousId = "ambiguous_id", 409, "The id exists in several tenants", false;
     /// The idempotency key was used for another request.
     IdempotencyKeyReused = "idempotency_key_reused", 409, "The idempotency key was used for another request", false;
-    /// The state of the thing forbids it.
-    Conflict = "conflict", 409, "The state of the thing forbids it", false;
+    /// Not allowed in the current state.
+    Conflict = "conflict", 409, "Not allowed in the current state", false;
     /// The hold was closed before, in another way.
     HoldClosed = "hold_closed", 409, "The hold is closed", false;
     /// The sequence number was seen with another total.
@@ -77,21 +77,21 @@ codes! {
     BodyTooLarge = "body_too_large", 413, "The body is too large", false;
     /// The body is not declared as JSON.
     UnsupportedMediaType = "unsupported_media_type", 415, "The body must be application/json", false;
-    /// A field, parameter or header can never be right.
+    /// A field, parameter or header is not valid.
     InvalidField = "invalid_field", 422, "A field is not valid", false;
     /// No node could ever satisfy the request.
     Unsatisfiable = "unsatisfiable", 422, "Nothing could ever satisfy this", false;
-    /// Usage is reported later than is accepted.
+    /// Usage was reported too late.
     TooLate = "too_late", 422, "Too late", false;
     /// Too many requests.
     RateLimited = "rate_limited", 429, "Too many requests", true;
-    /// The service cannot answer now; nothing happened.
+    /// The service cannot answer now; nothing was changed.
     Unavailable = "unavailable", 503, "Not available now", true;
-    /// It happened or it did not; repeat with the same idempotency key.
+    /// The change may or may not have been made; repeat with the same idempotency key.
     OutcomeUnknown = "outcome_unknown", 503, "The outcome is unknown", true;
-    /// The disk is full; nothing happened.
+    /// The disk is full; nothing was changed.
     StorageFull = "storage_full", 503, "The storage is full", true;
-    /// The request failed for a reason that is ours.
+    /// The server failed.
     Internal = "internal", 500, "The service failed", true;
 }
 
@@ -139,13 +139,13 @@ pub struct Problem {
     /// Everything that blocks, never only the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blockers: Option<Vec<Blocker>>,
-    /// What each operation of an aborted batch came to.
+    /// The result of each operation of an aborted batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<Vec<crate::credits::batch::OperationResult>>,
 }
 
 impl Problem {
-    /// A problem with nothing but its code and what happened.
+    /// A problem with a code and a detail.
     pub fn new(code: Code, detail: impl Into<String>) -> Problem {
         Problem {
             kind: format!("/docs/problems/{}", code.as_str()),
@@ -169,13 +169,13 @@ impl Problem {
     }
 }
 
-/// What kind of thing blocks.
+/// Kinds of blocker.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockerType {
     /// Too few credits.
     Credits,
-    /// A hard budget has no room.
+    /// A hard budget is exceeded.
     Budget,
     /// A quota is used up.
     Quota,
@@ -193,9 +193,9 @@ pub enum BlockerType {
     Group,
     /// Another job must end first.
     Dependency,
-    /// Capacity is kept for another job.
+    /// Capacity is reserved for another job.
     Reservation,
-    /// Others come first.
+    /// Other jobs have precedence.
     Priority,
     /// No acceptable region.
     Region,
@@ -203,18 +203,18 @@ pub enum BlockerType {
     Drain,
 }
 
-/// One thing that blocks, with the way out.
+/// One blocker and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Blocker {
-    /// What kind of thing.
+    /// The kind.
     #[serde(rename = "type")]
     pub kind: BlockerType,
-    /// The account that it is about.
+    /// The account concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     /// What blocks.
     pub detail: String,
-    /// What would help.
+    /// How to fix it.
     pub fix: String,
     /// The budget's name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -222,19 +222,19 @@ pub struct Blocker {
     /// The budget's limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Sum>,
-    /// What is spent in the budget's period.
+    /// Credits spent in the budget's period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spent: Option<Sum>,
-    /// What is held in the budget's period.
+    /// Credits held in the budget's period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<Sum>,
-    /// What was asked for.
+    /// The requested amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested: Option<Sum>,
-    /// What could have been drawn.
+    /// The spendable credits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spendable: Option<Sum>,
-    /// When the budget starts anew.
+    /// When the budget's next period begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_end: Option<crate::Time>,
 }

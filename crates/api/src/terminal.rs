@@ -1,12 +1,12 @@
-//! Text that others chose, without what a terminal would obey. Names, references and messages come
-//! from anybody who may write them; a log line or a table that repeats them must not move the cursor,
-//! set a title, or turn the direction of what follows.
+//! Escapes text of unknown origin for terminals. Names, references and messages come from any caller
+//! that may write them; a log line or a table that shows them must not move the cursor,
+//! set a title, or reverse the direction of the text after them.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal obeys a character instead of showing it: control characters of both sets, and
-/// those that turn the direction of text or end a line.
+/// Whether a terminal interprets a character instead of showing it: control characters of both sets,
+/// and characters that change the direction of text or end a line.
 pub fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -20,12 +20,12 @@ pub fn is_obeyed(character: char) -> bool {
         )
 }
 
-/// Text in one line: every character that a terminal obeys is written as JSON escapes it.
+/// Text on one line: every character that a terminal interprets is escaped as in JSON.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_except(text, &[])
 }
 
-/// The same for text that has lines and tabs of its own.
+/// The same, but line feeds and tabs are kept.
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     escaped_except(text, &['\n', '\t'])
 }

@@ -1,4 +1,4 @@
-//! Instants on the wire: RFC 3339, in UTC with three decimals when they go out.
+//! Instants on the wire: RFC 3339; answers use UTC with three decimals.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,7 +44,7 @@ fn text_of(written: &[u8; 24]) -> &str {
 }
 
 impl Time {
-    /// Writes the instant behind what is in `out`.
+    /// Appends the instant to `out`.
     pub fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.written());
     }
@@ -61,7 +61,7 @@ impl Time {
         }
     }
 
-    /// `2026-01-31T12:00:00.000Z`, without going through the formatter: every answer carries some.
+    /// `2026-01-31T12:00:00.000Z`, without the formatter, because every answer contains some.
     fn written(self) -> [u8; 24] {
         let civil = self.civil();
         let mut text = *b"0000-00-00T00:00:00.000Z";
@@ -83,7 +83,7 @@ impl Time {
     }
 }
 
-/// A text is not an instant.
+/// The text is not an instant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TimeError;
 
@@ -98,7 +98,7 @@ impl std::error::Error for TimeError {}
 impl FromStr for Time {
     type Err = TimeError;
 
-    /// Any offset is understood; what is finer than a millisecond is cut off.
+    /// Accepts any offset; digits below a millisecond are cut off.
     fn from_str(text: &str) -> Result<Time, TimeError> {
         let plain = text.len() >= 20
             && text.is_ascii()
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_numbers_and_zones_without_offset_are_refused() {
+    fn dates_numbers_and_zones_without_offset_are_rejected() {
         for text in [
             "2020-01-01",
             "now",

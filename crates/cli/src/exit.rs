@@ -7,7 +7,7 @@
 //! | 2 | it was called wrongly; standard error says how |
 //! | 3 | the server refused: wrong key or role, wrong field, conflicting state |
 //! | 4 | there is no such thing, or the key cannot see it |
-//! | 5 | too few credits, or a hard budget has no room |
+//! | 5 | not enough credits, or a hard budget is exceeded |
 //! | 6 | no answer, or the server cannot answer now; repeating is safe |
 //!
 //! `bursar run` and `bursar wait` pass on how the job ended instead.

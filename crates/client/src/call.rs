@@ -1,4 +1,4 @@
-//! A request as data: what will be sent, and the type of what comes back.
+//! A request as data: what will be sent, and the type of the answer.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ pub enum Method {
     Post,
     /// Sets or replaces.
     Put,
-    /// Changes what is given.
+    /// Updates.
     Patch,
     /// Removes.
     Delete,
@@ -29,7 +29,7 @@ impl Method {
     pub const ALL: [Method; 5] =
         [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
 
-    /// The method as it is written.
+    /// The name of the method.
     pub const fn as_str(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -40,7 +40,7 @@ impl Method {
         }
     }
 
-    /// Whether a request with it may change something.
+    /// Whether a request with this method may change something.
     pub const fn changes(self) -> bool {
         match self {
             Method::Get => false,
@@ -55,7 +55,7 @@ impl fmt::Display for Method {
     }
 }
 
-/// An answer of which only the status matters.
+/// An answer without a body.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nothing;
 
@@ -77,7 +77,7 @@ pub struct Call<T> {
 }
 
 impl<T> Call<T> {
-    /// A request for a path that is already encoded, such as one made by [`path`].
+    /// A request for a path that is already encoded, such as one from [`path`].
     pub fn new(method: Method, path: impl Into<String>) -> Call<T> {
         Call {
             method,
@@ -90,7 +90,7 @@ impl<T> Call<T> {
         }
     }
 
-    /// A request for a path and query as they stand in an address.
+    /// A request for a path and query as written in a URL.
     pub fn from_target(method: Method, target: &str) -> Call<T> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let mut call = Call::new(method, path);
@@ -110,7 +110,7 @@ impl<T> Call<T> {
         Call::new(Method::Put, path).with_body(body)
     }
 
-    /// Adds the parameters that are there.
+    /// Adds the parameters that are present.
     pub fn with_query(mut self, query: &impl Serialize) -> Call<T> {
         let text = serde_urlencoded::to_string(query).expect("parameters are flat and plain");
         let pairs: Vec<(String, String)> =
@@ -124,20 +124,20 @@ impl<T> Call<T> {
         self.with_json(serde_json::to_string(body).expect("bodies have only plain fields"))
     }
 
-    /// Sets the body to a JSON text, which is sent as it is.
+    /// Sets the body to a JSON text, which is sent unchanged.
     pub fn with_json(mut self, body: impl Into<String>) -> Call<T> {
         self.body = Some(body.into());
         self
     }
 
-    /// Sets the key under which the server keeps the first answer. Without one, a call that changes
-    /// something gets a new key when it is sent.
+    /// Sets the idempotency key, under which the server stores the first answer. Without one, a call
+    /// that changes something gets a new key when it is sent.
     pub fn with_idempotency_key(mut self, key: impl Into<String>) -> Call<T> {
         self.idempotency_key = Some(key.into());
         self
     }
 
-    /// Waits this long for the answer instead of the client's usual time, as long polls need.
+    /// Replaces the client's timeout for this call, as long polls need.
     pub fn with_timeout(mut self, timeout: Duration) -> Call<T> {
         self.timeout = Some(timeout);
         self
@@ -186,7 +186,7 @@ impl<T> Call<T> {
 }
 
 impl<T> Call<List<T>> {
-    /// Asks for another page of the same list.
+    /// Requests another page of the same list.
     pub fn with_cursor(mut self, cursor: &str) -> Call<List<T>> {
         self.query.retain(|(name, _)| name != "cursor");
         self.query.push(("cursor".into(), cursor.into()));
@@ -218,7 +218,7 @@ impl<T> fmt::Debug for Call<T> {
     }
 }
 
-/// A path made of segments, each encoded so that nothing in it can leave its place.
+/// A path made of segments, each percent-encoded so that it cannot change the path.
 pub fn path(segments: &[&str]) -> String {
     let mut path = String::new();
     for segment in segments {
@@ -241,7 +241,7 @@ mod tests {
     use bursar_api::credits::hold::{HoldFilter, HoldState};
 
     #[test]
-    fn a_segment_cannot_leave_its_place() {
+    fn a_segment_cannot_change_the_path() {
         assert_eq!(path(&["v1", "holds", "a:b.c-d_1"]), "/v1/holds/a:b.c-d_1");
         assert_eq!(path(&["v1", "holds", "x/../?y#%"]), "/v1/holds/x%2F..%2F%3Fy%23%25");
         assert_eq!(path(&["v1", "holds", "é"]), "/v1/holds/%C3%A9");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_parameters_that_are_there_are_sent() {
+    fn only_present_parameters_are_sent() {
         let filter = HoldFilter {
             account: Some("acme:nlp".into()),
             state: Some(HoldState::Open),

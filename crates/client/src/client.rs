@@ -1,4 +1,4 @@
-//! Sends calls, repeats them when that helps, reads answers and problems.
+//! Sends calls, retries them, reads answers and problems.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use crate::retry::{RetryPolicy, random};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest answer that is read, unless the caller says otherwise.
+/// The largest answer that is read by default.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
-/// The largest answer that is not a success and is read.
+/// The largest error answer that is read.
 const MAX_PROBLEM_BYTES: usize = 1 << 20;
 /// How much of an unexpected body is shown.
 const EXCERPT: usize = 200;
 
-/// What came back.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer<T> {
-    /// The body, read.
+    /// The parsed body.
     pub value: T,
-    /// The body as it came.
+    /// The body as received.
     pub body: String,
     /// The HTTP status.
     pub status: u16,
-    /// Whether the server had kept this answer from an earlier request with the same key.
+    /// Whether the server replayed the answer to an earlier request with the same key.
     pub replayed: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Client {
     answer_limit: usize,
 }
 
-/// Collects what a [`Client`] needs.
+/// Configures a [`Client`].
 #[derive(Clone)]
 pub struct ClientBuilder {
     server: String,
@@ -64,7 +64,7 @@ impl Client {
         Client::builder(server).key(key).build()
     }
 
-    /// A client of the server at this address, to be told more.
+    /// A builder of a client of the server at this address.
     pub fn builder(server: &str) -> ClientBuilder {
         ClientBuilder {
             server: server.to_owned(),
@@ -82,7 +82,7 @@ impl Client {
         self.server.as_str().trim_end_matches('/')
     }
 
-    /// Whether what is sent, the key too, can be read on its way.
+    /// Whether requests, including the key, are sent unencrypted to another machine.
     pub fn is_exposed(&self) -> bool {
         self.server.scheme() == "http" && !is_loopback(&self.server)
     }
@@ -91,8 +91,8 @@ impl Client {
         &self.retry
     }
 
-    /// Sends a call and reads its answer. Repeats it, under the same idempotency key, while the
-    /// server cannot be reached or asks to come back, as often as the [`RetryPolicy`] allows.
+    /// Sends a call and reads its answer. Retries it, under the same idempotency key, while the
+    /// server cannot be reached or asks for a retry, as often as the [`RetryPolicy`] allows.
     pub async fn send<T: DeserializeOwned>(&self, call: Call<T>) -> Result<Answer<T>, ClientError> {
         let request = self.request(call)?;
         let mut failures = 0;
@@ -128,7 +128,7 @@ impl Client {
         }
     }
 
-    /// The request, with everything that goes along.
+    /// The HTTP request of a call, with its headers.
     pub(crate) fn request<T>(&self, call: Call<T>) -> Result<Request, ClientError> {
         let mut request = Request::new(method(call.method), self.address(&call)?);
         let headers = request.headers_mut();
@@ -153,8 +153,8 @@ impl Client {
     fn address<T>(&self, call: &Call<T>) -> Result<Url, ClientError> {
         let wanted = format!("{}{}", self.server.path().trim_end_matches('/'), call.path);
         let text = format!("{}{}", self.server(), call.target());
-        // Names such as `..` are valid ids, but cannot stand in an address: they would ask for
-        // something else.
+        // Names such as `..` are valid ids but not valid path segments: the URL would name
+        // another resource.
         match Url::parse(&text) {
             Ok(url) if url.path() == wanted => Ok(url),
             Ok(_) | Err(_) => {
@@ -172,7 +172,7 @@ impl Client {
         Ok(Received { status, body, replayed })
     }
 
-    /// Sends a request once; answers other than 2xx are trouble.
+    /// Sends a request once; answers other than 2xx are errors.
     pub(crate) async fn execute(&self, request: Request) -> Result<reqwest::Response, Trouble> {
         let response = self.http.execute(request).await.map_err(|error| self.lost(&error))?;
         let status = response.status();
@@ -186,8 +186,8 @@ impl Client {
         Err(Trouble { error: self.refusal(status.as_u16(), &body), may_pass, asked })
     }
 
-    /// The body of an answer. One that is larger than it may be is given up, however much more of it
-    /// would come.
+    /// The body of an answer. Reading stops at the limit, whatever the length of the
+    /// body.
     async fn body(&self, mut response: reqwest::Response, limit: usize) -> Result<String, Trouble> {
         let status = response.status().as_u16();
         let mut body = Vec::new();
@@ -250,24 +250,24 @@ struct Received {
     replayed: bool,
 }
 
-/// A request that did not work once.
+/// A failed attempt to send a request.
 pub(crate) struct Trouble {
-    /// What to tell the caller.
+    /// The error for the caller.
     pub(crate) error: ClientError,
-    /// Whether it may pass by itself.
+    /// Whether a retry may succeed.
     pub(crate) may_pass: bool,
-    /// The pause that the server asked for.
+    /// The pause that the server requested.
     pub(crate) asked: Option<Duration>,
 }
 
 impl ClientBuilder {
-    /// Sends this key.
+    /// Sets the API key.
     pub fn key(mut self, key: &str) -> ClientBuilder {
         self.key = Some(key.to_owned());
         self
     }
 
-    /// Means ids of this tenant.
+    /// Sets the tenant whose ids are meant.
     pub fn tenant(mut self, tenant: &str) -> ClientBuilder {
         self.tenant = Some(tenant.to_owned());
         self
@@ -291,13 +291,13 @@ impl ClientBuilder {
         self
     }
 
-    /// When to try again.
+    /// Sets when to retry.
     pub fn retry(mut self, retry: RetryPolicy) -> ClientBuilder {
         self.retry = retry;
         self
     }
 
-    /// The client, or what is wrong with what it was told.
+    /// Builds the client. Fails if the address, the key or the tenant is not valid.
     pub fn build(self) -> Result<Client, ClientError> {
         let unusable = |reason: String| Err(ClientError::Unusable(reason));
         let server = match Url::parse(&self.server) {
@@ -335,7 +335,7 @@ fn transport(
     authority: Option<&[u8]>,
     timeout: Duration,
 ) -> Result<reqwest::Client, ClientError> {
-    // The one that is installed already serves as well.
+    // Fails if a provider is installed already, which serves as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("bursar/", env!("CARGO_PKG_VERSION")))
@@ -349,7 +349,7 @@ fn transport(
         let certificates = Certificate::from_pem_bundle(pem).map_err(setup)?;
         builder = builder.tls_certs_merge(certificates);
     } else if server.scheme() == "http" {
-        // No certificate is ever checked, so a machine without any can still use this.
+        // No certificate is checked over plain HTTP, so a machine without any can use it.
         builder = builder.tls_certs_only([]);
     }
     builder.build().map_err(setup)
@@ -376,7 +376,7 @@ fn method(method: Method) -> reqwest::Method {
     }
 }
 
-/// The pause that the server asks for, in whole seconds as our server writes it.
+/// The pause of the `Retry-After` header. Bursar sends whole seconds.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)
@@ -394,7 +394,7 @@ fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rus
     if let Some(found) = error.downcast_ref::<rustls::Error>() {
         return Some(found);
     }
-    // An I/O error hides the error that it wraps from those who ask for its source.
+    // `source` of an I/O error skips the error that it wraps.
     let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     match wrapped {
         Some(wrapped) => tls_error(wrapped),
@@ -402,7 +402,7 @@ fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rus
     }
 }
 
-/// An error with what caused it, down to the first cause.
+/// An error with all its causes.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

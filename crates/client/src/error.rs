@@ -1,22 +1,22 @@
-//! Every way in which a call fails.
+//! Errors of calls.
 
 use bursar_api::{Code, Problem};
 
-/// Why a call did not work.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The server answered with a problem.
     #[error("{}: {}", .0.title, .0.detail)]
     Problem(Box<Problem>),
-    /// No answer came, however often it was tried.
+    /// No attempt was answered.
     #[error("no answer from {server}: {cause}")]
     Unreachable {
         /// The address.
         server: String,
-        /// What happened the last time.
+        /// The cause of the last failure.
         cause: String,
     },
-    /// The server showed a certificate that nobody trusted has signed.
+    /// The server's certificate is not signed by a trusted authority.
     #[error("the certificate of {server} is not trusted: {cause}")]
     Untrusted {
         /// The address.
@@ -24,17 +24,17 @@ pub enum ClientError {
         /// What is wrong with it.
         cause: String,
     },
-    /// Something answered that does not speak our language.
+    /// The answer is not one of a Bursar server.
     #[error("{server} answered {status} with something else than expected: {excerpt}")]
     Unexpected {
         /// The address.
         server: String,
         /// The HTTP status.
         status: u16,
-        /// What is wrong, or the beginning of what came.
+        /// What is wrong, or the beginning of the body.
         excerpt: String,
     },
-    /// The call could not be made from what was given.
+    /// The call or the client's configuration is not valid.
     #[error("{0}")]
     Unusable(String),
 }

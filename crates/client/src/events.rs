@@ -1,4 +1,4 @@
-//! Follows the feed of events across broken connections.
+//! Follows the event feed across broken connections.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::error::ClientError;
 use crate::retry::random;
 use crate::sse::{Message, Reader};
 
-/// A connection on which nothing comes for so long, not even a sign of life, is broken.
+/// A connection is broken after this time without a byte, not even a keep-alive comment.
 const SILENCE: Duration = Duration::from_secs(60);
-/// A connection to the feed lives for ever, as far as the client is concerned.
+/// The timeout of a feed connection: none in practice.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// The event with which the server says why it ends a connection.
+/// The event with the reason why the server ends a connection.
 const PROBLEM: &str = "problem";
 
-/// The feed from some event on. When the connection breaks it goes on behind the last event that
-/// was complete: none is lost, none comes twice.
+/// The event feed. After a broken connection it resumes after the last complete event:
+/// no event is lost or repeated.
 #[derive(Debug)]
 pub struct EventStream {
     client: Client,
@@ -33,7 +33,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// The feed behind the event with this id; from the present if absent, from the beginning
+    /// The feed after the event with this id; new events only if absent, all events
     /// for `0`.
     pub fn new(client: Client, after: Option<String>) -> EventStream {
         EventStream {
@@ -46,13 +46,13 @@ impl EventStream {
         }
     }
 
-    /// The next event. Fails when the server refuses, or cannot be reached for as long as the
-    /// client's policy says.
+    /// The next event. Fails when the server rejects the request, or cannot be reached for as long as the
+    /// retry policy allows.
     pub async fn next(&mut self) -> Result<FeedEvent, ClientError> {
         loop {
             if let Some(message) = self.ready.pop_front() {
                 if message.kind == PROBLEM {
-                    // The next connection is told whether it is of use to go on.
+                    // The answer to the next connection shows whether a retry can succeed.
                     self.give_up().await;
                     continue;
                 }
@@ -93,7 +93,7 @@ impl EventStream {
         Ok(())
     }
 
-    /// Waits for the next piece; a connection that ended is given up, after a pause.
+    /// Waits for the next chunk; a connection that ended is dropped, after a pause.
     async fn receive(&mut self, mut connection: reqwest::Response) -> Result<(), ClientError> {
         let piece = match tokio::time::timeout(SILENCE, connection.chunk()).await {
             Ok(Ok(Some(piece))) => piece,
@@ -104,7 +104,7 @@ impl EventStream {
         };
         let messages = self.reader.push(&piece).map_err(|_| self.garbled("an endless event"))?;
         if messages.is_empty() {
-            // An id without data says how far the feed has come although nothing happened.
+            // An id without data is the feed's position when there were no events.
             self.after = self.reader.last_id().map(str::to_owned).or(self.after.take());
         }
         self.ready.extend(messages);
@@ -112,7 +112,7 @@ impl EventStream {
         Ok(())
     }
 
-    /// Goes on with another connection, after a pause.
+    /// Drops the connection and pauses before the next one.
     async fn give_up(&mut self) {
         self.connection = None;
         self.ready.clear();

@@ -1,7 +1,7 @@
 //! A typed client of the HTTP interface.
 //!
 //! A request is data: each resource has a file with one function per endpoint that returns a
-//! [`Call`], which says what will be sent and what comes back. [`Client::send`] sends it.
+//! [`Call`]: what will be sent, and the type of the answer. [`Client::send`] sends it.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), bursar_client::ClientError> {
@@ -15,9 +15,9 @@
 //! ```
 //!
 //! Every call that changes something carries an `Idempotency-Key`, so it can be repeated without
-//! harm; the client does so by itself, a bounded number of times, when the server cannot be reached
-//! or asks to come back later ([`RetryPolicy`]). Refusals come back as [`ClientError::Problem`].
-//! [`EventStream`] follows the feed of events across broken connections.
+//! harm; the client retries a bounded number of times when the server cannot be reached
+//! or asks for a retry ([`RetryPolicy`]). Rejections are returned as [`ClientError::Problem`].
+//! [`EventStream`] follows the event feed across broken connections.
 
 mod call;
 mod client;

@@ -1,15 +1,15 @@
-//! When to try again: a bounded number of times, each time later, never all clients at once.
+//! When to retry: a bounded number of times, with growing and randomized pauses.
 
 use std::time::Duration;
 
-/// How often and how long a call is tried again.
+/// How often a call is retried, and with which pauses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// How often it is tried in all; 1 means once.
+    /// The number of attempts; 1 means no retry.
     pub attempts: u32,
     /// The longest pause after the first failure; doubled after each further one.
     pub first_pause: Duration,
-    /// No pause that the client chooses is longer.
+    /// The longest pause that the client chooses.
     pub longest_pause: Duration,
     /// If the server asks for a longer pause than this, the call fails instead.
     pub patience: Duration,
@@ -27,15 +27,15 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Never tries again.
+    /// Never retries.
     pub fn never() -> RetryPolicy {
         RetryPolicy { attempts: 1, ..RetryPolicy::default() }
     }
 
-    /// How long to pause after `failures` failures in a row, or nothing if it is time to give up.
+    /// The pause after `failures` failures in a row, or `None` to give up.
     ///
-    /// `random` spreads the pause over the upper half of its range; a pause that the server asked
-    /// for is a lower bound.
+    /// `random` spreads the pause over the upper half of its range; a pause that the server requested
+    /// is a lower bound.
     pub(crate) fn pause(
         &self,
         failures: u32,
@@ -58,9 +58,9 @@ impl RetryPolicy {
     }
 }
 
-/// Sixty-four bits that other clients do not have.
+/// Random bits, to spread the retries of clients.
 pub(crate) fn random() -> u64 {
-    // Without a source of randomness every client pauses equally long, which is no reason to fail.
+    // Without a source of randomness all clients pause equally long, which is no reason to fail.
     getrandom::u64().unwrap_or(0)
 }
 
@@ -76,7 +76,7 @@ mod tests {
     };
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_then_it_gives_up() {
+    fn pauses_double_up_to_the_longest_until_attempts_are_used_up() {
         let longest = |failures| POLICY.pause(failures, None, 50_000);
         assert_eq!(longest(1), Some(Duration::from_millis(100)));
         for (failures, low, high) in [(1, 50, 100), (2, 100, 200), (3, 150, 300)] {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_asks_for_is_a_lower_bound_within_patience() {
+    fn a_requested_pause_is_a_lower_bound_up_to_the_limit() {
         let asked = |seconds| POLICY.pause(1, Some(Duration::from_secs(seconds)), 0);
         assert_eq!(asked(2), Some(Duration::from_millis(2050)));
         assert_eq!(asked(10), Some(Duration::from_millis(10_050)));

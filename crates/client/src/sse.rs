@@ -1,34 +1,34 @@
-//! Reads a stream of server-sent events, whatever the pieces in which it arrives.
+//! Parses a stream of server-sent events from chunks of any size.
 
-/// An event larger than this is not one of ours.
+/// The largest event that is accepted.
 const LARGEST: usize = 8 << 20;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// What kind; empty if not said.
+    /// The event type; empty if absent.
     pub(crate) kind: String,
     /// Its data.
     pub(crate) data: String,
 }
 
-/// The events of one connection.
+/// The parser of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     line: Vec<u8>,
-    /// A line ended with a carriage return: a line feed right behind it belongs to it.
+    /// The last line ended with a carriage return: a line feed right after it belongs to it.
     after_return: bool,
     message: Message,
     id: Option<String>,
     last_id: Option<String>,
 }
 
-/// The stream is not one of ours.
+/// An event is larger than the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge;
 
 impl Reader {
-    /// Takes the next piece and gives the events that it completes.
+    /// Parses the next chunk and returns the events that it completes.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Message>, TooLarge> {
         let mut complete = Vec::new();
         for &byte in piece {
@@ -49,7 +49,7 @@ impl Reader {
         Ok(complete)
     }
 
-    /// The id of the last event that was complete.
+    /// The id of the last complete event.
     pub(crate) fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
@@ -67,7 +67,7 @@ impl Reader {
                 self.message.data.push('\n');
             }
             "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
-            // Comments keep the connection alive; fields that nobody knows yet are skipped.
+            // Comments keep the connection alive; unknown fields are skipped.
             _ => {}
         }
         None
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn an_id_counts_only_when_its_event_is_complete() {
+    fn an_id_is_used_only_when_its_event_is_complete() {
         let mut reader = Reader::default();
         reader.push(b"id: 1\ndata: x\n\nid: 2\ndata: y\n").expect("small");
         assert_eq!(reader.last_id(), Some("1"));
     }
 
     #[test]
-    fn a_stream_without_end_of_line_is_given_up() {
+    fn a_stream_without_end_of_line_is_rejected() {
         let mut reader = Reader::default();
         let piece = vec![b'x'; 1 << 20];
         assert!((0..16).any(|_| reader.push(&piece) == Err(TooLarge)));
@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(cuts in prop::collection::vec(0..STREAM.len(), 0..12)) {
+        fn chunk_boundaries_do_not_matter(cuts in prop::collection::vec(0..STREAM.len(), 0..12)) {
             let mut cuts = cuts;
             cuts.extend([0, STREAM.len()]);
             cuts.sort_unstable();

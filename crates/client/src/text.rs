@@ -1,4 +1,4 @@
-//! Answers that are text: whole, or piece by piece while they grow.
+//! Text answers: complete, or streamed while they grow.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::error::ClientError;
 
-/// A stream lives for ever, as far as the client is concerned.
+/// The timeout of a stream: none in practice.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// An answer that is text, not JSON.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Text;
 
-/// An answer that comes piece by piece.
+/// A streamed answer.
 #[derive(Debug)]
 pub struct TextStream {
     server: String,
@@ -21,7 +21,7 @@ pub struct TextStream {
 }
 
 impl Client {
-    /// Sends a call and reads the whole answer as it came. It is not repeated.
+    /// Sends a call and reads the complete answer. It is not retried.
     pub async fn text(&self, call: Call<Text>) -> Result<Vec<u8>, ClientError> {
         let mut stream = self.open(call).await?;
         let mut whole = Vec::new();
@@ -31,7 +31,7 @@ impl Client {
         Ok(whole)
     }
 
-    /// Sends a call and hands its answer over piece by piece, as long as the server has more.
+    /// Sends a call and streams its answer.
     pub async fn stream(&self, call: Call<Text>) -> Result<TextStream, ClientError> {
         self.open(call.with_timeout(FOR_EVER)).await
     }
@@ -44,7 +44,7 @@ impl Client {
 }
 
 impl TextStream {
-    /// The next piece; `None` at the end.
+    /// The next chunk; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
         match self.response.chunk().await {
             Ok(piece) => Ok(piece.map(|bytes| bytes.to_vec())),

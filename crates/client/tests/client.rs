@@ -39,7 +39,7 @@ async fn a_read_carries_the_key_and_no_idempotency_key() {
 }
 
 #[tokio::test]
-async fn a_change_is_repeated_under_one_key_until_it_is_answered() {
+async fn a_change_is_retried_under_one_key_until_it_is_answered() {
     let busy = || Reply::problem(Code::Unavailable, "later").with_header("retry-after", "0");
     let limited = Reply::problem(Code::RateLimited, "slower");
     let done = Reply::json(200, NOW).with_header("idempotent-replayed", "true");
@@ -54,7 +54,7 @@ async fn a_change_is_repeated_under_one_key_until_it_is_answered() {
 }
 
 #[tokio::test]
-async fn two_changes_have_two_keys_and_a_given_key_is_kept() {
+async fn two_changes_have_two_keys_and_a_given_key_is_used() {
     let server = Scripted::start([(); 3].map(|()| Reply::json(200, NOW))).await;
     let client = client(&server);
     for call in [clock::advance(1), clock::advance(1), clock::advance(1).with_idempotency_key("k")]
@@ -67,7 +67,7 @@ async fn two_changes_have_two_keys_and_a_given_key_is_kept() {
 }
 
 #[tokio::test]
-async fn it_gives_up_after_the_allowed_attempts_with_the_last_problem() {
+async fn the_last_problem_is_returned_after_the_allowed_attempts() {
     let server = Scripted::start([(); 9].map(|()| Reply::problem(Code::StorageFull, "full"))).await;
     let error = client(&server).send(clock::advance(1)).await.expect_err("full");
     assert_eq!(error.code(), Some(Code::StorageFull));
@@ -75,7 +75,7 @@ async fn it_gives_up_after_the_allowed_attempts_with_the_last_problem() {
 }
 
 #[tokio::test]
-async fn a_pause_beyond_patience_is_not_waited_for() {
+async fn a_call_fails_if_the_requested_pause_is_too_long() {
     let reply = Reply::problem(Code::Unavailable, "much later").with_header("retry-after", "3600");
     let server = Scripted::start([reply]).await;
     let error = client(&server).send(clock::show()).await.expect_err("too long");
@@ -84,7 +84,7 @@ async fn a_pause_beyond_patience_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn refusals_are_problems_and_are_not_repeated() {
+async fn rejections_are_problems_and_are_not_retried() {
     let server = Scripted::start([Reply::problem(Code::InsufficientCredits, "too few")]).await;
     let hold = PlaceHold {
         id: None,
@@ -104,12 +104,12 @@ async fn refusals_are_problems_and_are_not_repeated() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_unreachable() {
+async fn a_closed_port_is_unreachable() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = format!("http://{}", listener.local_addr().expect("bound"));
     drop(listener);
     let client = Client::builder(&address).retry(quick()).build().expect("usable");
-    let error = client.send(clock::show()).await.expect_err("nobody is there");
+    let error = client.send(clock::show()).await.expect_err("no server listens");
     assert!(matches!(&error, ClientError::Unreachable { server, .. } if *server == address));
 }
 
@@ -161,7 +161,7 @@ async fn every_page_of_a_list_is_fetched() {
 }
 
 #[tokio::test]
-async fn an_id_that_would_change_the_path_is_not_sent() {
+async fn an_id_that_would_change_the_path_is_rejected() {
     let server = Scripted::start([]).await;
     for id in ["..", "."] {
         let error = client(&server).send(grants::show(id)).await.expect_err("not sent");
@@ -171,7 +171,7 @@ async fn an_id_that_would_change_the_path_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_server_below_a_path_is_asked_below_it() {
+async fn a_server_address_may_have_a_path() {
     let server = Scripted::start([Reply::json(200, NOW)]).await;
     let client = Client::new(&format!("{}/bursar/", server.address), "k").expect("usable");
     client.send(clock::show()).await.expect("an answer");
@@ -179,7 +179,7 @@ async fn a_server_below_a_path_is_asked_below_it() {
 }
 
 #[test]
-fn addresses_and_keys_that_cannot_work_are_named() {
+fn invalid_addresses_and_keys_are_named() {
     for (server, key) in [
         ("127.0.0.1:7070", "k"),
         ("ftp://host", "k"),
@@ -211,7 +211,7 @@ fn a_call_can_be_an_operation_of_a_batch() {
 }
 
 #[tokio::test]
-async fn anything_else_can_be_asked_for_in_general() {
+async fn any_path_can_be_requested() {
     let server = Scripted::start([Reply::json(200, r#"{"data":[]}"#)]).await;
     let call: Call<serde_json::Value> = Call::new(Method::Get, "/v1/nodes");
     let answer = client(&server).send(call).await.expect("an answer");
@@ -226,7 +226,7 @@ fn event(id: u64) -> String {
 }
 
 #[tokio::test]
-async fn the_feed_goes_on_behind_the_last_complete_event() {
+async fn the_feed_resumes_after_the_last_complete_event() {
     let cut_off = format!("{}{}id: 3\ndata: {{", event(1), event(2));
     let busy = Reply::problem(Code::Unavailable, "later");
     let server = Scripted::start([
@@ -253,8 +253,8 @@ async fn the_feed_goes_on_behind_the_last_complete_event() {
 }
 
 #[tokio::test]
-async fn the_feed_ends_when_the_server_refuses() {
-    let server = Scripted::start([Reply::problem(Code::Unauthenticated, "who are you?")]).await;
+async fn the_feed_ends_when_the_server_rejects_the_key() {
+    let server = Scripted::start([Reply::problem(Code::Unauthenticated, "unknown key")]).await;
     let error = EventStream::new(client(&server), None).next().await.expect_err("refused");
     assert_eq!(error.code(), Some(Code::Unauthenticated));
 }

@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::amount::{Amount, Sum};
 use crate::time::Time;
 
-/// What an account stands for.
+/// What an account represents.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AccountKind {
@@ -15,7 +15,7 @@ pub enum AccountKind {
     Org,
     /// A group of people.
     Team,
-    /// A piece of work.
+    /// A project.
     Project,
     /// A person or a machine.
     User,
@@ -29,63 +29,63 @@ pub struct OpenAccount {
     /// The full path.
     #[schema(pattern = "^[a-z0-9][a-z0-9._-]{0,62}(:[a-z0-9][a-z0-9._-]{0,62}){0,7}$")]
     pub id: String,
-    /// What it stands for.
+    /// What the account represents.
     pub kind: AccountKind,
-    /// A name for people.
+    /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub name: Option<String>,
     /// The fair-share weight, a decimal with at most three decimals; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<Weight>,
-    /// The region where the account's money lives.
+    /// The region that keeps the account's credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub home_region: Option<String>,
-    /// Anything; kept as it is.
+    /// Free-form metadata, returned unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
-    /// How long credits live that are re-issued because the platform failed. Inherited.
+    /// How long compensation credits are valid. Inherited from the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315360000)]
     pub compensation_ttl_seconds: Option<u64>,
-    /// How far uncollected usage may grow before jobs are stopped. Inherited.
+    /// The most uncollected usage before jobs are stopped. Inherited from the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdraft_limit: Option<Amount>,
 }
 
-/// Changes what is given; the rest stays. `null` takes a setting back, as if it had never been made.
+/// Updates an account. Absent fields stay as they are; `null` removes a setting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "Language models"}))]
 pub struct ChangeAccount {
-    /// A name for people.
+    /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub name: Option<String>,
     /// The fair-share weight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<Weight>,
-    /// Anything; replaces what was there.
+    /// Free-form metadata; replaces the earlier metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
-    /// How long credits live that are re-issued because the platform failed.
+    /// How long compensation credits are valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315360000)]
     pub compensation_ttl_seconds: Option<u64>,
-    /// How far uncollected usage may grow before jobs are stopped.
+    /// The most uncollected usage before jobs are stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdraft_limit: Option<Amount>,
 }
 
 /// A fair-share weight: a decimal string with at most three decimals, or a whole number.
 ///
-/// Kept in thousandths, so that it needs no floating point either.
+/// Stored in thousandths, to avoid floating point.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Weight(u32);
 
 impl Weight {
-    /// A weight in thousandths.
+    /// Creates a weight from thousandths.
     pub const fn from_milli(milli: u32) -> Weight {
         Weight(milli)
     }
@@ -122,7 +122,7 @@ impl utoipa::PartialSchema for Weight {
             .schema_type(SchemaType::Type(Type::Integer))
             .minimum(Some(1))
             .maximum(Some(1_000_000));
-        let description = "A weight with at most three decimals; answers carry a string.";
+        let description = "A weight with at most three decimals; answers use a string.";
         OneOfBuilder::new()
             .item(text)
             .item(whole)
@@ -140,30 +140,30 @@ pub struct Account {
     /// The full path.
     #[schema(example = "acme:nlp")]
     pub id: String,
-    /// The account above it.
+    /// The parent account.
     pub parent: Option<String>,
-    /// What it stands for.
+    /// What the account represents.
     pub kind: AccountKind,
-    /// A name for people.
+    /// Display name.
     pub name: Option<String>,
     /// The fair-share weight.
     pub weight: Weight,
-    /// The region where the account's money lives.
+    /// The region that keeps the account's credits.
     pub home_region: Option<String>,
-    /// Anything.
+    /// Free-form metadata.
     pub metadata: Option<Value>,
-    /// How long credits live that are re-issued because the platform failed, if set here.
+    /// How long compensation credits are valid, if set on this account.
     pub compensation_ttl_seconds: Option<u64>,
-    /// How far uncollected usage may grow, if set here.
+    /// The most uncollected usage, if set on this account.
     pub overdraft_limit: Option<Sum>,
-    /// Whether new spending at and below it is stopped by this account.
+    /// Whether this account stops new spending in its subtree.
     pub frozen: bool,
-    /// Usage of its holds that no credits could be found for.
+    /// Usage of its holds that credits did not cover.
     pub uncollected: Sum,
-    /// The ledger's time, on reads.
+    /// The ledger's time; only on reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Time>,
-    /// The ledger's position, on reads.
+    /// The ledger's position; only on reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
 }
@@ -173,14 +173,14 @@ pub struct Account {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct AccountFilter {
-    /// Only those directly below this account.
+    /// Only children of this account.
     pub parent: Option<String>,
-    /// Only those whose path begins so.
+    /// Only accounts whose path starts with this text.
     pub prefix: Option<String>,
     /// How many entries at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Where to go on.
+    /// The cursor of the next page.
     pub cursor: Option<String>,
 }
 
@@ -188,13 +188,13 @@ pub struct AccountFilter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Collect {
-    /// The caller's own id for this repayment.
+    /// An id chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
 }
 
-/// What a repayment came to.
+/// The result of a repayment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Collected {
     /// The repayment.

@@ -1,4 +1,4 @@
-//! What an account has, had and will have.
+//! Balances: now, in the past and in the future.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -11,36 +11,36 @@ use crate::time::Time;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct BalanceQuery {
-    /// In the past: as it was then. In the future: if nothing is spent until then.
+    /// The instant. A past one gives the balance at that time; a future one assumes no more spending.
     pub at: Option<Time>,
-    /// Spendable on this GPU type.
+    /// Compute `spendable` for this GPU type.
     pub gpu_type: Option<String>,
-    /// Spendable in this region.
+    /// Compute `spendable` for this region.
     pub region: Option<String>,
-    /// Spendable in this priority class.
+    /// Compute `spendable` for this priority class.
     pub class: Option<String>,
-    /// Wait until the ledger has come this far.
+    /// Wait until the ledger has reached this position.
     pub min_position: Option<u64>,
-    /// Answer from a copy that may be a little behind; `as_of` and `position` say how far it is.
+    /// Allow a slightly stale answer; `as_of` and `position` give its time and position.
     pub stale_ok: Option<bool>,
 }
 
-/// What an account has.
+/// The balance of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Balance {
     /// The account.
     pub account: String,
-    /// Its own grants' credits that are effective, unexpired and free.
+    /// Credits of its own grants that are effective, unexpired and not held.
     pub available: Sum,
-    /// What open holds, whoever placed them, still keep of its own grants.
+    /// Credits of its own grants that open holds of any account still hold.
     pub held: Sum,
     /// `available` by kind of grant.
     pub by_kind: ByKind,
-    /// What a hold of this account could draw.
+    /// The most that a hold of this account could draw.
     pub spendable: Sum,
-    /// What will expire, soonest first, at most twenty entries.
+    /// Credits that will expire, soonest first, at most twenty entries.
     pub expiring: Vec<Expiring>,
-    /// Usage that no credits could be found for.
+    /// Usage that credits did not cover.
     pub uncollected: Sum,
     /// The ledger's time.
     pub as_of: Time,
@@ -51,13 +51,13 @@ pub struct Balance {
 /// Amounts by kind of grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ByKind {
-    /// Paid for.
+    /// Bought credits.
     pub purchase: Sum,
-    /// Given.
+    /// Credits issued without payment.
     pub grant: Sum,
-    /// Given under conditions.
+    /// Credits issued without payment and with restrictions.
     pub promotion: Sum,
-    /// Given because the platform failed.
+    /// Credits issued after a platform failure.
     pub compensation: Sum,
 }
 
@@ -66,9 +66,9 @@ pub struct ByKind {
 pub struct Expiring {
     /// The last instant at which they can be spent.
     pub expires_at: Time,
-    /// How much.
+    /// The amount.
     pub amount: Sum,
-    /// Where they come from.
+    /// The kind of their grant.
     pub kind: crate::credits::grant::GrantKind,
 }
 
@@ -83,7 +83,7 @@ pub struct Entry {
     /// `reissued`, `moved`, …
     #[serde(rename = "type")]
     pub kind: String,
-    /// How much.
+    /// The amount.
     pub amount: Sum,
     /// The grant.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ pub struct Entry {
     /// The job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// What the account had available afterwards.
+    /// The account's available credits after the movement.
     pub balance_after: Sum,
 }
 
@@ -106,20 +106,20 @@ pub struct EntriesQuery {
     /// How many entries at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Where to go on.
+    /// The cursor of the next page.
     pub cursor: Option<String>,
-    /// Wait until history has come this far.
+    /// Wait until history has reached this position.
     pub min_position: Option<u64>,
 }
 
-/// Which time a statement covers.
+/// The period of a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct StatementQuery {
-    /// The first instant that counts.
+    /// The first instant of the period.
     pub from: Time,
-    /// The first instant that no longer counts.
+    /// The first instant after the period.
     pub to: Time,
 }
 
@@ -128,15 +128,15 @@ pub struct StatementQuery {
 pub struct Statement {
     /// The account.
     pub account: String,
-    /// The first instant that counts.
+    /// The first instant of the period.
     pub from: Time,
-    /// The first instant that no longer counts.
+    /// The first instant after the period.
     pub to: Time,
-    /// What was available just before `from`.
+    /// Available credits just before `from`.
     pub opening: Sum,
-    /// What happened, summed by type; signed, so that opening + movements = closing.
+    /// Signed sums of the movements by type: opening + movements = closing.
     pub movements: Vec<StatementLine>,
-    /// What was available just before `to`.
+    /// Available credits just before `to`.
     pub closing: Sum,
     /// The ledger's time.
     pub as_of: Time,
@@ -150,9 +150,9 @@ pub struct StatementLine {
     /// What happened.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The change of what is available.
+    /// The change of the available credits.
     pub amount: Sum,
-    /// How many movements.
+    /// The number of movements.
     pub count: u64,
 }
 
@@ -161,13 +161,13 @@ pub struct StatementLine {
 pub struct Forecast {
     /// The account.
     pub account: String,
-    /// What was spent per hour over the last day.
+    /// Spending per hour over the last day.
     pub burn_per_hour: Sum,
     /// How long `spendable` lasts at that rate; absent if nothing is being spent.
     pub runway_seconds: Option<u64>,
-    /// What will expire unspent at that rate.
+    /// Credits that will expire unspent at that rate.
     pub at_risk: Sum,
-    /// What can be spent now.
+    /// Credits that can be spent now.
     pub spendable: Sum,
     /// The ledger's time.
     pub as_of: Time,

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::amount::{Amount, Sum};
 use crate::time::Time;
 
-/// What a budget counts.
+/// The unit of a budget.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetUnit {
@@ -17,25 +17,25 @@ pub enum BudgetUnit {
     GpuHours,
 }
 
-/// When a budget starts anew.
+/// The calendar period of a budget.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetPeriod {
-    /// Never.
+    /// One period without end.
     Total,
-    /// At midnight.
+    /// From midnight to midnight.
     Day,
-    /// At midnight before Monday.
+    /// From Monday to Sunday.
     Week,
-    /// At midnight before the first of a month.
+    /// A calendar month.
     Month,
 }
 
-/// What reaching the limit means.
+/// What happens at the limit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetMode {
-    /// Nothing more can be drawn.
+    /// Further draws are rejected.
     Hard,
     /// Alerts only.
     Soft,
@@ -48,18 +48,18 @@ pub enum BudgetMode {
 pub struct SetBudget {
     /// The limit, in credits or GPU-hours.
     pub limit: Amount,
-    /// What is counted; credits if absent.
+    /// The unit of the limit; credits if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<BudgetUnit>,
-    /// When counting starts anew.
+    /// The calendar period.
     pub period: BudgetPeriod,
-    /// What reaching the limit means.
+    /// What happens at the limit.
     pub mode: BudgetMode,
     /// Percentages of the limit at which to alert, ascending; 50, 80 and 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 16)]
     pub thresholds: Option<Vec<u16>>,
-    /// Minutes to add to UTC before looking at the calendar; 0 if absent.
+    /// The offset of the calendar from UTC in minutes; 0 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = -1440, maximum = 1440)]
     pub utc_offset_minutes: Option<i16>,
@@ -74,32 +74,32 @@ pub struct Budget {
     pub account: String,
     /// The limit.
     pub limit: Sum,
-    /// What is counted.
+    /// The unit of the limit.
     pub unit: BudgetUnit,
-    /// When counting starts anew.
+    /// The calendar period.
     pub period: BudgetPeriod,
-    /// What reaching the limit means.
+    /// What happens at the limit.
     pub mode: BudgetMode,
     /// Percentages of the limit at which to alert.
     pub thresholds: Vec<u16>,
-    /// Minutes to add to UTC before looking at the calendar.
+    /// The offset of the calendar from UTC in minutes.
     pub utc_offset_minutes: i16,
-    /// What is spent in this period.
+    /// Credits spent in this period.
     pub spent: Sum,
-    /// What is held in this period.
+    /// Credits held in this period.
     pub held: Sum,
     /// Spent and held.
     pub used: Sum,
-    /// What is left; never negative.
+    /// What remains of the limit; never negative.
     pub remaining: Sum,
     /// When the period began; absent for `total`.
     pub period_start: Option<Time>,
-    /// When the next one begins; absent for `total`.
+    /// When the next period begins; absent for `total`.
     pub period_end: Option<Time>,
-    /// The ledger's time, on reads.
+    /// The ledger's time; only on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Time>,
-    /// The ledger's position, on reads.
+    /// The ledger's position; only on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
 }

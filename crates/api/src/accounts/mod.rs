@@ -1,4 +1,4 @@
-//! Accounts, and what they have and may use.
+//! Accounts, their balances, budgets and quotas.
 
 pub mod account;
 pub mod balance;

@@ -1,16 +1,16 @@
-//! Quotas: how much of the machines an account may use at once.
+//! Quotas: limits on concurrent GPUs and jobs.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// Sets or replaces the quota of an account, for one region or for each.
+/// Sets or replaces the quota of an account for one region, or for every region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"gpus": {"H100": 8, "*": 16}, "running_jobs": 10}))]
 pub struct SetQuota {
-    /// The region; each region if absent.
+    /// The region; every region if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub region: Option<String>,
@@ -25,12 +25,12 @@ pub struct SetQuota {
     pub waiting_jobs: Option<u32>,
 }
 
-/// The quota of an account in one region or in each.
+/// The quota of an account for one region, or for every region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Quota {
     /// The account.
     pub account: String,
-    /// The region; each region if absent.
+    /// The region; every region if absent.
     pub region: Option<String>,
     /// GPUs in use at once by type; `*` is the total.
     pub gpus: BTreeMap<String, u32>,
@@ -40,18 +40,18 @@ pub struct Quota {
     pub waiting_jobs: Option<u32>,
 }
 
-/// The quota of an account for each region, and all its quotas.
+/// All quotas of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Quotas {
     /// The account.
     pub account: String,
-    /// The quota for each region, or for the one that was asked for: GPUs in use at once by type; `*` is the total.
+    /// The quota for every region, or for the requested one: GPUs in use at once by type; `*` is the total.
     pub gpus: BTreeMap<String, u32>,
     /// The same: jobs running at once.
     pub running_jobs: Option<u32>,
     /// The same: jobs waiting at once.
     pub waiting_jobs: Option<u32>,
-    /// The quotas: the one for each region first, then by region.
+    /// The quotas: the one for every region first, then by region.
     pub data: Vec<Quota>,
     /// Always false: an account has few quotas.
     pub has_more: bool,
@@ -64,7 +64,7 @@ pub struct Quotas {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct QuotaQuery {
-    /// The region; the quota for each region if absent.
+    /// The region; the quota for every region if absent.
     pub region: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Who spends, has or holds most.
+//! Rankings of accounts and jobs.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -22,15 +22,15 @@ pub enum TopKind {
     Job,
 }
 
-/// By what.
+/// The value to rank by.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TopBy {
-    /// What was spent in the window.
+    /// Credits spent in the window.
     Spent,
-    /// What is available now.
+    /// Credits available now.
     Available,
-    /// What is held now.
+    /// Credits held now.
     Held,
     /// GPU time in the window.
     GpuSeconds,
@@ -44,43 +44,43 @@ pub struct TopQuery {
     /// What to rank; users if absent.
     #[param(inline)]
     pub kind: Option<TopKind>,
-    /// By what; spent if absent.
+    /// The value to rank by; `spent` if absent.
     #[param(inline)]
     pub by: Option<TopBy>,
     /// How far to look back: `24h`, `30m`, `7d`; a day if absent.
     #[param(pattern = "^[1-9][0-9]{0,4}[smhd]$")]
     pub window: Option<String>,
-    /// How many; 10 if absent.
+    /// The number of entries; 10 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub k: Option<u32>,
-    /// Checked and otherwise without effect: `k` says how many.
+    /// Validated, but without effect: `k` is the number of entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// There is none: the list has one page.
+    /// Without effect: the list has one page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// One place of a ranking.
+/// One entry of a ranking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TopEntry {
     /// The account or job.
     pub id: String,
-    /// How much.
+    /// The amount.
     pub value: Sum,
 }
 
 /// A ranking, largest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Top {
-    /// The places.
+    /// The entries.
     pub data: Vec<TopEntry>,
     /// Always false.
     pub has_more: bool,
     /// Always absent.
     pub next_cursor: Option<String>,
-    /// The time of what was ranked.
+    /// The time of the ranked values.
     pub as_of: Time,
     /// The position that history had reached.
     pub position: u64,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// The most operations of one batch.
+/// The most operations in one batch.
 pub const MAX_OPERATIONS: usize = 1000;
 
 /// Operations on ledger resources, in order.
@@ -17,7 +17,7 @@ pub struct Batch {
     /// The operations, at most 1000.
     #[schema(min_items = 1, max_items = 1000)]
     pub operations: Vec<Operation>,
-    /// All or nothing, inside one tenant; false if absent.
+    /// Whether all operations apply or none, within one tenant; false if absent.
     #[serde(default)]
     pub atomic: bool,
 }
@@ -35,22 +35,22 @@ pub struct Operation {
     /// The body.
     #[serde(default)]
     pub body: Option<Value>,
-    /// Its own idempotency key.
+    /// The idempotency key of the operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }
 
-/// What one operation came to.
+/// The result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperationResult {
-    /// The status that it would have had alone; 424 if another one made it fail.
+    /// The status that the operation would have had on its own; 424 if it failed because of another one.
     #[schema(example = 201)]
     pub status: u16,
-    /// The body that it would have had alone.
+    /// The body that the operation would have had on its own.
     pub body: Value,
 }
 
-/// What all operations came to, in order.
+/// The results of all operations, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BatchResults {
     /// The results.

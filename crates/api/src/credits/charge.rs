@@ -1,4 +1,4 @@
-//! Charges: credits spent at once.
+//! Charges: credits spent immediately.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,23 +7,23 @@ use crate::amount::{Amount, Sum};
 use crate::credits::hold::{Context, Lot};
 use crate::time::Time;
 
-/// Spends credits at once.
+/// Spends credits immediately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"account": "acme:nlp", "amount": "5"}))]
 pub struct CreateCharge {
-    /// The caller's own id.
+    /// An id chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
     /// The account that spends.
     pub account: String,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
-    /// Take what there is if that is less.
+    /// Whether to charge less if fewer credits are spendable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_partial: Option<bool>,
-    /// What it is for.
+    /// The GPU types, regions and class that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Context>,
     /// When the usage happened; now if absent.
@@ -38,28 +38,28 @@ pub struct Charge {
     pub id: String,
     /// The account that spent.
     pub account: String,
-    /// How much was asked for.
+    /// The requested amount.
     pub requested: Sum,
-    /// How much was spent.
+    /// The charged amount.
     pub charged: Sum,
-    /// How much of that was refunded since, on reads.
+    /// The amount refunded since; only on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refunded: Option<Sum>,
-    /// What it was drawn from, in order, at most 100.
+    /// The grants drawn from, in order, at most 100.
     pub lots: Vec<Lot>,
     /// Whether there are more lots.
     pub lots_truncated: bool,
-    /// What the account could still spend in the same context afterwards.
+    /// Credits still spendable in the same context after the charge.
     pub spendable_after: Sum,
     /// When the usage happened, if it was reported late.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective_at: Option<Time>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Time,
-    /// The ledger's time, on reads.
+    /// The ledger's time; only on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Time>,
-    /// The ledger's position, on reads.
+    /// The ledger's position; only on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
 }

@@ -7,21 +7,21 @@ use utoipa::{IntoParams, ToSchema};
 use crate::amount::{Amount, Sum};
 use crate::time::Time;
 
-/// Where credits come from.
+/// Kinds of grant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GrantKind {
-    /// Paid for.
+    /// Bought credits.
     Purchase,
-    /// Given.
+    /// Credits issued without payment.
     Grant,
-    /// Given under conditions.
+    /// Credits issued without payment and with restrictions.
     Promotion,
-    /// Given because the platform failed.
+    /// Credits issued after a platform failure.
     Compensation,
 }
 
-/// What a grant may be spent on. An absent list admits everything.
+/// What a grant may be spent on. An absent list allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Restriction {
@@ -43,22 +43,22 @@ pub struct Restriction {
     pub max_share: Option<Amount>,
 }
 
-/// Puts credits into an account.
+/// Issues credits to an account.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({
     "account": "acme", "amount": "1000", "kind": "purchase", "expires_at": "2027-01-31T12:00:00.000Z"
 }))]
 pub struct IssueGrant {
-    /// The caller's own id.
+    /// An id chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
-    /// The account that gets it.
+    /// The account that receives the grant.
     pub account: String,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
-    /// Where it comes from.
+    /// The kind of the grant.
     pub kind: GrantKind,
     /// The first instant at which it can be spent; now if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,28 +69,28 @@ pub struct IssueGrant {
     /// Lower is spent first; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
-    /// What it may be spent on.
+    /// What the grant may be spent on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restrict: Option<Restriction>,
-    /// The caller's own reference.
+    /// A reference chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub reference: Option<String>,
-    /// Anything; kept as it is.
+    /// Free-form metadata, returned unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
 }
 
-/// A grant and what became of it: amount = available + held + spent + expired + revoked + moved.
+/// A grant: amount = available + held + spent + expired + revoked + moved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Grant {
     /// Its id.
     pub id: String,
-    /// The account that has it.
+    /// The account that owns the grant.
     pub account: String,
-    /// How much was granted.
+    /// The granted amount.
     pub amount: Sum,
-    /// Where it comes from.
+    /// The kind of the grant.
     pub kind: GrantKind,
     /// The first instant at which it can be spent.
     pub effective_at: Time,
@@ -98,21 +98,21 @@ pub struct Grant {
     pub expires_at: Option<Time>,
     /// Lower is spent first.
     pub priority: u8,
-    /// What it may be spent on.
+    /// What the grant may be spent on.
     pub restrict: Option<Restriction>,
-    /// The caller's own reference.
+    /// A reference chosen by the caller.
     pub reference: Option<String>,
-    /// Anything.
+    /// Free-form metadata.
     pub metadata: Option<Value>,
-    /// Free.
+    /// Neither held nor spent.
     pub available: Sum,
-    /// Set aside by open holds.
+    /// Reserved by open holds.
     pub held: Sum,
     /// Spent.
     pub spent: Sum,
     /// Expired unspent.
     pub expired: Sum,
-    /// Taken back.
+    /// Revoked.
     pub revoked: Sum,
     /// Transferred out.
     pub moved: Sum,
@@ -120,10 +120,10 @@ pub struct Grant {
     pub is_revoked: bool,
     /// When it was issued.
     pub created_at: Time,
-    /// The ledger's time, on reads.
+    /// The ledger's time; only on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Time>,
-    /// The ledger's position, on reads.
+    /// The ledger's position; only on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
 }
@@ -138,6 +138,6 @@ pub struct GrantFilter {
     /// How many entries at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Where to go on.
+    /// The cursor of the next page.
     pub cursor: Option<String>,
 }

@@ -6,7 +6,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::amount::{Amount, Sum};
 use crate::time::Time;
 
-/// What a hold or charge is for: all that it may still turn out to be.
+/// The GPU types, regions and class that a hold or charge may be used for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
@@ -27,73 +27,73 @@ pub struct Context {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExpiry {
-    /// They stay capturable while the hold is open.
+    /// The credits stay capturable while the hold is open.
     #[default]
     HonorHold,
-    /// They are cut off at the expiry instant.
+    /// The credits cannot be captured after the expiry instant.
     Strict,
 }
 
-/// Where a hold is in its life.
+/// The state of a hold.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldState {
-    /// Credits are set aside.
+    /// Credits are reserved.
     Open,
     /// Ended with a final total.
     Settled,
-    /// Ended at what was captured.
+    /// Ended; only captured credits were spent.
     Released,
-    /// Its lease ran out.
+    /// Its TTL ran out.
     Lapsed,
 }
 
-/// Sets credits aside.
+/// Reserves credits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"account": "acme:nlp", "amount": "28.8", "ttl_seconds": 3600}))]
 pub struct PlaceHold {
-    /// The caller's own id.
+    /// An id chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
     /// The account that spends.
     pub account: String,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
-    /// How long it lives without renewal; 3600 if absent.
+    /// Seconds until it lapses unless extended; 3600 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315360000)]
     pub ttl_seconds: Option<u64>,
-    /// What it is for.
+    /// The GPU types, regions and class that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Context>,
     /// What happens to held credits whose grant expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_expiry: Option<OnExpiry>,
-    /// The caller's own reference.
+    /// A reference chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub reference: Option<String>,
 }
 
-/// A part that one grant gave.
+/// The part drawn from one grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lot {
     /// The grant.
     pub grant: String,
-    /// How much.
+    /// The amount.
     pub amount: Sum,
 }
 
-/// A part that went back to its grant.
+/// The part returned to one grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReturnedLot {
     /// The grant.
     pub grant: String,
-    /// How much.
+    /// The amount.
     pub amount: Sum,
-    /// Whether the grant had expired, so that the credits are gone.
+    /// Whether the grant had expired, so that the credits are lost.
     pub expired: bool,
 }
 
@@ -104,66 +104,66 @@ pub struct Hold {
     pub id: String,
     /// The account that spends.
     pub account: String,
-    /// Where it is in its life.
+    /// The state.
     pub state: HoldState,
-    /// How much was set aside.
+    /// The reserved amount.
     pub amount: Sum,
-    /// How much of that was captured.
+    /// The captured part of it.
     pub captured: Sum,
-    /// How much is still set aside.
+    /// The part that is still reserved.
     pub remaining: Sum,
-    /// Usage that no credits could be found for.
+    /// Usage that credits did not cover.
     pub uncollected: Sum,
     /// The last instant before it lapses.
     pub expires_at: Option<Time>,
-    /// What it was drawn from, in order, at most 100.
+    /// The grants drawn from, in order, at most 100.
     pub lots: Vec<Lot>,
     /// Whether there are more lots: see `/v1/holds/{id}/lots`.
     pub lots_truncated: bool,
-    /// What it is for.
+    /// The GPU types, regions and class that it is for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<Context>,
     /// What happens to held credits whose grant expires.
     pub on_expiry: OnExpiry,
-    /// The caller's own reference.
+    /// A reference chosen by the caller.
     pub reference: Option<String>,
     /// When it was placed.
     pub created_at: Time,
-    /// What went back to its grants, last drawn first; on calls that close it.
+    /// Credits returned to their grants, last drawn first; only in answers to calls that close the hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returned: Option<Vec<ReturnedLot>>,
-    /// Whether more went back than is listed here: only beyond 10 000 lots.
+    /// Whether the list of returned lots is incomplete: only beyond 10 000 lots.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub returned_truncated: bool,
-    /// The ledger's time, on reads.
+    /// The ledger's time; only on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Time>,
-    /// The ledger's position, on reads.
+    /// The ledger's position; only on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
 }
 
-/// Spends what was used so far.
+/// Spends the usage so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"total": "12.5", "seq": 3}))]
 pub struct Capture {
     /// The cumulative usage. Zero is allowed.
     pub total: Amount,
-    /// The number of this report; a number already seen changes nothing.
+    /// The sequence number of this report; a repeated number changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
 }
 
-/// Sets more aside, for longer, or both.
+/// Extends a hold: a larger amount, a longer TTL, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"amount": "10", "ttl_seconds": 3600}))]
 pub struct Extend {
-    /// How much more.
+    /// The additional amount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amount: Option<Amount>,
-    /// How long it lives from now on; never shortens it.
+    /// Seconds from now until the hold lapses; never shortens it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315360000)]
     pub ttl_seconds: Option<u64>,
@@ -178,7 +178,7 @@ pub struct Settle {
     pub total: Amount,
 }
 
-/// Returns all that was not captured.
+/// Releases a hold: credits that were not captured return to their grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Release {}
@@ -196,6 +196,6 @@ pub struct HoldFilter {
     /// How many entries at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Where to go on.
+    /// The cursor of the next page.
     pub cursor: Option<String>,
 }

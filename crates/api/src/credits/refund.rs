@@ -1,4 +1,4 @@
-//! Refunds: spent credits that go back to the grants they came from.
+//! Refunds: spent credits returned to the grants they came from.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,7 +11,7 @@ use crate::credits::hold::ReturnedLot;
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"charge": "charge_01JAB2C3D4E5F6G7H8J9K0MNPQ", "amount": "2"}))]
 pub struct CreateRefund {
-    /// The caller's own id.
+    /// An id chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
@@ -24,10 +24,10 @@ pub struct CreateRefund {
     /// The ended job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// How much; all that is still spent if absent.
+    /// The amount; all credits not yet refunded if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amount: Option<Amount>,
-    /// Re-issue what has expired in the meantime.
+    /// Whether to re-issue credits whose grants have expired since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compensate: Option<bool>,
 }
@@ -37,18 +37,18 @@ pub struct CreateRefund {
 pub struct Refund {
     /// Its id.
     pub id: String,
-    /// The charge, if it was one.
+    /// The refunded charge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub charge: Option<String>,
-    /// The hold, if it was one.
+    /// The refunded hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
-    /// The job, if it was one.
+    /// The refunded job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// How much went back.
+    /// The refunded amount.
     pub refunded: Sum,
-    /// Where it went, last drawn first.
+    /// The grants it returned to, last drawn first.
     pub lots: Vec<ReturnedLot>,
     /// Whether there were more than 100 lots.
     pub lots_truncated: bool,

@@ -11,15 +11,15 @@ use crate::credits::hold::Lot;
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"from": "acme", "to": "acme:nlp", "amount": "100"}))]
 pub struct CreateTransfer {
-    /// The caller's own id.
+    /// An id chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
     /// The account whose own grants are drawn.
     pub from: String,
-    /// The account that gets them.
+    /// The account that receives the credits.
     pub to: String,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
 }
 
@@ -28,14 +28,14 @@ pub struct CreateTransfer {
 pub struct Transfer {
     /// Its id.
     pub id: String,
-    /// Where the credits came from.
+    /// The account that the credits left.
     pub from: String,
-    /// Where they went.
+    /// The account that received them.
     pub to: String,
-    /// How much.
+    /// The amount.
     pub amount: Sum,
-    /// What was drawn, in order, at most 100.
+    /// The grants drawn from, in order, at most 100.
     pub lots: Vec<Lot>,
-    /// Whether there were more.
+    /// Whether there are more lots.
     pub lots_truncated: bool,
 }

@@ -1,4 +1,4 @@
-//! Usage that others measured, such as Slurm or Kubernetes.
+//! Usage measured by another system, such as Slurm or Kubernetes.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::amount::Amount;
 use crate::credits::batch::OperationResult;
 
-/// The most records of one request.
+/// The most records in one request.
 pub const MAX_RECORDS: usize = 1000;
 
 /// What a job or hold used so far. Exactly one of `job` and `hold`, and exactly one of
@@ -23,15 +23,15 @@ pub struct UsageRecord {
     /// The attempt of the job; the current one if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<String>,
-    /// The number of this report; one that was seen changes nothing.
+    /// The sequence number of this report; a repeated number changes nothing.
     pub seq: u64,
-    /// GPU-milliseconds in all.
+    /// GPU-milliseconds in total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_ms_total: Option<u64>,
-    /// Credits in all.
+    /// Credits in total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amount_total: Option<Amount>,
-    /// Whether this was all: what is left is returned.
+    /// Whether the usage is complete: the remainder of the hold is returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<bool>,
 }
@@ -46,7 +46,7 @@ pub struct ReportUsage {
     pub records: Vec<UsageRecord>,
 }
 
-/// What each record came to, in order: the hold or job, or a problem.
+/// The result of each record, in order: the hold or job, or a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageResults {
     /// The results.

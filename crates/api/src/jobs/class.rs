@@ -12,17 +12,17 @@ use crate::amount::Amount;
     "rank": 25, "preempts": ["batch"], "grace_seconds": 60, "default_preemptible": true
 }))]
 pub struct SetClass {
-    /// Higher goes first.
+    /// A higher rank is scheduled first.
     pub rank: u32,
-    /// The classes whose jobs may be stopped for this one.
+    /// The classes whose jobs may be preempted for this one.
     #[schema(max_items = 64)]
     pub preempts: Vec<String>,
-    /// How long a stopped job has to save its work.
+    /// The grace period of a stopped job, to save its work.
     #[schema(maximum = 86400)]
     pub grace_seconds: u32,
-    /// Whether its jobs may be stopped unless they say otherwise.
+    /// Whether its jobs are preemptible by default.
     pub default_preemptible: bool,
-    /// What its price is multiplied by, with at most three decimals; 1 if absent.
+    /// The price multiplier, with at most three decimals; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_multiplier: Option<Amount>,
 }
@@ -32,14 +32,14 @@ pub struct SetClass {
 pub struct Class {
     /// Its name.
     pub name: String,
-    /// Higher goes first.
+    /// A higher rank is scheduled first.
     pub rank: u32,
-    /// The classes whose jobs may be stopped for this one.
+    /// The classes whose jobs may be preempted for this one.
     pub preempts: Vec<String>,
-    /// How long a stopped job has to save its work.
+    /// The grace period of a stopped job, to save its work.
     pub grace_seconds: u32,
-    /// Whether its jobs may be stopped unless they say otherwise.
+    /// Whether its jobs are preemptible by default.
     pub default_preemptible: bool,
-    /// What its price is multiplied by.
+    /// The price multiplier.
     pub price_multiplier: crate::amount::Sum,
 }

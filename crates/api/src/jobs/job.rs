@@ -1,4 +1,4 @@
-//! Jobs: what is asked for, and what became of it.
+//! Jobs: their specification, state and attempts.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::amount::{Amount, Sum};
 use crate::problem::Blocker;
 use crate::time::Time;
 
-/// The most jobs of one array.
+/// The most jobs in one array.
 pub const MAX_ARRAY: u32 = 1000;
 
 /// The GPUs that a job needs on each of its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobGpus {
-    /// Types that will do, the preferred one first; each that has a price if absent.
+    /// Acceptable types, the preferred one first; every priced type if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 64)]
     pub types: Option<Vec<String>>,
@@ -33,41 +33,41 @@ pub struct JobGpus {
     pub memory_gib: Option<u32>,
 }
 
-/// How much of a run is set aside before it starts.
+/// How much of a run's cost is held before it starts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reserve {
-    /// The longest run at the dearest type that will do.
+    /// The cost of the longest run on the most expensive acceptable type.
     #[default]
     Full,
-    /// The next hour, topped up while it runs.
+    /// The cost of the next hour, extended while the job runs.
     Rolling,
 }
 
-/// What happens when no more running time can be paid for.
+/// What happens when the credits run out.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExhausted {
-    /// The job gets its grace and is stopped.
+    /// The job is stopped after its grace period.
     #[default]
     Stop,
-    /// It runs on, up to the account's overdraft limit.
+    /// The job keeps running, up to the account's overdraft limit.
     Overdraft,
 }
 
-/// Jobs of one tenant of which only so many run at once.
+/// A group of jobs of one tenant with a limit on concurrency.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConcurrencyGroup {
     /// Its name.
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub name: String,
-    /// How many of its jobs have GPUs at once. The job submitted last sets it for all.
+    /// How many of its jobs may have GPUs at once. The job submitted last sets it for the group.
     #[schema(minimum = 1)]
     pub limit: u32,
 }
 
-/// Submits a job, or an array of them.
+/// Submits a job, or an array of jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({
@@ -75,19 +75,19 @@ pub struct ConcurrencyGroup {
     "max_runtime_seconds": 14400, "command": ["python", "train.py"]
 }))]
 pub struct SubmitJob {
-    /// The caller's own id.
+    /// An id chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
     /// The account that pays.
     pub account: String,
-    /// A name for people.
+    /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub name: Option<String>,
     /// The GPUs that it needs on each of its nodes.
     pub gpus: JobGpus,
-    /// How many nodes, all at once or none; 1 if absent.
+    /// The number of nodes, allocated together; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4096)]
     pub nodes: Option<u32>,
@@ -102,47 +102,47 @@ pub struct SubmitJob {
     /// Labels that each node must carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// The longest it may run. Needed unless `reserve` is `rolling`.
+    /// The time limit. Required unless `reserve` is `rolling`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315360000)]
     pub max_runtime_seconds: Option<u64>,
     /// The priority class; `normal` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// Whether it may be stopped for others and queued again; as its class says if absent.
+    /// Whether it may be preempted and queued again; the default of its class if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
-    /// Whether it saves its work and goes on where it was when it is started again; no if absent. The share of an
-    /// account is held more closely by such jobs.
+    /// Whether it saves its work and resumes when it is started again; false if absent.
+    /// Fair share preempts resumable jobs more often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumable: Option<bool>,
-    /// How long it has to save its work when it is stopped; as its class says if absent.
+    /// The grace period to save its work when it is stopped; the default of its class if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 86400)]
     pub grace_seconds: Option<u32>,
-    /// Where it may run; everywhere if absent.
+    /// Acceptable regions; every region if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 64)]
     pub regions: Option<Vec<String>>,
-    /// How much is set aside before it starts; `full` if absent.
+    /// How much is held before it starts; `full` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Reserve>,
-    /// What happens when no more can be paid; `stop` if absent.
+    /// What happens when the credits run out; `stop` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exhausted: Option<OnExhausted>,
-    /// How long before the end of what is paid for an `exhaustion_warned` event tells of it, once a
-    /// rolling reserve could not be filled up; 300 if absent, 0 for none.
+    /// How long before the paid time ends an `exhaustion_warned` event is emitted, once a
+    /// rolling reserve could not be extended; 300 if absent, 0 for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 86400)]
     pub warn_ahead_seconds: Option<u32>,
-    /// The group that it counts in.
+    /// Its concurrency group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency_group: Option<ConcurrencyGroup>,
-    /// Submits so many jobs at once, `<id>.0` and on.
+    /// The number of array tasks, named `<id>.0`, `<id>.1` and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub array: Option<u32>,
-    /// Jobs that must have succeeded before.
+    /// Jobs that must succeed first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 64)]
     pub after: Option<Vec<String>>,
@@ -150,45 +150,45 @@ pub struct SubmitJob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 1024)]
     pub command: Option<Vec<String>>,
-    /// The environment that it gets.
+    /// Environment variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<BTreeMap<String, String>>,
-    /// Where it runs on the node.
+    /// The working directory on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 4096)]
     pub workdir: Option<String>,
     /// Labels to find it by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// How often it is queued again after its node was lost; 3 if absent.
+    /// How often it is queued again after a lost node; 3 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 1000)]
     pub max_requeues: Option<u32>,
 }
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// It waits.
+    /// The job waits.
     Queued,
-    /// Its nodes were told to start it.
+    /// Its nodes were ordered to start it.
     Starting,
     /// It runs.
     Running,
     /// It is being stopped.
     Stopping,
-    /// It ended well.
+    /// Its command succeeded.
     Succeeded,
-    /// It ended badly.
+    /// Its command failed.
     Failed,
-    /// Somebody ended it.
+    /// It was cancelled.
     Cancelled,
-    /// Its node was lost too often.
+    /// Its nodes were lost more often than `max_requeues` allows.
     Lost,
-    /// No more running time could be paid for.
+    /// The credits ran out.
     OutOfCredits,
-    /// It ran as long as it may.
+    /// It reached its time limit.
     TimedOut,
 }
 
@@ -207,7 +207,7 @@ impl JobState {
         JobState::TimedOut,
     ];
 
-    /// The state as it is written.
+    /// The name of the state.
     pub const fn as_str(self) -> &'static str {
         match self {
             JobState::Queued => "queued",
@@ -223,7 +223,7 @@ impl JobState {
         }
     }
 
-    /// Whether nothing more can happen to it.
+    /// Whether the state is final.
     pub const fn is_final(self) -> bool {
         match self {
             JobState::Queued | JobState::Starting | JobState::Running | JobState::Stopping => false,
@@ -241,62 +241,62 @@ impl JobState {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
-    /// It ended well.
+    /// Its command succeeded.
     Succeeded,
-    /// It ended badly.
+    /// Its command failed.
     Failed,
     /// The job was cancelled.
     Cancelled,
-    /// A job that comes first needed the place, or an operator asked for it.
+    /// It was preempted by another job or by an operator.
     Preempted,
-    /// Its node was emptied.
+    /// Its node was drained.
     Drained,
-    /// It ran as long as it may.
+    /// It reached its time limit.
     TimedOut,
-    /// No more running time could be paid for.
+    /// The credits ran out.
     OutOfCredits,
-    /// Its node fell silent or came back without it.
+    /// Its node stopped reporting, or restarted without it.
     Lost,
 }
 
-/// The hold of a job, in short.
+/// A summary of a job's hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobHold {
     /// Its id.
     pub id: String,
-    /// How much was set aside.
+    /// The reserved amount.
     pub amount: Sum,
-    /// How much of that was captured.
+    /// The captured part of it.
     pub captured: Sum,
 }
 
-/// One start of a job.
+/// One attempt to run a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Attempt {
     /// Its id.
     pub id: String,
-    /// Where.
+    /// The region.
     pub region: String,
     /// The nodes.
     pub nodes: Vec<String>,
-    /// The GPU type that it got.
+    /// The allocated GPU type.
     pub gpu_type: String,
-    /// The price that counts for it: credits per hour of one whole GPU.
+    /// Its price: credits per hour of one whole GPU.
     pub per_gpu_hour: Sum,
     /// When it was first reported running.
     pub started_at: Option<Time>,
-    /// When it was over.
+    /// When it ended.
     pub ended_at: Option<Time>,
     /// How it ended.
     pub end_reason: Option<EndReason>,
-    /// What its process ended with.
+    /// The exit code of its process.
     pub exit_code: Option<i32>,
-    /// What its agent had to say about the end.
+    /// The agent's message about the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// GPU-milliseconds that count: wall time by devices.
+    /// Billed GPU-milliseconds: wall time multiplied by devices.
     pub gpu_ms: u64,
-    /// What it cost.
+    /// Credits charged.
     pub charged: Sum,
     /// The hold that pays for it.
     pub hold: String,
@@ -309,29 +309,29 @@ pub struct Job {
     pub id: String,
     /// The account that pays.
     pub account: String,
-    /// Where it is in its life.
+    /// The state.
     pub state: JobState,
-    /// What was asked for, with the defaults that apply.
+    /// The specification, with defaults filled in.
     pub spec: SubmitJob,
-    /// Where it runs or ran last.
+    /// The region where it runs or ran last.
     pub region: Option<String>,
     /// Its current hold, or the last one.
     pub hold: Option<JobHold>,
-    /// Its starts, oldest first.
+    /// Its attempts, oldest first.
     pub attempts: Vec<Attempt>,
-    /// What all attempts cost.
+    /// Credits charged for all attempts.
     pub charged: Sum,
-    /// What went back to the grants.
+    /// Credits returned to their grants.
     pub returned: Sum,
-    /// Usage that no credits could be found for.
+    /// Usage that credits did not cover.
     pub uncollected: Sum,
     /// Its place in the queue from 1, while it waits for GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// When it can start, if everybody leaves when they said.
+    /// When it can start if running jobs use their full time limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_start_at: Option<Time>,
-    /// Everything that keeps it waiting.
+    /// Everything that blocks it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blockers: Option<Vec<Blocker>>,
     /// All jobs of the array that it belongs to; not in lists.
@@ -353,17 +353,17 @@ pub struct Job {
 pub struct Why {
     /// The job.
     pub job: String,
-    /// Where it is in its life.
+    /// The state.
     pub state: JobState,
     /// Its place in the queue from 1, while it waits for GPUs.
     pub position: Option<u64>,
-    /// When it can start, if everybody leaves when they said.
+    /// When it can start if running jobs use their full time limits.
     pub estimated_start_at: Option<Time>,
-    /// Everything that keeps it waiting; never empty while it waits.
+    /// Everything that blocks it; never empty while it waits.
     pub blockers: Vec<Blocker>,
 }
 
-/// Asks a job to end.
+/// Cancels a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CancelJob {}
@@ -388,7 +388,7 @@ pub struct JobFilter {
     /// How many entries at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Where to go on.
+    /// The cursor of the next page.
     pub cursor: Option<String>,
 }
 
@@ -397,11 +397,11 @@ pub struct JobFilter {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct LogQuery {
-    /// Whether to go on until the job has ended.
+    /// Whether to stream until the job has ended.
     pub follow: Option<bool>,
     /// The attempt; the last one if absent.
     pub attempt: Option<String>,
-    /// Which of a gang's nodes, as `BURSAR_RANK` counts them; the first, 0, if absent.
+    /// The rank of the node in a multi-node job, as in `BURSAR_RANK`; 0 if absent.
     #[param(minimum = 0, maximum = 4095)]
     pub rank: Option<u32>,
 }
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_is_written_without_what_was_not_said() {
+    fn a_spec_is_written_without_absent_fields() {
         let text = r#"{"account":"acme","gpus":{"types":["H100"],"share":"0.25"}}"#;
         let spec: SubmitJob = serde_json::from_str(text).expect("a valid body");
         assert_eq!(serde_json::to_string(&spec).expect("plain fields"), text);

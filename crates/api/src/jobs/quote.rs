@@ -18,24 +18,24 @@ pub struct QuoteOffer {
     pub per_gpu_hour: Sum,
     /// Credits per hour of the whole job.
     pub per_hour: Sum,
-    /// What would be held if this were the only choice.
+    /// The hold if this were the only choice.
     pub hold: Sum,
-    /// When it could start; absent if the region has no place for it.
+    /// When it could start; absent if it never fits the region.
     pub estimated_start_at: Option<Time>,
 }
 
-/// What a job would cost. Nothing is kept.
+/// The cost of a job. A quote reserves nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Quote {
     /// Each choice: by the job's preference of types, then by region.
     pub offers: Vec<QuoteOffer>,
-    /// What would be held: enough for the dearest choice.
+    /// The hold: enough for the most expensive choice.
     pub hold: Sum,
     /// Whether the job would be accepted now.
     pub admissible: bool,
-    /// Everything that is in its way, also what only makes it wait.
+    /// Everything that blocks it, including reasons to wait.
     pub blockers: Vec<Blocker>,
-    /// What the account could still spend after the hold.
+    /// Credits still spendable after the hold.
     pub spendable_after: Sum,
     /// The ledger's time.
     pub as_of: Time,

@@ -1,4 +1,4 @@
-//! What happened to a job, step by step.
+//! The timeline of a job.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,16 +6,16 @@ use utoipa::ToSchema;
 use crate::amount::Sum;
 use crate::time::Time;
 
-/// A part of an amount, by the grant that gave it or got it back.
+/// The part of an amount that came from or returned to one grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Slice {
     /// The grant.
     pub grant: String,
-    /// How much.
+    /// The amount.
     pub amount: Sum,
 }
 
-/// One thing that happened to a job.
+/// One entry of a job's timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TimelineEntry {
     /// When.
@@ -23,34 +23,34 @@ pub struct TimelineEntry {
     /// What, such as `job_submitted`, `hold_placed` or `placement_proposed`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Who decided it: `ledger`, or the name of a region.
+    /// The source of the entry: `ledger`, or the name of a region.
     pub source: String,
     /// The position in that journal.
     pub position: u64,
-    /// In words.
+    /// A description.
     pub detail: String,
-    /// The attempt that it is about.
+    /// The attempt concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<String>,
-    /// The hold that it is about.
+    /// The hold concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
-    /// How many credits moved.
+    /// The credits moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amount: Option<Sum>,
-    /// The grants that they came from or went to, in order.
+    /// The grants that the credits came from or returned to, in order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slices: Option<Vec<Slice>>,
 }
 
-/// Everything that happened to a job, oldest first.
+/// The timeline of a job, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Timeline {
-    /// The steps.
+    /// The entries.
     pub data: Vec<TimelineEntry>,
     /// Whether there are more.
     pub has_more: bool,
-    /// What to pass as `cursor` to get them.
+    /// The `cursor` of the next page.
     pub next_cursor: Option<String>,
     /// The ledger's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
-//! The short way for most bodies: one object of a few plain values.
+//! The fast path for most bodies: one object of a few plain values.
 //!
-//! Whatever is not that, or is wrong in any way, goes the long way of [`crate::json`], which says what
-//! is wrong with it. Both ways lead to the same value and the same canonical form.
+//! Any other or invalid body takes the slow path of [`crate::json`], which names the error.
+//! Both paths give the same value and the same canonical form.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::de::{self, Deserialize, Deserializer, IntoDeserializer, MapAccess, Vi
 /// More fields than this go the long way.
 const MAX_FIELDS: usize = 12;
 
-/// A plain value that lies in the body as it is.
+/// A plain value, borrowed from the body.
 #[derive(Copy, Clone, Debug, Default)]
 enum Scalar<'a> {
     #[default]
@@ -31,7 +31,7 @@ pub struct Flat<'a> {
 }
 
 impl<'a> Flat<'a> {
-    /// Reads a body, if it is of this kind and every key is there once.
+    /// Parses a body, if it is flat and has no duplicate key.
     pub fn read(body: &'a [u8]) -> Option<Flat<'a>> {
         let mut reader = serde_json::Deserializer::from_slice(body);
         let mut flat = reader.deserialize_map(FlatVisitor).ok()?;
@@ -65,7 +65,7 @@ impl<'a> Flat<'a> {
         out.push(b'}');
     }
 
-    /// What a handler wants, if it fits.
+    /// Converts the body into a typed one, if its fields fit.
     pub fn convert<T: Deserialize<'a>>(&self) -> Option<T> {
         T::deserialize(MapDeserializer::new(self.fields().iter().copied())).ok()
     }
@@ -204,7 +204,7 @@ mod tests {
     use crate::credits::hold::{Capture, PlaceHold};
     use crate::json;
 
-    /// The value and the canonical form of the long way.
+    /// The value and the canonical form of the slow path.
     fn long<T: de::DeserializeOwned>(body: &[u8]) -> Option<(T, Vec<u8>)> {
         let tree = json::parse(body).ok()?;
         let mut form = Vec::new();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_clients_send_goes_the_short_way_and_gives_the_same() {
+    fn usual_bodies_take_the_fast_path_and_give_the_same_result() {
         for body in [
             r#"{"id":"h1","account":"acme:nlp","amount":"28.8"}"#,
             r#" { "ttl_seconds" : 60, "amount": 7, "account":"é", "reference": null }"#,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_unusual_goes_the_long_way() {
+    fn invalid_or_unusual_bodies_take_the_slow_path() {
         let many: Vec<String> = (0..20).map(|number| format!("\"k{number}\":1")).collect();
         for body in [
             "",
@@ -262,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_goes_the_short_way_is_what_the_long_way_gives(
+        fn the_fast_path_gives_the_result_of_the_slow_path(
             fields in proptest::collection::vec((
                 prop_oneof![
                     Just("id"), Just("account"), Just("amount"), Just("ttl_seconds"),

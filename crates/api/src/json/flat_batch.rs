@@ -1,7 +1,7 @@
-//! The short way for most batches: operations of plain texts whose bodies are [`Flat`].
+//! The fast path for most batches: operations of plain strings whose bodies are [`Flat`].
 //!
-//! As there, whatever is not that, or is wrong in any way, goes the long way of [`crate::json`], and both lead to
-//! the same operations and the same canonical form.
+//! Any other or invalid batch takes the slow path of [`crate::json`]. Both paths give the same
+//! operations and the same canonical form.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -33,12 +33,12 @@ pub struct FlatOperation<'a> {
     pub path: &'a str,
     #[serde(borrow, default, deserialize_with = "present")]
     body: Option<&'a RawValue>,
-    /// Its own idempotency key.
+    /// The idempotency key of the operation.
     #[serde(borrow, default, deserialize_with = "present")]
     pub idempotency_key: Option<&'a str>,
 }
 
-/// Something that is an object: the fields of a structure could be a list as well.
+/// Accepts only an object; a derived structure would accept an array too.
 #[derive(Debug)]
 struct Object<T>(T);
 
@@ -62,13 +62,13 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// A field that is there has a value: `null` is none.
+/// A field that is present must not be `null`.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
 
 impl<'a> FlatBatch<'a> {
-    /// Reads a body, if it is of this kind; its operations' bodies are not looked at yet.
+    /// Parses a body, if it is flat; the operations' bodies are parsed later.
     pub fn read(body: &'a [u8]) -> Option<FlatBatch<'a>> {
         let batch: Object<FlatBatch<'a>> = serde_json::from_slice(body).ok()?;
         Some(batch.0)
@@ -79,7 +79,7 @@ impl<'a> FlatBatch<'a> {
         self.operations.iter().map(|operation| &operation.0)
     }
 
-    /// Whether all happen or none.
+    /// Whether the batch is atomic.
     pub fn is_atomic(&self) -> bool {
         self.atomic.unwrap_or(false)
     }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_clients_send_goes_the_short_way_and_gives_the_same() {
+    fn usual_bodies_take_the_fast_path_and_give_the_same_result() {
         for body in [
             r#"{"operations":[]}"#,
             r#"{"operations":[{"method":"POST","path":"/v1/holds","body":{"id":"h","amount":"1.5","ttl_seconds":3},
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_unusual_goes_the_long_way() {
+    fn invalid_or_unusual_bodies_take_the_slow_path() {
         let with = |fields: &str| format!(r#"{{"operations":[{{{fields}}}]}}"#);
         let plain = r#""method":"POST","path":"/v1/x""#;
         for body in [
@@ -211,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_goes_the_short_way_is_what_the_long_way_gives(
+        fn the_fast_path_gives_the_result_of_the_slow_path(
             operations in proptest::collection::vec(proptest::collection::vec((
                 prop_oneof![
                     8 => Just("method"), 8 => Just("path"), 4 => Just("idempotency_key"),

@@ -1,4 +1,4 @@
-//! The strict reader of request bodies: no unknown field, no key twice, no deep nesting.
+//! The strict parser of request bodies: no unknown fields, no duplicate keys, no deep nesting.
 
 pub mod flat;
 pub mod flat_batch;
@@ -11,16 +11,16 @@ use serde_json::{Map, Number, Value};
 
 use crate::json::tree::Tree;
 
-/// How deep arrays and objects may nest.
+/// The deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 32;
 
 /// The largest body that is read, in bytes.
 pub const MAX_BODY: usize = 4 << 20;
 
-/// Why a body was not understood.
+/// Why a body was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyError {
-    /// It is not the JSON that this interface reads: 400.
+    /// The body is not strict JSON: 400.
     Malformed(String),
     /// A field is wrong: 422.
     Field {
@@ -31,7 +31,7 @@ pub enum BodyError {
     },
 }
 
-/// Reads a body into a tree; an empty body is an empty object.
+/// Parses a body into a tree; an empty body is an empty object.
 pub fn parse(body: &[u8]) -> Result<Value, BodyError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Value::Object(Map::new()));
@@ -45,13 +45,13 @@ pub fn parse(body: &[u8]) -> Result<Value, BodyError> {
     Ok(value)
 }
 
-/// Names the field of a number that is well-formed but larger than any that can be kept.
+/// Names the field of a number that is well-formed but out of range.
 fn out_of_range(body: &[u8], error: &serde_json::Error) -> Option<BodyError> {
     const REASON: &str = "number out of range";
     if !error.to_string().starts_with(REASON) {
         return None;
     }
-    // Once more, now watching where: bodies that are right are not watched.
+    // Parse again to find the path. Valid bodies do not pay for the tracking.
     let mut track = serde_path_to_error::Track::new();
     let mut reader = serde_json::Deserializer::from_slice(body);
     let watched = serde_path_to_error::Deserializer::new(&mut reader, &mut track);
@@ -63,7 +63,7 @@ fn out_of_range(body: &[u8], error: &serde_json::Error) -> Option<BodyError> {
     Some(BodyError::Field { field, reason: REASON.into() })
 }
 
-/// Turns a tree into what a handler wants, naming the field that does not fit.
+/// Converts a tree into a typed body; an error names the field.
 pub fn convert<T: DeserializeOwned>(value: Value) -> Result<T, BodyError> {
     if !value.is_object() {
         let reason = "the body must be a JSON object".into();
@@ -89,7 +89,7 @@ pub fn convert<T: DeserializeOwned>(value: Value) -> Result<T, BodyError> {
     })
 }
 
-/// Feeds a tree to a hash in one form: whatever order and spacing the keys came in.
+/// Writes the canonical form of a tree: independent of key order and spacing.
 pub fn canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(map) => {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_no_object_however_well_its_items_fit() {
+    fn an_array_is_rejected_where_an_object_is_expected() {
         assert_eq!(field_of(r#"{"amount": 1, "inner": [["a"]]}"#), "inner");
         assert_eq!(field_of(r#"{"amount": 1, "inner": []}"#), "inner");
         let batch = parse(br#"{"operations": [["POST", "/v1/holds"]]}"#).expect("valid");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_twice_deep_nesting_and_rubbish_are_malformed() {
+    fn duplicate_keys_deep_nesting_and_invalid_json_are_malformed() {
         let deep = format!("{{\"amount\": {}1{}}}", "[".repeat(40), "]".repeat(40));
         for body in [
             "{",

@@ -1,5 +1,5 @@
-//! A JSON tree as its reader takes it. The one difference to `serde_json`'s own: a structure is an object, never
-//! a list whose items happen to fit its fields in their order.
+//! A JSON tree as a deserializer. Unlike `serde_json`'s own, it reads a structure only from an
+//! object, never from an array whose items fit its fields in order.
 
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{self, Deserializer, IntoDeserializer, Unexpected, Visitor};
@@ -73,7 +73,7 @@ impl<'de> Deserializer<'de> for Tree {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        // All of ours are plain names.
+        // Every enum of this crate has unit variants only.
         self.0.deserialize_enum(name, variants, visitor)
     }
 

@@ -11,7 +11,7 @@ use crate::time::Time;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
-    /// What the driver calls it.
+    /// The UUID that the driver reports.
     #[schema(min_length = 1, max_length = 128)]
     pub uuid: String,
     /// Its type.
@@ -23,7 +23,7 @@ pub struct Gpu {
     pub memory_gib: u32,
 }
 
-/// Adds a node, or says that its agent started again. All GPUs of a node are of one type.
+/// Registers a node, at first and at each start of its agent. All GPUs of a node have one type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({
@@ -36,7 +36,7 @@ pub struct RegisterNode {
     pub id: String,
     /// Its region.
     pub region: String,
-    /// Its rack: nodes that are close to each other.
+    /// Its rack. Nodes of one rack are close to each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 64)]
     pub rack: Option<String>,
@@ -49,90 +49,90 @@ pub struct RegisterNode {
     /// Its main memory.
     #[schema(maximum = 1048576)]
     pub memory_gib: u32,
-    /// Labels that jobs may ask for.
+    /// Labels that jobs may require.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-/// What an agent must know after it registered.
+/// The result of a registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Registration {
     /// The node.
     pub node: String,
-    /// The number that each report must carry.
+    /// The incarnation that each heartbeat must carry.
     pub incarnation: u32,
-    /// How often to report.
+    /// The heartbeat interval.
     pub heartbeat_seconds: u32,
-    /// After so long without a report, what runs on the node is lost.
+    /// The lease: after this time without a heartbeat the node and its attempts are lost.
     pub lease_seconds: u32,
-    /// When that would be.
+    /// When the lease ends.
     pub lease_until: Time,
-    /// What tells the region's journal from all others. Ids of attempts mean something in it alone:
-    /// what an agent knows of attempts of another store is not about this one's.
+    /// The identity of the region's store. Attempt ids are valid within one store only, so an
+    /// agent must not report attempts of another store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
 }
 
-/// What an attempt does on a node.
+/// The state of an attempt on a node.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptState {
     /// It runs.
     Running,
-    /// It ended well.
+    /// Its command succeeded.
     Succeeded,
-    /// It ended badly.
+    /// Its command failed.
     Failed,
     /// It was stopped or killed, or was never started here.
     Stopped,
 }
 
-/// What an agent says of one attempt.
+/// An agent's report on one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptReport {
     /// The attempt.
     pub id: String,
-    /// What it does.
+    /// The state.
     pub state: AttemptState,
-    /// GPU-milliseconds since it runs here: wall milliseconds by devices.
+    /// GPU-milliseconds on this node: wall milliseconds multiplied by devices.
     pub gpu_ms_total: u64,
-    /// What its process ended with.
+    /// The exit code of its process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Anything to say about the end.
+    /// A message about the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub message: Option<String>,
-    /// The end of its output, kept if no output was sent before.
+    /// The end of its output; stored if no output was sent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 65536)]
     pub log_tail: Option<String>,
 }
 
-/// An agent's report on everything it runs.
+/// A heartbeat: an agent's report on all its attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"incarnation": 1, "seq": 1, "attempts": []}))]
 pub struct Heartbeat {
-    /// The number that the registration answered.
+    /// The incarnation from the registration.
     #[schema(minimum = 1)]
     pub incarnation: u32,
-    /// Rises by one with each report of an incarnation, from 1.
+    /// The sequence number: starts at 1 and grows by one with each heartbeat of an incarnation.
     #[schema(minimum = 1)]
     pub seq: u64,
-    /// Every attempt that the agent has and was not told to forget.
+    /// Every attempt that the agent has and was not ordered to forget.
     #[schema(max_items = 1024)]
     pub attempts: Vec<AttemptReport>,
 }
 
-/// What to do with an attempt.
+/// Kinds of order.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderType {
     /// Start it.
     Start,
-    /// Ask it to stop, and kill it after its grace.
+    /// Signal it to stop, and kill it after its grace period.
     Stop,
     /// Kill it.
     Kill,
@@ -140,21 +140,21 @@ pub enum OrderType {
     Forget,
 }
 
-/// What an agent must know to run a job.
+/// What an agent needs to run a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunSpec {
     /// The account that pays.
     pub account: String,
-    /// A name for people.
+    /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// What to run.
     #[serde(default)]
     pub command: Vec<String>,
-    /// The environment that it gets.
+    /// Environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Where it runs.
+    /// The working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
     /// Labels.
@@ -166,7 +166,7 @@ pub struct RunSpec {
     /// Their names, by rank.
     #[serde(default)]
     pub node_names: Vec<String>,
-    /// The place of this node among them, from 0.
+    /// The rank of this node, from 0.
     #[serde(default)]
     pub rank: u32,
     /// The part of one GPU that it may use; whole GPUs if absent.
@@ -178,7 +178,7 @@ pub struct RunSpec {
     /// Main memory on this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_gib: Option<u32>,
-    /// The longest it may run.
+    /// The time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_runtime_seconds: Option<u64>,
     /// Its index in its array.
@@ -186,7 +186,7 @@ pub struct RunSpec {
     pub array_index: Option<u32>,
 }
 
-/// What a node must do. Repeated with every answer until the reports show that it is done.
+/// An order to a node. Repeated in every answer until a heartbeat shows that it was carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Order {
     /// What to do.
@@ -194,35 +194,35 @@ pub struct Order {
     pub kind: OrderType,
     /// The attempt.
     pub attempt: String,
-    /// The job; absent if it is not known any more.
+    /// The job; absent if it is no longer known.
     pub job: Option<String>,
     /// What to run, with `start`.
     pub spec: Option<RunSpec>,
     /// The GPUs to use, with `start`.
     pub gpus: Vec<String>,
-    /// How long it has until it is killed, with `stop`.
+    /// The grace period before it is killed, with `stop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_seconds: Option<u32>,
-    /// Why, with `stop` and `kill`.
+    /// The reason, with `stop` and `kill`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// The answer to a report.
+/// The answer to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Orders {
     /// What to do.
     pub orders: Vec<Order>,
-    /// What runs on the node is lost if it does not report by then.
+    /// The end of the lease: without a heartbeat by then, the node and its attempts are lost.
     pub lease_until: Time,
 }
 
-/// How long a report may wait for orders.
+/// How long a heartbeat may wait for orders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct HeartbeatQuery {
-    /// Wait up to so long until there is a new order; not at all if absent.
+    /// How long to wait for a new order; 0 if absent.
     #[param(maximum = 60)]
     pub wait_seconds: Option<u32>,
 }
@@ -234,45 +234,45 @@ pub struct HeartbeatQuery {
     "incarnation": 1, "attempt": "att_0000000000001000000000001", "offset": 0, "data": "aGVsbG8K"
 }))]
 pub struct LogChunk {
-    /// The number that the registration answered.
+    /// The incarnation from the registration.
     #[schema(minimum = 1)]
     pub incarnation: u32,
     /// The attempt.
     pub attempt: String,
-    /// Where in the output it belongs, in bytes.
+    /// The offset in the output, in bytes.
     pub offset: u64,
     /// The bytes, in base64.
     #[schema(max_length = 1400000)]
     pub data: String,
 }
 
-/// How far the output of an attempt is kept.
+/// How much output of an attempt is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogKept {
-    /// Where the next piece belongs.
+    /// The offset of the next part.
     pub next_offset: u64,
 }
 
-/// Whether a node takes work.
+/// The state of a node.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It takes work.
+    /// It accepts new attempts.
     Ready,
-    /// It takes no new work, and something still runs.
+    /// It accepts no new attempts; some still run.
     Draining,
-    /// It takes no new work, and nothing runs.
+    /// It accepts no new attempts; none runs.
     Drained,
     /// It is in a maintenance window.
     Maintenance,
-    /// It was silent for too long.
+    /// Its lease ended without a heartbeat.
     Lost,
 }
 
-/// A GPU of a node, with what is used of it.
+/// A GPU of a node and how much of it is in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeGpu {
-    /// What the driver calls it.
+    /// The UUID that the driver reports.
     pub uuid: String,
     /// Its type.
     #[serde(rename = "type")]
@@ -292,11 +292,11 @@ pub struct Node {
     pub region: String,
     /// Its rack.
     pub rack: Option<String>,
-    /// The account whose jobs it runs, with all below it; `*` for everybody's.
+    /// The account whose subtree may use the node; `*` for every account.
     pub scope: String,
-    /// Whether it takes work.
+    /// The state.
     pub state: NodeState,
-    /// The number of its agent's last start.
+    /// The incarnation of its agent.
     pub incarnation: u32,
     /// Its GPUs.
     pub gpus: Vec<NodeGpu>,
@@ -306,12 +306,12 @@ pub struct Node {
     pub memory_gib: u32,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// What runs there, or keeps GPUs there.
+    /// Attempts that run there or occupy GPUs there.
     pub attempts: Vec<String>,
-    /// What runs there is lost if it does not report by then.
+    /// The end of the lease: without a heartbeat by then, the node and its attempts are lost.
     pub lease_until: Time,
-    /// Only after a restore: nothing is placed on it before, because an agent of the future that was
-    /// lost may still run something there.
+    /// Only after a restore: no attempt is placed on the node before this instant, because its agent
+    /// may still run attempts that the restored store does not know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_until: Option<Time>,
 }
@@ -326,21 +326,21 @@ pub struct NodeFilter {
     /// How many entries at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Where to go on.
+    /// The cursor of the next page.
     pub cursor: Option<String>,
 }
 
-/// Stops placing work on a node.
+/// Drains a node: no new attempts are placed on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"force": false}))]
 pub struct DrainNode {
-    /// Whether what runs there is stopped, even what is not preemptible.
+    /// Whether running attempts are stopped, including those that are not preemptible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub force: Option<bool>,
 }
 
-/// Places work on a node again.
+/// Resumes a node: new attempts are placed on it again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResumeNode {}

@@ -17,7 +17,7 @@ pub struct RegionGpus {
     pub total: u32,
     /// How many are in use, with shares as decimals.
     pub used: Sum,
-    /// How many are free on nodes that take work.
+    /// How many are free on ready nodes.
     pub free: Sum,
 }
 
@@ -26,9 +26,9 @@ pub struct RegionGpus {
 pub struct Region {
     /// Its name.
     pub id: String,
-    /// Nodes that are registered.
+    /// Registered nodes.
     pub nodes: u32,
-    /// Nodes that take work.
+    /// Ready nodes.
     pub nodes_ready: u32,
     /// Its GPUs, by type.
     pub gpus: Vec<RegionGpus>,
@@ -51,26 +51,26 @@ pub struct QueueEntry {
     pub class: String,
     /// When it was submitted.
     pub created_at: Time,
-    /// When it can start, if everybody leaves when they said.
+    /// When it can start if running jobs use their full time limits.
     pub estimated_start_at: Option<Time>,
-    /// Everything that keeps it waiting.
+    /// Everything that blocks it.
     pub blockers: Vec<Blocker>,
 }
 
-/// Where an account stands. Shares are parts of the whole region, from `0` to `1`.
+/// The fair share of an account. Shares are parts of the whole region, from `0` to `1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ShareEntry {
     /// The account.
     pub account: String,
     /// Its weight among its siblings.
     pub weight: Sum,
-    /// What it and all below it used, fading with time, in credits.
+    /// Decayed usage of its subtree, in credits.
     pub usage: Sum,
-    /// What it is entitled to while it and its siblings compete.
+    /// Its target share while it and its siblings compete.
     pub entitled: Sum,
-    /// What it has had.
+    /// Its actual share.
     pub received: Sum,
-    /// What it spends now, in credits per hour.
+    /// Its present spending, in credits per hour.
     pub per_hour: Sum,
     /// GPUs that it has now.
     pub gpus: Sum,
@@ -80,7 +80,7 @@ pub struct ShareEntry {
     pub waiting_jobs: u32,
 }
 
-/// The queue of a region: who waits, in which order, and why.
+/// The queue of a region: waiting jobs in order, and what blocks them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Queue {
     /// The region.
@@ -89,7 +89,7 @@ pub struct Queue {
     pub data: Vec<QueueEntry>,
     /// Whether there are more.
     pub has_more: bool,
-    /// What to pass as `cursor` to get them.
+    /// The `cursor` of the next page.
     pub next_cursor: Option<String>,
     /// The fair share of each account, parents before children.
     pub shares: Vec<ShareEntry>,
@@ -97,7 +97,7 @@ pub struct Queue {
     pub as_of: Time,
 }
 
-/// How much of a queue.
+/// A page of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -105,12 +105,12 @@ pub struct QueueQuery {
     /// How many entries at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Where to go on: `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// Plans a time in which nodes of a region do not work, in place of an earlier plan.
+/// Schedules maintenance of nodes of a region. Replaces an earlier schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({
@@ -121,13 +121,13 @@ pub struct PlanMaintenance {
     pub from: Time,
     /// When it ends.
     pub to: Time,
-    /// The nodes; all that are registered now if absent.
+    /// The nodes; every node registered now if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 10000)]
     pub nodes: Option<Vec<String>>,
 }
 
-/// A time in which nodes of a region do not work.
+/// A maintenance window of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Maintenance {
     /// The region.

@@ -1,4 +1,4 @@
-//! The audit trail, its proofs, and the feed of events.
+//! The audit trail, its proofs and the event feed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,16 +15,16 @@ pub struct AuditQuery {
     pub account: Option<String>,
     /// Only those that concern this job.
     pub job: Option<String>,
-    /// Only those behind this position.
+    /// Only records after this position.
     pub after: Option<u64>,
     /// How many at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Where to go on.
+    /// The cursor of the next page.
     pub cursor: Option<String>,
 }
 
-/// One decision and what happened.
+/// A command and its events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditRecord {
     /// Its record in the journal.
@@ -33,14 +33,14 @@ pub struct AuditRecord {
     pub item: u32,
     /// When.
     pub at: Time,
-    /// Who asked: a key, or a part of the platform; absent if it fell due.
+    /// The key or platform component that sent the command; absent for timers.
     pub actor: Option<String>,
-    /// What was asked for.
+    /// The requested amount.
     #[schema(example = "place_hold")]
     pub command: Option<String>,
-    /// Why it was refused; absent if it was not.
+    /// Why it was rejected; absent if it was accepted.
     pub refusal: Option<String>,
-    /// What happened, in order.
+    /// The events, in order.
     #[schema(example = json!(["hold_placed", "answered"]))]
     pub events: Vec<String>,
 }
@@ -48,9 +48,9 @@ pub struct AuditRecord {
 /// An event of the feed, as the data of one server-sent event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FeedEvent {
-    /// Its id: pass it as `Last-Event-ID` to go on behind it.
+    /// Its id: pass it as `Last-Event-ID` to resume after it.
     pub id: String,
-    /// What kind of thing.
+    /// The kind.
     #[serde(rename = "type")]
     #[schema(example = "hold.placed")]
     pub kind: String,
@@ -61,16 +61,16 @@ pub struct FeedEvent {
     /// The account it concerns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Its particulars.
+    /// The payload.
     pub data: Value,
 }
 
-/// Where to begin.
+/// Where the feed starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EventsQuery {
-    /// The id of the last event already seen; the present if absent, `0` for the beginning.
+    /// The id of the last event already seen; new events only if absent, `0` for all events.
     pub after: Option<String>,
 }
 
@@ -101,7 +101,7 @@ pub struct ProofQuery {
     pub position: u64,
 }
 
-/// A proof that a record is in the journal that a checkpoint speaks of.
+/// A proof that a record is in the journal of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Proof {
     /// The record.
@@ -110,6 +110,6 @@ pub struct Proof {
     pub frame: String,
     /// The hashes from the leaf to the root, in hex, lowest first.
     pub path: Vec<String>,
-    /// The checkpoint that it is proven against.
+    /// The checkpoint of the proof.
     pub checkpoint: Checkpoint,
 }

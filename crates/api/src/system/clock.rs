@@ -5,14 +5,14 @@ use utoipa::ToSchema;
 
 use crate::time::Time;
 
-/// What the clock shows.
+/// The manual clock.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Clock {
     /// The present instant.
     pub now: Time,
 }
 
-/// Moves the clock forward. Exactly one of the two.
+/// Moves the clock forward. Exactly one of `now` and `advance_seconds`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"advance_seconds": 60}))]

@@ -38,20 +38,20 @@ impl Role {
     ];
 }
 
-/// What a key may do beyond its role.
+/// Permissions beyond a role.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Capability {
-    /// Let credits in: grants, compensation, overdraft limits and compensation times.
+    /// Issue credits: grants, compensation, overdraft limits and compensation validity.
     Issue,
 }
 
-/// Makes a key.
+/// Creates a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"role": "submitter", "scope": "acme:nlp", "name": "ci"}))]
 pub struct CreateKey {
-    /// The caller's own id.
+    /// An id chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
@@ -59,10 +59,10 @@ pub struct CreateKey {
     pub role: Role,
     /// An account path, or `*` for everything.
     pub scope: String,
-    /// A name for people.
+    /// Display name.
     #[schema(min_length = 1, max_length = 256)]
     pub name: String,
-    /// The last instant at which it works; for ever if absent.
+    /// The last instant at which it is valid; never expires if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
     /// Agents only: the region it is bound to.
@@ -73,26 +73,26 @@ pub struct CreateKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub node: Option<String>,
-    /// What it may do beyond its role. Only keys of the scope `*` give these.
+    /// Permissions beyond its role. Only keys with the scope `*` may grant these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<Capability>,
 }
 
-/// A key. The secret is shown once, in the answer that made it.
+/// A key. The secret is shown once, in the answer to its creation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Key {
     /// Its id.
     pub id: String,
-    /// The bearer secret, only in the answer that made it.
+    /// The bearer secret; only in the answer to its creation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// What it may do.
     pub role: Role,
     /// An account path, or `*`.
     pub scope: String,
-    /// A name for people.
+    /// Display name.
     pub name: String,
-    /// The last instant at which it works.
+    /// The last instant at which it is valid.
     pub expires_at: Option<Time>,
     /// The region it is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,9 +100,9 @@ pub struct Key {
     /// The node it is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What it may do beyond its role.
+    /// Permissions beyond its role.
     #[serde(default)]
     pub capabilities: Vec<Capability>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Time,
 }

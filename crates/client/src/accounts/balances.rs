@@ -1,4 +1,4 @@
-//! What an account has, had and will have; what moved; who has most.
+//! Balances, entries, statements, forecasts and rankings.
 
 use bursar_api::List;
 use bursar_api::accounts::balance::{
@@ -8,12 +8,12 @@ use bursar_api::accounts::top::{Top, TopQuery};
 
 use crate::call::{Call, path};
 
-/// What an account has now.
+/// The balance of an account now.
 pub fn now(account: &str) -> Call<Balance> {
     Call::get(path(&["v1", "accounts", account, "balance"]))
 }
 
-/// What an account has at an instant or for a purpose.
+/// The balance of an account at an instant, for a GPU type, a region or a class.
 pub fn at(account: &str, query: &BalanceQuery) -> Call<Balance> {
     now(account).with_query(query)
 }
@@ -23,7 +23,7 @@ pub fn entries(account: &str, query: &EntriesQuery) -> Call<List<Entry>> {
     Call::get(path(&["v1", "accounts", account, "entries"])).with_query(query)
 }
 
-/// Opening balance, movements and closing balance of a time.
+/// Opening balance, movements and closing balance of a period.
 pub fn statement(account: &str, query: &StatementQuery) -> Call<Statement> {
     Call::get(path(&["v1", "accounts", account, "statement"])).with_query(query)
 }
@@ -33,7 +33,7 @@ pub fn forecast(account: &str) -> Call<Forecast> {
     Call::get(path(&["v1", "accounts", account, "forecast"]))
 }
 
-/// Who spends, has or holds most.
+/// Rankings of accounts and jobs.
 pub fn top(query: &TopQuery) -> Call<Top> {
     Call::get("/v1/top").with_query(query)
 }

@@ -1,4 +1,4 @@
-//! Budgets: limits on what an account and all below it draw.
+//! Budgets: limits on spending in the subtree of an account.
 
 use bursar_api::accounts::budget::{Budget, Budgets, SetBudget};
 
@@ -9,7 +9,7 @@ pub fn set(account: &str, name: &str, budget: &SetBudget) -> Call<Budget> {
     Call::put(path(&["v1", "accounts", account, "budgets", name]), budget)
 }
 
-/// Reads a budget with its numbers of the current period.
+/// Reads a budget with its usage in the current period.
 pub fn show(account: &str, name: &str) -> Call<Budget> {
     Call::get(path(&["v1", "accounts", account, "budgets", name]))
 }

@@ -1,4 +1,4 @@
-//! Accounts: who may have, spend and be limited.
+//! Accounts, their balances, budgets and quotas.
 
 pub mod balances;
 pub mod budgets;
@@ -26,12 +26,12 @@ pub fn list(filter: &AccountFilter) -> Call<List<Account>> {
     Call::get("/v1/accounts").with_query(filter)
 }
 
-/// Changes what is given; the rest stays.
+/// Updates an account. Absent fields stay as they are.
 pub fn change(id: &str, change: &ChangeAccount) -> Call<Account> {
     Call::new(Method::Patch, path(&["v1", "accounts", id])).with_body(change)
 }
 
-/// Stops new spending at and below an account.
+/// Stops new spending in the subtree of an account.
 pub fn freeze(id: &str) -> Call<Account> {
     Call::new(Method::Post, path(&["v1", "accounts", id, "freeze"])).with_json("{}")
 }

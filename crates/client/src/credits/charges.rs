@@ -1,10 +1,10 @@
-//! Charges: credits spent at once.
+//! Charges: credits spent immediately.
 
 use bursar_api::credits::charge::{Charge, CreateCharge};
 
 use crate::call::{Call, path};
 
-/// Spends credits at once.
+/// Spends credits immediately.
 pub fn create(charge: &CreateCharge) -> Call<Charge> {
     Call::post("/v1/charges", charge)
 }

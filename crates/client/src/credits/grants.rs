@@ -1,11 +1,11 @@
-//! Grants: credits put into an account.
+//! Grants: credits issued to an account.
 
 use bursar_api::List;
 use bursar_api::credits::grant::{Grant, GrantFilter, IssueGrant};
 
 use crate::call::{Call, Method, path};
 
-/// Puts credits into an account.
+/// Issues credits to an account.
 pub fn issue(grant: &IssueGrant) -> Call<Grant> {
     Call::post("/v1/grants", grant)
 }
@@ -20,7 +20,7 @@ pub fn list(filter: &GrantFilter) -> Call<List<Grant>> {
     Call::get("/v1/grants").with_query(filter)
 }
 
-/// Takes back what is left of a grant.
+/// Revokes the unspent part of a grant.
 pub fn revoke(id: &str) -> Call<Grant> {
     Call::new(Method::Post, path(&["v1", "grants", id, "revoke"])).with_json("{}")
 }

@@ -1,4 +1,4 @@
-//! Holds: credits set aside until the usage is known.
+//! Holds: credits reserved until the usage is known.
 
 use bursar_api::credits::hold::{
     Capture, Extend, Hold, HoldFilter, Lot, PlaceHold, Release, Settle,
@@ -7,7 +7,7 @@ use bursar_api::{List, Page};
 
 use crate::call::{Call, path};
 
-/// Sets credits aside.
+/// Reserves credits.
 pub fn place(hold: &PlaceHold) -> Call<Hold> {
     Call::post("/v1/holds", hold)
 }
@@ -17,7 +17,7 @@ pub fn show(id: &str) -> Call<Hold> {
     Call::get(path(&["v1", "holds", id]))
 }
 
-/// All that a hold was drawn from, in order.
+/// All lots of a hold, in the order they were drawn.
 pub fn lots(id: &str, page: &Page) -> Call<List<Lot>> {
     Call::get(path(&["v1", "holds", id, "lots"])).with_query(page)
 }
@@ -27,12 +27,12 @@ pub fn list(filter: &HoldFilter) -> Call<List<Hold>> {
     Call::get("/v1/holds").with_query(filter)
 }
 
-/// Spends what was used so far; the total is cumulative.
+/// Spends the usage so far; the total is cumulative.
 pub fn capture(id: &str, capture: &Capture) -> Call<Hold> {
     Call::post(path(&["v1", "holds", id, "capture"]), capture)
 }
 
-/// Sets more aside, for longer, or both.
+/// Extends a hold: a larger amount, a longer TTL, or both.
 pub fn extend(id: &str, extend: &Extend) -> Call<Hold> {
     Call::post(path(&["v1", "holds", id, "extend"]), extend)
 }
@@ -42,7 +42,7 @@ pub fn settle(id: &str, settle: &Settle) -> Call<Hold> {
     Call::post(path(&["v1", "holds", id, "settle"]), settle)
 }
 
-/// Returns all that was not captured.
+/// Releases a hold: credits that were not captured return to their grants.
 pub fn release(id: &str) -> Call<Hold> {
     Call::post(path(&["v1", "holds", id, "release"]), &Release {})
 }

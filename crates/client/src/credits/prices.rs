@@ -4,12 +4,12 @@ use bursar_api::credits::price::{Price, PriceQuery, Prices, SetPrice};
 
 use crate::call::{Call, path};
 
-/// Adds a version of a price.
+/// Sets a price by adding a version.
 pub fn set(gpu_type: &str, price: &SetPrice) -> Call<Price> {
     Call::put(path(&["v1", "prices", gpu_type]), price)
 }
 
-/// The prices that count at an instant.
+/// The prices in effect at an instant.
 pub fn list(query: &PriceQuery) -> Call<Prices> {
     Call::get("/v1/prices").with_query(query)
 }

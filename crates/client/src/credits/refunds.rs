@@ -1,10 +1,10 @@
-//! Refunds: spent credits that go back to their grants.
+//! Refunds: spent credits returned to their grants.
 
 use bursar_api::credits::refund::{CreateRefund, Refund};
 
 use crate::call::Call;
 
-/// Returns what a charge, a closed hold or an ended job has spent.
+/// Refunds a charge, a closed hold or an ended job.
 pub fn create(refund: &CreateRefund) -> Call<Refund> {
     Call::post("/v1/refunds", refund)
 }

@@ -1,4 +1,4 @@
-//! Usage that others measured.
+//! Usage measured by another system.
 
 use bursar_api::credits::usage::{ReportUsage, UsageResults};
 

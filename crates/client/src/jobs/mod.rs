@@ -1,4 +1,4 @@
-//! Jobs: submit, watch, end.
+//! Jobs: submit, follow, cancel.
 
 pub mod classes;
 
@@ -10,7 +10,7 @@ use bursar_api::jobs::timeline::Timeline;
 use crate::call::{Call, path};
 use crate::text::Text;
 
-/// Submits a job, or an array of them.
+/// Submits a job, or an array of jobs.
 pub fn submit(job: &SubmitJob) -> Call<Job> {
     Call::post("/v1/jobs", job)
 }
@@ -30,7 +30,7 @@ pub fn list(filter: &JobFilter) -> Call<List<Job>> {
     Call::get("/v1/jobs").with_query(filter)
 }
 
-/// Asks a job to end.
+/// Cancels a job.
 pub fn cancel(id: &str) -> Call<Job> {
     Call::post(path(&["v1", "jobs", id, "cancel"]), &CancelJob {})
 }
@@ -45,7 +45,7 @@ pub fn why(id: &str) -> Call<Why> {
     Call::get(path(&["v1", "jobs", id, "why"]))
 }
 
-/// Everything that happened to a job, oldest first.
+/// The timeline of a job, oldest first.
 pub fn timeline(id: &str) -> Call<Timeline> {
     Call::get(path(&["v1", "jobs", id, "timeline"]))
 }

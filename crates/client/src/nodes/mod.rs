@@ -1,4 +1,4 @@
-//! Nodes: what agents say, and what operators do with them.
+//! Nodes: requests of agents and of operators.
 
 pub mod regions;
 
@@ -15,17 +15,17 @@ use crate::call::{Call, Method, Nothing, path};
 /// How much longer than its wait the answer to a long poll may take.
 const SLACK: Duration = Duration::from_secs(15);
 
-/// Adds a node, or says that its agent started again.
+/// Registers a node, at first and at each start of its agent.
 pub fn register(node: &RegisterNode) -> Call<Registration> {
     Call::post("/v1/nodes", node)
 }
 
-/// Reports what a node runs and asks what it must do, at once.
+/// Sends a heartbeat and returns the orders immediately.
 pub fn heartbeat(id: &str, heartbeat: &Heartbeat) -> Call<Orders> {
     Call::post(path(&["v1", "nodes", id, "heartbeat"]), heartbeat)
 }
 
-/// Reports what a node runs and waits up to so many seconds for something new to do.
+/// Sends a heartbeat and waits up to `wait_seconds` for new orders.
 pub fn heartbeat_and_wait(id: &str, beat: &Heartbeat, wait_seconds: u32) -> Call<Orders> {
     let query = HeartbeatQuery { wait_seconds: Some(wait_seconds) };
     let longest = Duration::from_secs(u64::from(wait_seconds)) + SLACK;
@@ -47,17 +47,17 @@ pub fn list(filter: &NodeFilter) -> Call<List<Node>> {
     Call::get("/v1/nodes").with_query(filter)
 }
 
-/// Stops placing work on a node.
+/// Drains a node: no new attempts are placed on it.
 pub fn drain(id: &str, drain: &DrainNode) -> Call<Node> {
     Call::post(path(&["v1", "nodes", id, "drain"]), drain)
 }
 
-/// Places work on a node again.
+/// Resumes a node: new attempts are placed on it again.
 pub fn resume(id: &str) -> Call<Node> {
     Call::post(path(&["v1", "nodes", id, "resume"]), &ResumeNode {})
 }
 
-/// Forgets a node on which nothing runs.
+/// Removes a node without running attempts.
 pub fn delete(id: &str) -> Call<Nothing> {
     Call::new(Method::Delete, path(&["v1", "nodes", id]))
 }

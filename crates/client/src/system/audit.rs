@@ -1,16 +1,16 @@
-//! The audit trail and its proofs. The feed of events is [`EventStream`](crate::EventStream).
+//! The audit trail and its proofs. The event feed is [`EventStream`](crate::EventStream).
 
 use bursar_api::List;
 use bursar_api::system::audit::{AuditQuery, AuditRecord, Checkpoint, Proof, ProofQuery};
 
 use crate::call::Call;
 
-/// Lists records, oldest first.
+/// Lists records, newest first.
 pub fn list(query: &AuditQuery) -> Call<List<AuditRecord>> {
     Call::get("/v1/audit").with_query(query)
 }
 
-/// A signed statement of how far the journal has come.
+/// A signed checkpoint of the journal.
 pub fn checkpoint() -> Call<Checkpoint> {
     Call::get("/v1/audit/checkpoint")
 }

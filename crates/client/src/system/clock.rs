@@ -5,12 +5,12 @@ use bursar_api::system::clock::{Clock, MoveClock};
 
 use crate::call::{Call, Method};
 
-/// Believes the server's clock after it jumped or stood far ahead at a start.
+/// Accepts the server's clock after it jumped or was far ahead at a start.
 pub fn accept() -> Call<Clock> {
     Call::new(Method::Post, "/v1/clock/accept")
 }
 
-/// What the clock shows.
+/// The manual clock.
 pub fn show() -> Call<Clock> {
     Call::get("/v1/clock")
 }

@@ -5,7 +5,7 @@ use bursar_api::{List, Page};
 
 use crate::call::{Call, Method, Nothing, path};
 
-/// Makes a key; its secret is in this answer and nowhere else.
+/// Creates a key. Its secret is only in this answer.
 pub fn create(key: &CreateKey) -> Call<Key> {
     Call::post("/v1/keys", key)
 }
@@ -15,7 +15,7 @@ pub fn list(page: &Page) -> Call<List<Key>> {
     Call::get("/v1/keys").with_query(page)
 }
 
-/// Revokes a key at once.
+/// Revokes a key immediately.
 pub fn revoke(id: &str) -> Call<Nothing> {
     Call::new(Method::Delete, path(&["v1", "keys", id]))
 }

@@ -1,4 +1,4 @@
-//! A real HTTP server whose answers are written down beforehand, and which keeps what it was asked.
+//! A real HTTP server with scripted answers that records its requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ impl Reply {
     }
 }
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// Method, path and query.
@@ -59,7 +59,7 @@ struct Script {
 
 /// The server. Stops with the test.
 pub(crate) struct Scripted {
-    /// Where it listens.
+    /// Its address.
     pub(crate) address: String,
     script: Script,
 }
@@ -76,7 +76,7 @@ impl Scripted {
         Scripted { address, script }
     }
 
-    /// What was asked so far.
+    /// The requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.script.asked.lock().expect("no handler panics").clone()
     }

@@ -103,10 +103,10 @@ fn complete_operation(operation: &mut Operation, changing: bool) {
     problems.push(("422", "A field, parameter or header is not valid"));
     if changing {
         problems.extend(BODY_PROBLEMS);
-        problems.push(("402", "Not enough credits, or a budget has no room"));
+        problems.push(("402", "Not enough credits, or a budget is exceeded"));
         let about = match id.as_str() {
-            "get_quote" => "Has no effect: a quote changes nothing, and nothing is kept",
-            _ => "Under this key the request has one effect",
+            "get_quote" => "Has no effect: a quote changes and stores nothing",
+            _ => "Repeating a request with the same key has no further effect",
         };
         add_header(operation, "Idempotency-Key", about);
     } else {
@@ -115,7 +115,7 @@ fn complete_operation(operation: &mut Operation, changing: bool) {
             add_min_position(operation);
         }
     }
-    add_header(operation, "Bursar-Tenant", "The tenant in which ids are meant");
+    add_header(operation, "Bursar-Tenant", "The tenant of the ids");
     for (status, about) in problems {
         let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
         let mut response =
@@ -146,7 +146,7 @@ fn add_min_position(operation: &mut Operation) {
         .name("min_position")
         .parameter_in(ParameterIn::Query)
         .required(Required::False)
-        .description(Some("Wait until the ledger has come this far"))
+        .description(Some("Wait until the ledger has reached this position"))
         .schema(Some(number));
     operation.parameters.get_or_insert_default().push(RefOr::T(parameter.build()));
 }

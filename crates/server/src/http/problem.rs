@@ -240,7 +240,7 @@ impl From<Refusal> for Failure {
                 Failure::new(Code::InsufficientCredits, detail)
             }
             Refusal::BudgetExceeded { .. } => {
-                let detail = "a hard budget has no room; the blockers name each one";
+                let detail = "a hard budget is exceeded; the blockers name each one";
                 Failure::new(Code::BudgetExceeded, detail)
             }
             Refusal::BatchAborted { .. } => {

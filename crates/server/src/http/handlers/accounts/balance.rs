@@ -34,7 +34,7 @@ fn context(query: &BalanceQuery) -> Result<Context, Failure> {
     })
 }
 
-/// What an account has now, had at an earlier instant, or will have if nothing is spent.
+/// The balance of an account now, at an earlier instant, or at a later one without more spending.
 #[utoipa::path(get, path = "/v1/accounts/{id}/balance", tag = "accounts",
     operation_id = "get_balance",
     params(("id" = String, Path, description = "The account's path"), BalanceQuery),

@@ -78,7 +78,7 @@ pub(in crate::http) async fn set(
     operation_id = "remove_budget",
     params(("id" = String, Path, description = "The account's path"),
         ("name" = String, Path, description = "The budget's name within the account")),
-    responses((status = 204, description = "The budget is gone")))]
+    responses((status = 204, description = "The budget was removed")))]
 pub(in crate::http) async fn remove(
     State(app): State<Arc<App>>,
     caller: Caller,

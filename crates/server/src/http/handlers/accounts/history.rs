@@ -92,7 +92,7 @@ fn entry(entry: bursar_history::Entry) -> Entry {
     }
 }
 
-/// Opening balance, movements by type, closing balance: they always add up.
+/// Opening balance, movements by type and closing balance. They always add up.
 #[utoipa::path(get, path = "/v1/accounts/{id}/statement", tag = "accounts",
     operation_id = "get_statement",
     params(("id" = String, Path, description = "The account's path"), StatementQuery),
@@ -200,7 +200,7 @@ fn window(text: &str) -> Option<i64> {
     number.checked_mul(unit)
 }
 
-/// Who spends, has or holds most, in the key's scope. Windows are made of whole hours.
+/// Ranks accounts or jobs in the key's scope. Windows consist of whole hours.
 #[utoipa::path(get, path = "/v1/top", tag = "accounts", operation_id = "get_top", params(TopQuery),
     responses((status = 200, description = "The ranking, largest first", body = Top)))]
 pub(in crate::http) async fn top(

@@ -160,7 +160,7 @@ pub(in crate::http) async fn open(
     change(&app, caller, print, plan).await
 }
 
-/// Changes what is given; the rest stays.
+/// Updates an account. Absent fields stay as they are.
 #[utoipa::path(patch, path = "/v1/accounts/{id}", tag = "accounts", operation_id = "change_account",
     params(("id" = String, Path, description = "The account's path")),
     request_body = ChangeAccount,
@@ -176,7 +176,7 @@ pub(in crate::http) async fn patch(
     change(&app, caller, print, plan).await
 }
 
-/// Stops new spending at and below an account. What is held stays capturable.
+/// Stops new spending in the subtree of an account. Held credits stay capturable.
 #[utoipa::path(post, path = "/v1/accounts/{id}/freeze", tag = "accounts",
     operation_id = "freeze_account",
     params(("id" = String, Path, description = "The account's path")),
@@ -208,11 +208,11 @@ pub(in crate::http) async fn unfreeze(
     change(&app, caller, print, plan).await
 }
 
-/// Repays uncollected usage from what can be spent.
+/// Repays uncollected usage from spendable credits.
 #[utoipa::path(post, path = "/v1/accounts/{id}/collect", tag = "accounts", operation_id = "collect",
     params(("id" = String, Path, description = "The account's path")),
     request_body = Collect, responses(
-        (status = 201, description = "What was repaid", body = Collected),
+        (status = 201, description = "The repayment", body = Collected),
         (status = 200, description = "The same request had repaid it before", body = Collected)))]
 pub(in crate::http) async fn collect(
     State(app): State<Arc<App>>,

@@ -83,7 +83,7 @@ pub(in crate::http) fn plan_remove(
     })
 }
 
-/// Sets or replaces the quota of an account, for one region or for each.
+/// Sets or replaces the quota of an account for one region, or for every region.
 #[utoipa::path(put, path = "/v1/accounts/{id}/quota", tag = "accounts", operation_id = "set_quota",
     params(("id" = String, Path, description = "The account's path")), request_body = SetQuota,
     responses((status = 200, description = "The quota as it is now", body = Quota)))]
@@ -137,11 +137,11 @@ pub(in crate::http) async fn get(
     Ok(json(StatusCode::OK, &quotas))
 }
 
-/// Removes the quota of an account, for one region or the one for each.
+/// Removes the quota of an account for one region, or for every region.
 #[utoipa::path(delete, path = "/v1/accounts/{id}/quota", tag = "accounts",
     operation_id = "remove_quota",
     params(("id" = String, Path, description = "The account's path"), QuotaQuery),
-    responses((status = 204, description = "The quota is gone")))]
+    responses((status = 204, description = "The quota was removed")))]
 pub(in crate::http) async fn remove(
     State(app): State<Arc<App>>,
     caller: Caller,

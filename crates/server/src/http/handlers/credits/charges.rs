@@ -98,11 +98,11 @@ pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<P
     })
 }
 
-/// Spends credits at once.
+/// Spends credits immediately.
 #[utoipa::path(post, path = "/v1/charges", tag = "credits", operation_id = "create_charge",
     request_body = CreateCharge, responses(
-        (status = 201, description = "The charge was made", body = Charge),
-        (status = 200, description = "The same request had made it before", body = Charge)))]
+        (status = 201, description = "The charge was created", body = Charge),
+        (status = 200, description = "The same request had created it before", body = Charge)))]
 pub(in crate::http) async fn charge(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -115,7 +115,7 @@ pub(in crate::http) async fn charge(
 /// Returns spent credits to the grants they came from.
 #[utoipa::path(post, path = "/v1/refunds", tag = "credits", operation_id = "create_refund",
     request_body = CreateRefund, responses(
-        (status = 201, description = "What went back", body = Refund),
+        (status = 201, description = "The refund", body = Refund),
         (status = 200, description = "The same request had returned it before", body = Refund)))]
 pub(in crate::http) async fn refund(
     State(app): State<Arc<App>>,
@@ -130,7 +130,7 @@ pub(in crate::http) async fn refund(
 /// Moves credits from one account of a tenant to another.
 #[utoipa::path(post, path = "/v1/transfers", tag = "credits", operation_id = "create_transfer",
     request_body = CreateTransfer, responses(
-        (status = 201, description = "What moved", body = Transfer),
+        (status = 201, description = "The transfer", body = Transfer),
         (status = 200, description = "The same request had moved it before", body = Transfer)))]
 pub(in crate::http) async fn transfer(
     State(app): State<Arc<App>>,

@@ -66,7 +66,7 @@ pub(super) fn plan_revoke(id: String, body: Value) -> Result<Plan, Failure> {
     })
 }
 
-/// Puts credits into an account.
+/// Issues credits to an account.
 #[utoipa::path(post, path = "/v1/grants", tag = "credits", operation_id = "issue_grant",
     request_body = IssueGrant, responses(
         (status = 201, description = "The grant was issued", body = Grant),
@@ -81,7 +81,7 @@ pub(in crate::http) async fn issue(
     change(&app, caller, print, plan).await
 }
 
-/// Takes back what is left of a grant, now and whenever a part of it comes back.
+/// Revokes the unspent part of a grant, now and when held parts return.
 #[utoipa::path(post, path = "/v1/grants/{id}/revoke", tag = "credits", operation_id = "revoke_grant",
     params(("id" = String, Path, description = "The grant's id")),
     responses((status = 200, description = "The grant as it is now", body = Grant)))]
@@ -96,7 +96,7 @@ pub(in crate::http) async fn revoke(
     change(&app, caller, print, plan).await
 }
 
-/// A grant and what became of it.
+/// A grant and how its amount was used.
 #[utoipa::path(get, path = "/v1/grants/{id}", tag = "credits", operation_id = "get_grant",
     params(("id" = String, Path, description = "The grant's id")),
     responses((status = 200, description = "The grant", body = Grant)))]

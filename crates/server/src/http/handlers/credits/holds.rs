@@ -117,7 +117,7 @@ pub(super) fn plan_release(id: String, Release {}: &Release) -> Result<Plan, Fai
     }))
 }
 
-/// Sets credits aside, all or nothing.
+/// Reserves credits, all or nothing.
 #[utoipa::path(post, path = "/v1/holds", tag = "credits", operation_id = "place_hold",
     request_body = PlaceHold, responses(
         (status = 201, description = "The hold was placed", body = Hold),
@@ -131,7 +131,7 @@ pub(in crate::http) async fn place(
     change(&app, caller, sent.fingerprint, plan).await
 }
 
-/// Spends what was used so far. The total is cumulative: repeats and reordering change nothing.
+/// Spends the usage so far. The total is cumulative: repeats and reordering change nothing.
 #[utoipa::path(post, path = "/v1/holds/{id}/capture", tag = "credits", operation_id = "capture_hold",
     params(("id" = String, Path, description = "The hold's id")), request_body = Capture,
     responses((status = 200, description = "The hold as it is now", body = Hold)))]
@@ -145,7 +145,7 @@ pub(in crate::http) async fn capture(
     change(&app, caller, sent.fingerprint, plan).await
 }
 
-/// Sets more aside, for longer, or both.
+/// Extends a hold: a larger amount, a longer TTL, or both.
 #[utoipa::path(post, path = "/v1/holds/{id}/extend", tag = "credits", operation_id = "extend_hold",
     params(("id" = String, Path, description = "The hold's id")), request_body = Extend,
     responses((status = 200, description = "The hold as it is now", body = Hold)))]
@@ -173,7 +173,7 @@ pub(in crate::http) async fn settle(
     change(&app, caller, sent.fingerprint, plan).await
 }
 
-/// Returns all that was not captured.
+/// Releases a hold: credits that were not captured return to their grants.
 #[utoipa::path(post, path = "/v1/holds/{id}/release", tag = "credits", operation_id = "release_hold",
     params(("id" = String, Path, description = "The hold's id")), request_body = Release,
     responses((status = 200, description = "The hold, released", body = Hold)))]
@@ -238,7 +238,7 @@ pub(in crate::http) async fn look<T: Send + 'static>(
     Ok(Seen { value, at: seen.at, position: seen.position })
 }
 
-/// Everything that a hold was drawn from, in order.
+/// All lots of a hold, in the order they were drawn.
 #[utoipa::path(get, path = "/v1/holds/{id}/lots", tag = "credits", operation_id = "list_hold_lots",
     params(("id" = String, Path, description = "The hold's id"), Page),
     responses((status = 200, description = "A page of lots", body = List<Lot>)))]

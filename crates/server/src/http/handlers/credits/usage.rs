@@ -62,20 +62,20 @@ fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
     })
 }
 
-/// An attempt as a record names it: its id, and what that stands for, which is read before the decision
-/// so that the writer computes no ids.
+/// The attempt named in a record: its id and its decoded place, computed before the decision so that
+/// the writer decodes no ids.
 struct NamedAttempt {
     id: String,
     place: Option<(u16, AttemptId)>,
 }
 
-/// Which of a job's attempts has this place.
+/// The index of a job's attempt with this place.
 fn position_of(job: JobNo, attempts: &[Attempt], place: (u16, AttemptId)) -> Option<usize> {
     attempts.iter().rposition(|known| place_of(job, known) == place)
 }
 
-/// Refuses usage of an attempt that its job does not have, or that is over while the job goes on: it
-/// would be charged to another one. Must be asked in the instant of the decision.
+/// Rejects usage of an attempt that is not of the job, or that has ended while the job continues: the
+/// usage would be charged to another attempt. Must be called at the instant of the decision.
 fn check_attempt(
     ledger: &Ledger,
     tenant: &str,
@@ -120,12 +120,12 @@ fn order(app: &App, own: Caller, record: UsageRecord, print: Option<u128>) -> Or
     Ok(order.only_if(move |ledger, tenant| check_attempt(ledger, tenant, (&job, &attempt))))
 }
 
-/// Reports usage that others measured, such as Slurm or Kubernetes.
+/// Reports usage measured by another system, such as Slurm or Kubernetes.
 ///
-/// Totals are cumulative. Each record is answered like a request of its own.
+/// Totals are cumulative. Each record is answered like a separate request.
 #[utoipa::path(post, path = "/v1/usage", tag = "jobs", operation_id = "report_usage",
     request_body = ReportUsage,
-    responses((status = 200, description = "What each came to, in order", body = UsageResults)))]
+    responses((status = 200, description = "The results, in order", body = UsageResults)))]
 pub(in crate::http) async fn report(
     State(app): State<Arc<App>>,
     caller: Caller,

@@ -160,8 +160,8 @@ impl Reading {
     }
 }
 
-/// The output of a job's attempt on one of its nodes, the first unless `rank` says otherwise, as
-/// text. With `follow` it goes on until the job has ended.
+/// The output of a job's attempt on one of its nodes as text. `rank` selects the node; 0 if
+/// absent. With `follow` it streams until the job has ended.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs", tag = "jobs", operation_id = "get_job_logs",
     params(("id" = String, Path, description = "The job's id"), LogQuery),
     responses((status = 200, description = "The output", body = String,

@@ -69,11 +69,11 @@ pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<Plan, Fa
 
 /// Submits a job: its hold is placed, and its regions may start it.
 ///
-/// With `array` the answer is the first job and lists the others. A job for which no node is there
-/// yet waits; one that nothing priced could ever serve is refused as `unsatisfiable`.
+/// With `array` the answer is the first job and lists the others. A job without a suitable node
+/// waits; a job for which no acceptable GPU type has a price is rejected as `unsatisfiable`.
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", operation_id = "submit_job",
     request_body = SubmitJob, responses(
-        (status = 201, description = "The job waits for its place", body = Job),
+        (status = 201, description = "The job was submitted", body = Job),
         (status = 200, description = "The same request had submitted it before", body = Job)))]
 pub(in crate::http) async fn submit(
     State(app): State<Arc<App>>,
@@ -95,7 +95,7 @@ pub(in crate::http) fn count(body: &Value) -> u32 {
     u32::try_from(array).unwrap_or(MAX_ARRAY).clamp(1, MAX_ARRAY)
 }
 
-/// Asks a job to end. One that has not started ends at once.
+/// Cancels a job. A job that has not started ends immediately.
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "cancel_job",
     params(("id" = String, Path, description = "The job's id")),
     responses((status = 200, description = "The job as it is now", body = Job)))]
@@ -156,7 +156,7 @@ async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Jo
     Ok(job)
 }
 
-/// A job, with everything that keeps it waiting.
+/// A job, with everything that blocks it.
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", operation_id = "get_job",
     params(("id" = String, Path, description = "The job's id")),
     responses((status = 200, description = "The job", body = Job)))]
@@ -181,10 +181,10 @@ pub(in crate::http) async fn get(
     Ok(json(StatusCode::OK, &job))
 }
 
-/// Why a job waits: everything that blocks it, each with the way out.
+/// Why a job waits: all its blockers and how to fix each.
 #[utoipa::path(get, path = "/v1/jobs/{id}/why", tag = "jobs", operation_id = "explain_job",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, description = "What keeps it waiting", body = Why)))]
+    responses((status = 200, description = "The blockers", body = Why)))]
 pub(in crate::http) async fn why(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -205,7 +205,7 @@ pub(in crate::http) async fn why(
     Ok(json(StatusCode::OK, &why))
 }
 
-/// Jobs in the key's scope, newest first. Why they wait is told by each job itself.
+/// Jobs in the key's scope, newest first. Read one job for its blockers.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", operation_id = "list_jobs", params(JobFilter),
     responses((status = 200, description = "A page of jobs", body = List<Job>)))]
 pub(in crate::http) async fn list(

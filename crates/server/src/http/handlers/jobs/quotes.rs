@@ -145,7 +145,7 @@ async fn starts(
 
 /// What a job would cost, when it could start, and whether it would be accepted.
 ///
-/// It changes nothing and nothing is kept: an `Idempotency-Key` has no effect on it.
+/// A quote changes and stores nothing: an `Idempotency-Key` has no effect.
 #[utoipa::path(post, path = "/v1/quotes", tag = "jobs", operation_id = "get_quote",
     request_body = SubmitJob,
     responses((status = 200, description = "The quote", body = Quote)))]

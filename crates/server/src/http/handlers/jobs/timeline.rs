@@ -330,11 +330,11 @@ async fn life(app: &App, account: &str, id: &Name) -> Result<(JobNo, Span), Fail
     seen.ok_or_else(|| Failure::not_found("job", id))
 }
 
-/// Everything that happened to a job, oldest first.
+/// The timeline of a job, oldest first.
 #[utoipa::path(get, path = "/v1/jobs/{id}/timeline", tag = "jobs",
     operation_id = "get_job_timeline",
     params(("id" = String, Path, description = "The job's id"), Page),
-    responses((status = 200, description = "The steps", body = Timeline)))]
+    responses((status = 200, description = "The entries", body = Timeline)))]
 pub(in crate::http) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,

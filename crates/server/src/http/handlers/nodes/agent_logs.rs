@@ -154,10 +154,10 @@ pub(super) fn keep_words(
     }
 }
 
-/// Keeps output of an attempt.
+/// Stores output of an attempt.
 #[utoipa::path(post, path = "/v1/nodes/{id}/logs", tag = "nodes", operation_id = "send_node_log",
     params(("id" = String, Path, description = "The node's name")), request_body = LogChunk,
-    responses((status = 200, description = "Where the next piece belongs", body = LogKept)))]
+    responses((status = 200, description = "The offset of the next part", body = LogKept)))]
 pub(in crate::http) async fn logs(
     State(app): State<Arc<App>>,
     caller: Caller,

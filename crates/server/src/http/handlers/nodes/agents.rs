@@ -98,10 +98,10 @@ fn offer(node: RegisterNode, scope: Option<Name>) -> Result<NodeOffer, Failure> 
     })
 }
 
-/// Adds a node, or says that its agent started again.
+/// Registers a node, at first and at each start of its agent.
 #[utoipa::path(post, path = "/v1/nodes", tag = "nodes", operation_id = "register_node",
     request_body = RegisterNode,
-    responses((status = 201, description = "The agent may report now", body = Registration)))]
+    responses((status = 201, description = "The node was registered", body = Registration)))]
 pub(in crate::http) async fn register(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -259,12 +259,12 @@ pub(super) fn shown_refusal(cell: &CellService, refusal: Refusal) -> Refusal {
     }
 }
 
-/// Reports what a node runs, and asks what it must do.
+/// Sends a heartbeat of a node and returns its orders.
 #[utoipa::path(post, path = "/v1/nodes/{id}/heartbeat", tag = "nodes",
     operation_id = "heartbeat_node",
     params(("id" = String, Path, description = "The node's name"), HeartbeatQuery),
     request_body = Heartbeat,
-    responses((status = 200, description = "What the node must do", body = Orders)))]
+    responses((status = 200, description = "The orders", body = Orders)))]
 pub(in crate::http) async fn heartbeat(
     State(app): State<Arc<App>>,
     caller: Caller,

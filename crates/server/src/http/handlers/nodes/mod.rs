@@ -245,7 +245,7 @@ async fn shown(app: &App, caller: &Caller, id: &Name) -> Answer {
     show(app, &found, &caller.principal).await
 }
 
-/// Stops placing work on a node. With `force` what runs there is stopped too.
+/// Drains a node: no new attempts are placed on it. With `force` running attempts are stopped too.
 #[utoipa::path(post, path = "/v1/nodes/{id}/drain", tag = "nodes", operation_id = "drain_node",
     params(("id" = String, Path, description = "The node's name")), request_body = DrainNode,
     responses((status = 200, description = "The node as it is now", body = Node)))]
@@ -262,7 +262,7 @@ pub(in crate::http) async fn drain(
     change(&app, &caller, &body, &id, |node| Command::DrainNode { node, force }).await
 }
 
-/// Places work on a node again.
+/// Resumes a node: new attempts are placed on it again.
 #[utoipa::path(post, path = "/v1/nodes/{id}/resume", tag = "nodes", operation_id = "resume_node",
     params(("id" = String, Path, description = "The node's name")),
     responses((status = 200, description = "The node as it is now", body = Node)))]
@@ -278,10 +278,10 @@ pub(in crate::http) async fn resume(
     change(&app, &caller, &body, &id, |node| Command::ResumeNode { node }).await
 }
 
-/// Forgets a node on which nothing runs.
+/// Removes a node without running attempts.
 #[utoipa::path(delete, path = "/v1/nodes/{id}", tag = "nodes", operation_id = "delete_node",
     params(("id" = String, Path, description = "The node's name")),
-    responses((status = 204, description = "The node is gone")))]
+    responses((status = 204, description = "The node was removed")))]
 pub(in crate::http) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,

@@ -77,7 +77,7 @@ fn region(id: &str, cell: &Cell, principal: &Principal) -> Region {
     }
 }
 
-/// All regions, by name, with what they have.
+/// All regions with their capacity, by name.
 #[utoipa::path(get, path = "/v1/regions", tag = "nodes", operation_id = "list_regions",
     params(Page),
     responses((status = 200, description = "The regions", body = List<Region>)))]
@@ -210,7 +210,7 @@ fn queue_cursor(cursor: Option<&str>) -> Result<u64, Failure> {
     }
 }
 
-/// Who waits in a region, in which order and why, and the fair share of each account.
+/// The queue of a region: waiting jobs in order, what blocks them, and the fair share of each account.
 #[utoipa::path(get, path = "/v1/regions/{id}/queue", tag = "nodes", operation_id = "get_queue",
     params(("id" = String, Path, description = "The region's name"), QueueQuery),
     responses((status = 200, description = "The queue in the key's scope", body = Queue)))]
@@ -297,12 +297,12 @@ async fn plan_of(cell: &CellService, caller: &Caller) -> Result<Option<Maintenan
     Ok(cell.gateway.read(read).await?.value)
 }
 
-/// Plans a time in which nodes of a region do not work, in place of an earlier plan.
+/// Schedules maintenance of nodes of a region. Replaces an earlier schedule.
 #[utoipa::path(put, path = "/v1/regions/{id}/maintenance", tag = "nodes",
     operation_id = "plan_maintenance",
     params(("id" = String, Path, description = "The region's name")),
     request_body = PlanMaintenance,
-    responses((status = 200, description = "The plan", body = Maintenance)))]
+    responses((status = 200, description = "The maintenance window", body = Maintenance)))]
 pub(in crate::http) async fn plan(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -367,11 +367,11 @@ async fn show_plan(cell: &CellService, caller: &Caller) -> Answer {
     Ok(json(StatusCode::OK, &shown))
 }
 
-/// The plan of a region.
+/// The maintenance window of a region.
 #[utoipa::path(get, path = "/v1/regions/{id}/maintenance", tag = "nodes",
     operation_id = "get_maintenance",
     params(("id" = String, Path, description = "The region's name")),
-    responses((status = 200, description = "The plan", body = Maintenance)))]
+    responses((status = 200, description = "The maintenance window", body = Maintenance)))]
 pub(in crate::http) async fn get_plan(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -381,11 +381,11 @@ pub(in crate::http) async fn get_plan(
     show_plan(cell_of(&app, &id)?, &caller).await
 }
 
-/// Drops the plan of a region; its nodes work again at once.
+/// Cancels maintenance of a region; its nodes accept new attempts again immediately.
 #[utoipa::path(delete, path = "/v1/regions/{id}/maintenance", tag = "nodes",
     operation_id = "cancel_maintenance",
     params(("id" = String, Path, description = "The region's name")),
-    responses((status = 204, description = "The plan is gone")))]
+    responses((status = 204, description = "Maintenance was cancelled")))]
 pub(in crate::http) async fn cancel_plan(
     State(app): State<Arc<App>>,
     caller: Caller,

@@ -54,12 +54,12 @@ async fn job_of(app: &App, caller: &Caller, id: String) -> Result<JobNo, Failure
     app.ledger.peek(look).await?.ok_or(missing)
 }
 
-/// Decisions, newest first: who asked for what, and what came of it.
+/// Commands with their actor and events, newest first.
 ///
-/// A key with a scope sees those that concern its scope, or an account of it that is named.
+/// A key with a scope sees the records of its scope, or of the named account within it.
 #[utoipa::path(get, path = "/v1/audit", tag = "audit", operation_id = "list_audit",
     params(AuditQuery),
-    responses((status = 200, description = "A page of decisions", body = List<AuditRecord>)))]
+    responses((status = 200, description = "A page of records", body = List<AuditRecord>)))]
 pub(in crate::http) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -100,7 +100,7 @@ pub(in crate::http) async fn list(
     Ok(json(StatusCode::OK, &List { data, has_more, next_cursor, as_of, position }))
 }
 
-/// A signed statement of the whole journal's root.
+/// A signed checkpoint: the root of the whole journal.
 #[utoipa::path(get, path = "/v1/audit/checkpoint", tag = "audit", operation_id = "get_checkpoint",
     responses((status = 200, description = "The checkpoint", body = Checkpoint)))]
 pub(in crate::http) async fn get_checkpoint(State(app): State<Arc<App>>, caller: Caller) -> Answer {

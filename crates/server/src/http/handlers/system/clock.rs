@@ -25,7 +25,7 @@ use crate::render::time;
 /// representable instant is in the year 9999.
 const LAST: i64 = 221_845_392_000_000;
 
-/// What the manual clock shows. Only with `--clock manual`.
+/// The instant of the manual clock. Only with `--clock manual`.
 #[utoipa::path(get, path = "/v1/clock", tag = "operations", operation_id = "get_clock",
     responses((status = 200, description = "The present instant", body = Clock)))]
 pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) -> Answer {
@@ -35,10 +35,10 @@ pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) ->
     Ok(json(StatusCode::OK, &Clock { now }))
 }
 
-/// Moves the manual clock forward. The answer comes when all that was due has happened.
+/// Moves the manual clock forward. The answer is sent after all due timers have fired.
 #[utoipa::path(post, path = "/v1/clock", tag = "operations", operation_id = "move_clock",
     request_body = MoveClock,
-    responses((status = 200, description = "The instant it shows now", body = Clock)))]
+    responses((status = 200, description = "The new instant", body = Clock)))]
 pub(in crate::http) async fn set(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -74,11 +74,11 @@ pub(in crate::http) async fn set(
     Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))
 }
 
-/// Believes the server's clock after it jumped or stood far ahead at a start: what waited to expire
-/// expires. To be sent by an operator who has looked at the clock.
+/// Accepts the server's clock after it jumped or was far ahead at a start: delayed expiries
+/// take effect. An operator must check the clock first.
 #[utoipa::path(post, path = "/v1/clock/accept", tag = "operations", operation_id = "accept_clock",
     responses(
-        (status = 200, description = "The instant that is believed", body = Clock),
+        (status = 200, description = "The accepted instant", body = Clock),
         (status = 409, body = bursar_api::Problem, content_type = "application/problem+json",
             description = "The clock is behind the time of the records, so it confirms nothing: set it \
                 right, wait until it has caught up, or restore a backup with --until"),

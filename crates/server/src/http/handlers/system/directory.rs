@@ -62,7 +62,7 @@ pub(in crate::http) fn mark(
     response
 }
 
-/// Adds a version of a price.
+/// Sets a price by adding a version.
 #[utoipa::path(put, path = "/v1/prices/{gpu_type}", tag = "prices", operation_id = "set_price",
     params(("gpu_type" = String, Path, description = "The GPU type")), request_body = SetPrice,
     responses((status = 200, description = "The version that was added", body = Price)))]
@@ -99,7 +99,7 @@ pub(in crate::http) async fn set_price(
     Ok(mark(json(StatusCode::OK, &price), accepted.replayed))
 }
 
-/// The prices that count at an instant.
+/// The prices in effect at an instant.
 #[utoipa::path(get, path = "/v1/prices", tag = "prices", operation_id = "list_prices",
     params(PriceQuery),
     responses((status = 200, description = "One price per GPU type and region", body = Prices)))]

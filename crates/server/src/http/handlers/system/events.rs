@@ -27,11 +27,11 @@ const MAX_UNSENT: usize = 64;
 /// The name of the event with the reason why the stream ends.
 const PROBLEM: &str = "problem";
 
-/// What happens in the key's scope, as server-sent events.
+/// The events in the key's scope, as server-sent events.
 ///
-/// Each carries a `FeedEvent` as its data. After a broken connection `Last-Event-ID` goes on where
-/// it ended, however long ago. A stream that the server ends says why in a last event `problem`,
-/// whose data is a problem and which has no id: the client is too slow, or its key works no more.
+/// The data of each is a `FeedEvent`. After a broken connection `Last-Event-ID` resumes the stream,
+/// however long ago it ended. When the server ends a stream, the last event is `problem`, without
+/// an id; its data is a problem: the client is too slow, or its key is no longer valid.
 #[utoipa::path(get, path = "/v1/events", tag = "audit", operation_id = "follow_events",
     params(EventsQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "The last event already seen")),

@@ -66,11 +66,11 @@ fn covers(caller: &Caller, scope: Option<&Name>) -> bool {
     }
 }
 
-/// Makes a key. The secret is shown this once.
+/// Creates a key. The secret is shown only once.
 #[utoipa::path(post, path = "/v1/keys", tag = "keys", operation_id = "create_key",
     request_body = CreateKey, responses(
         (status = 201, description = "The key, with its secret", body = Key),
-        (status = 200, description = "The same request had made it before", body = Key)))]
+        (status = 200, description = "The same request had created it before", body = Key)))]
 pub(in crate::http) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -191,10 +191,10 @@ pub(in crate::http) async fn list(
     Ok(json(StatusCode::OK, &List { data, has_more, next_cursor, as_of: None, position: None }))
 }
 
-/// Ends a key, at once and for good.
+/// Revokes a key, immediately and permanently.
 #[utoipa::path(delete, path = "/v1/keys/{id}", tag = "keys", operation_id = "revoke_key",
     params(("id" = String, Path, description = "The key's id")),
-    responses((status = 204, description = "The key no longer works")))]
+    responses((status = 204, description = "The key was revoked")))]
 pub(in crate::http) async fn revoke(
     State(app): State<Arc<App>>,
     caller: Caller,

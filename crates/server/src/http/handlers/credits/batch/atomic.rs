@@ -31,16 +31,16 @@ struct Told {
     body: Value,
 }
 
-/// What a batch asks for.
+/// The content of a batch.
 type Items = Vec<(Envelope, Command)>;
 
-/// What the ledger says to a batch.
+/// The ledger's answer to a batch.
 type Decided = Result<Vec<Accepted>, Aborted<Refused>>;
 
 /// A batch whose operations are all ready.
 struct Prepared {
     items: Items,
-    /// How to answer each, and whether what it creates was there already.
+    /// How to answer each, and whether its resource existed already.
     finishes: Vec<(Finish, bool)>,
 }
 
@@ -50,7 +50,7 @@ enum Stopped {
     By(usize, Failure),
     /// The batch as a whole is not valid.
     Whole(Failure),
-    /// Something that it needs was forgotten since it was looked up.
+    /// A resource that it needs was removed from memory since it was looked up.
     LookAgain,
 }
 
@@ -64,8 +64,8 @@ pub(super) async fn run(
         if let Some(answer) = attempt(app, caller, operations, (print, looks)).await {
             return answer;
         }
-        // Between our failure and the keeping of it the same batch happened: its answer is ours. Or something
-        // was forgotten since it was looked up.
+        // The same batch was applied before this failure was stored: its answer is the answer. Or a resource
+        // was removed from memory since it was looked up.
     }
     let detail =
         "the same batch is being decided, or what it names is just being archived; try again";
@@ -128,8 +128,8 @@ async fn attempt(
     }
 }
 
-/// Counts what the new budgets of a batch need to know, in turns with others, and decides the batch in
-/// the turn in which all is known: nothing changes in between.
+/// Computes the usage that new budgets of a batch start with, in turns with other requests, and decides
+/// the batch in the turn that completes it: nothing changes in between.
 async fn decide_counted(
     app: &App,
     caller: &Caller,

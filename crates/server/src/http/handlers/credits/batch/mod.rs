@@ -358,7 +358,7 @@ impl BatchKey {
                 request,
                 ..Envelope::default()
             };
-            // It keeps an answer and does nothing else: there is no reason to refuse it.
+            // It only stores an answer, so it is never rejected.
             let _kept = ledger.execute(&envelope, &Command::KeepBatch { aborted: None });
         }
     }
@@ -367,7 +367,7 @@ impl BatchKey {
 /// A change to decide, or its earlier result.
 type Known = Result<Order, Result<Done, Failure>>;
 
-/// Brings back what an order needs of history.
+/// Loads the history that an order needs.
 async fn recall_one(app: &App, order: Order) -> Known {
     match known(app, order).await {
         Ok(Ok(order)) => Ok(order),
@@ -406,7 +406,7 @@ fn decide_one(
         Ok(again @ Decision::LookAgain(_)) => return again,
         Err(error) => Err(error.into()),
     };
-    // What is kept uses the key up: a change, and a refusal that is told again.
+    // Stored answers use up the key: changes, and rejections that are replayed.
     let is_kept = done.as_ref().map_or_else(|no| matches!(no.problem.status, 402 | 409), |_| true);
     if let (Some(key), Some(probe), true) = (key, probe, is_kept) {
         changed.extend(probe.namespace(ledger.machine(), &key.caller));
@@ -457,10 +457,10 @@ async fn decide_all(
     }
 }
 
-/// What orders came to, and from the first on that must be looked up again, what is left.
+/// The results of orders, and the remaining orders from the first that must be looked up again.
 type Partly = (Vec<Result<Done, Failure>>, Option<(Order, Vec<Known>)>);
 
-/// Decides orders up to the first that must be looked up again. Nothing is known of any of them if that fails.
+/// Decides orders up to the first that must be looked up again. If it fails, no outcome is known.
 async fn decide_some(
     app: &App,
     tenant: Option<&str>,
@@ -470,7 +470,7 @@ async fn decide_some(
 ) -> Result<Result<Partly, Failure>, Failure> {
     let counts = ready.iter().any(|known| known.as_ref().is_ok_and(Order::must_count))
         && app.ledger.peek(Ledger::counts_in_steps).await?;
-    // One operation is counted and decided after the other: they need one place.
+    // Operations are counted and decided one after the other, so they need one place.
     let place = if counts { Some(app.counting.enter(tenant, 1).await?) } else { None };
     let count = ready.len();
     let (mut left, mut decided) = (ready.into_iter(), Vec::with_capacity(count));
@@ -514,11 +514,11 @@ async fn decide_some(
 
 /// Runs changes of ledger resources in order.
 ///
-/// Without `atomic` each stands on its own. With it, all happen or none, in one tenant and one
+/// Without `atomic` each operation is independent. With it, all apply or none, in one tenant and one
 /// journal record.
 #[utoipa::path(post, path = "/v1/batch", tag = "operations", operation_id = "run_batch",
     request_body = Batch,
-    responses((status = 200, description = "What each came to, in order", body = BatchResults)))]
+    responses((status = 200, description = "The results, in order", body = BatchResults)))]
 pub(in crate::http) async fn run(
     State(app): State<Arc<App>>,
     caller: Caller,
