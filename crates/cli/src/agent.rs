@@ -1,5 +1,5 @@
-//! `bursar agent`: runs the jobs of a server on this machine. `bursar agent-supervise`, which is
-//! hidden, is what the agent starts for each of them.
+//! `bursar agent`: runs the jobs of a server on this machine. The agent starts the hidden
+//! `bursar agent-supervise` for each attempt.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,22 +27,22 @@ const MAX_ANSWER_BYTES: usize = 32 << 20;
 /// How to run an agent. The key is that of the connection: --key-file.
 #[derive(Args, Debug)]
 pub(crate) struct AgentArguments {
-    /// The region that this node belongs to: `default` where the server was given none.
+    /// The region of this node: `default` if the server was started without regions.
     #[arg(long, default_value = "default")]
     region: String,
-    /// The node's name; the machine's own if not given.
+    /// The node's name; the host name if not given.
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// The node's rack: nodes of a gang are placed close to each other.
+    /// The node's rack: nodes of a multi-node job are placed close to each other.
     #[arg(long, value_name = "NAME")]
     rack: Option<String>,
-    /// A label that jobs may ask for; may be given several times.
+    /// A label that jobs may require; may be given several times.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
-    /// What the GPUs are called in prices and jobs, if the driver's name will not do.
+    /// The GPU type in prices and jobs, to override the driver's name.
     #[arg(long, value_name = "TYPE", conflicts_with = "fake_gpus")]
     gpu_type: Option<String>,
-    /// GPUs that are not there, to try things out: type, count, GiB of memory.
+    /// Simulated GPUs, for tests: type, count, GiB of memory.
     #[arg(long, value_name = "TYPE:COUNT:GIB")]
     fake_gpus: Option<String>,
     /// Cores that jobs may use; all if not given.
@@ -51,32 +51,32 @@ pub(crate) struct AgentArguments {
     /// Main memory that jobs may use, in GiB; all if not given.
     #[arg(long, value_name = "GIB")]
     memory: Option<u32>,
-    /// The folder for what must survive the agent. If not given, one for this server, region and node
+    /// The folder of the agent's state. If not given, one for this server, region and node
     /// below $XDG_STATE_HOME/bursar-agent if that is set, else /var/lib/bursar-agent if it may be
     /// written, else ~/.local/state/bursar-agent.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// The folder in which jobs start that name none.
+    /// The working directory of jobs that name none.
     #[arg(long, value_name = "DIR")]
     workdir: Option<PathBuf>,
-    /// The user that jobs run as. Without it they run as the agent does and could read its key.
+    /// The user that jobs run as. Without it they run as the agent's user and can read its key.
     #[arg(long, value_name = "USER")]
     run_as: Option<String>,
-    /// The control group (version 2) below which each attempt gets its own; the one that the
-    /// service manager delegates if not given, none if there is none.
+    /// The control group (version 2) under which each attempt gets its own; the one that the
+    /// service manager delegates if not given, if any.
     #[arg(long, value_name = "DIR")]
     cgroup: Option<PathBuf>,
-    /// How much main memory /tmp and /var/tmp take at most, which with --run-as each job has for
-    /// itself as it has /dev/shm, in MiB each; 0: jobs share the machine's.
+    /// The size of /tmp and of /var/tmp, which are private to each job with --run-as, as /dev/shm
+    /// is, in MiB of main memory each; 0: jobs share the machine's.
     #[arg(long, value_name = "MIB", default_value_t = 8192)]
     job_tmp: u32,
-    /// How much output of each attempt is kept on the node, in MiB.
+    /// The most output of each attempt that is kept on the node, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     output_limit: u32,
     /// Serve metrics for Prometheus on this address of this machine.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
-    /// How far this node's clock is off, in seconds, or @ and a file that says so at each look. For
+    /// The error of this node's clock, in seconds, or @ and a file that is read at each use. For
     /// tests: leases and usage are measured wrongly.
     #[arg(long, value_name = "SECONDS", hide = true, allow_hyphen_values = true)]
     unsafe_clock_offset: Option<Offset>,
@@ -86,20 +86,20 @@ pub(crate) struct AgentArguments {
 pub(crate) struct SuperviseArguments {
     /// The folder of the attempt.
     folder: PathBuf,
-    /// Become the job instead of watching over it.
+    /// Execute the job instead of supervising it.
     #[arg(long)]
     exec: bool,
-    /// As the agent was told.
+    /// As for the agent.
     #[arg(long, hide = true, allow_hyphen_values = true)]
     unsafe_clock_offset: Option<Offset>,
 }
 
-/// Runs an agent until it is told to end. Its jobs go on.
+/// Runs an agent until it receives a signal. Its jobs continue.
 pub(crate) fn run(
     arguments: AgentArguments,
     connection: &ConnectionArguments,
 ) -> Result<(), Failure> {
-    // Jobs that run as the same user must not read the key out of this process.
+    // Jobs that run as the same user must not read the key from this process.
     let _ = nix::sys::prctl::set_dumpable(false);
     let _tracing = bursar_server::telemetry::trace::start(None)
         .map_err(|reason| Failure::new("starting the logs", reason))?;
@@ -142,7 +142,7 @@ impl AgentArguments {
         Ok(())
     }
 
-    /// Says where jobs start that name no folder, if their user has no home.
+    /// Warns if jobs without a working directory start in /, because their user has no home.
     fn look_for_home(&self) -> Result<(), Failure> {
         let Some(name) = self.run_as.as_ref().filter(|_| self.workdir.is_none()) else {
             return Ok(());
@@ -172,7 +172,7 @@ impl AgentArguments {
             Some(state) => state,
             None => {
                 place::default_state(client.server(), &self.region, &node).ok_or_else(|| {
-                    let why = "there is no folder for the agent's state: HOME is not set";
+                    let why = "no folder for the agent's state: HOME is not set";
                     Failure::because(Exit::Failed, why).with_next("name one with --state")
                 })?
             }
@@ -212,7 +212,7 @@ impl AgentArguments {
             offer,
             gpus,
             state,
-            // Itself, even if the file is replaced by a newer version while it runs.
+            // This program, even if the file is replaced by a newer version while it runs.
             program: "/proc/self/exe".into(),
             run_as: self.run_as,
             workdir: self.workdir,
@@ -224,7 +224,7 @@ impl AgentArguments {
     }
 }
 
-/// Watches over an attempt, or becomes it.
+/// Supervises an attempt, or executes it.
 pub(crate) fn supervise(arguments: &SuperviseArguments) -> ExitCode {
     if arguments.exec {
         let error = exec::run(&arguments.folder);

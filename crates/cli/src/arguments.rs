@@ -1,4 +1,4 @@
-//! How values are written on the command line.
+//! Parsers of command line values.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// One of our own words, by its name on the wire.
+/// An enum value by its API name.
 pub(crate) fn word<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
@@ -47,7 +47,7 @@ pub(crate) fn month(text: &str) -> Result<(Time, Time), String> {
     Ok((first(year, month).map_err(|_| wrong())?, first(next_year, next_month)?))
 }
 
-/// A length of time: `90s`, `15m`, `2h`, `7d`, or plain seconds.
+/// A duration: `90s`, `15m`, `2h`, `7d`, or plain seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "write it as 90s, 15m, 2h, 7d or a number of seconds".to_owned();
     let (digits, unit) = match text.strip_suffix(|last: char| last.is_ascii_alphabetic()) {
@@ -71,24 +71,24 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Pairs as an object, or nothing if there are none.
+/// Pairs as an object, or `None` if empty.
 pub(crate) fn object(pairs: &[(String, String)]) -> Option<Map<String, Value>> {
     let entries = pairs.iter().map(|(name, value)| (name.clone(), Value::String(value.clone())));
     (!pairs.is_empty()).then(|| entries.collect())
 }
 
-/// A list, or nothing if it is empty.
+/// A list, or `None` if empty.
 pub(crate) fn some(values: &[String]) -> Option<Vec<String>> {
     (!values.is_empty()).then(|| values.to_vec())
 }
 
-/// What credits are to be spent on.
+/// What the credits are for.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ContextArguments {
-    /// GPU types that are acceptable, separated by commas: lets restricted grants be drawn.
+    /// Acceptable GPU types, separated by commas: allows restricted grants to be drawn.
     #[arg(long = "gpu-type", value_name = "TYPE", value_delimiter = ',')]
     gpu_types: Vec<String>,
-    /// Regions that are acceptable, separated by commas.
+    /// Acceptable regions, separated by commas.
     #[arg(long = "region", value_name = "REGION", value_delimiter = ',')]
     regions: Vec<String>,
     /// The priority class.
@@ -97,7 +97,7 @@ pub(crate) struct ContextArguments {
 }
 
 impl ContextArguments {
-    /// The context, if anything was said.
+    /// The context, if one was given.
     pub(crate) fn context(&self) -> Option<Context> {
         let context = Context {
             gpu_types: some(&self.gpu_types),

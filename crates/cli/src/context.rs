@@ -1,4 +1,4 @@
-//! `bursar context`: servers with their keys, under a name.
+//! `bursar context`: saved connections.
 
 use std::path::{Path, PathBuf};
 
@@ -13,20 +13,20 @@ use crate::session::contexts::{self, Context, Contexts, DEFAULT_SERVER};
 
 #[derive(Subcommand)]
 pub(crate) enum ContextCommand {
-    /// Keep a server and its key (--server, --key-file) under a name.
+    /// Save a server and its key (--server, --key-file) under a name.
     #[command(after_help = "Example:\n  \
         bursar context add prod --server https://credits.example --key-file ~/prod.key")]
     Add(AddArguments),
-    /// Use a context from now on.
+    /// Use a saved connection by default.
     #[command(after_help = "Example:\n  bursar context use prod")]
     Use {
         /// Its name.
         name: String,
     },
-    /// List the contexts.
+    /// List saved connections.
     #[command(after_help = "Example:\n  bursar context ls")]
     Ls,
-    /// Forget a context.
+    /// Remove a saved connection.
     #[command(after_help = "Example:\n  bursar context rm prod")]
     Rm {
         /// Its name.
@@ -36,9 +36,9 @@ pub(crate) enum ContextCommand {
 
 #[derive(Args)]
 pub(crate) struct AddArguments {
-    /// Its name; one that is known already is replaced.
+    /// Its name; an existing one is replaced.
     name: String,
-    /// Do not use it from now on.
+    /// Do not make it the default.
     #[arg(long)]
     keep_current: bool,
 }
@@ -64,7 +64,7 @@ pub(crate) fn run(
             contexts.contexts.remove(&name);
             contexts.current = contexts.current.filter(|current| *current != name);
             contexts.save(&path)?;
-            print(&format!("{name} is forgotten"))
+            print(&format!("{name} is removed"))
         }
     }
 }

@@ -1,16 +1,16 @@
-//! How a command ends. The numbers are part of the interface: scripts rely on them.
+//! Exit codes and failures. The codes are part of the interface: scripts rely on them.
 //!
 //! | Code | Meaning |
 //! |---|---|
-//! | 0 | it worked |
-//! | 1 | it failed on this side: a file, the configuration, an answer that made no sense |
-//! | 2 | it was called wrongly; standard error says how |
+//! | 0 | success |
+//! | 1 | local failure: a file, the configuration, an invalid answer |
+//! | 2 | wrong usage; standard error has the reason |
 //! | 3 | the server refused: wrong key or role, wrong field, conflicting state |
-//! | 4 | there is no such thing, or the key cannot see it |
+//! | 4 | not found, or not visible to the key |
 //! | 5 | not enough credits, or a hard budget is exceeded |
-//! | 6 | no answer, or the server cannot answer now; repeating is safe |
+//! | 6 | no answer, or the server is unavailable; repeating is safe |
 //!
-//! `bursar run` and `bursar wait` pass on how the job ended instead.
+//! `bursar run` and `bursar wait` return the job's exit code instead.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -22,25 +22,25 @@ use bursar_client::api::terminal::escaped_lines;
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const GOOD: Style = AnsiColor::Green.on_default().bold();
 
-/// How a command that did not work ends.
+/// The exit code of a command that failed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It failed on this side.
+    /// Local failure.
     Failed = 1,
-    /// It was called wrongly.
+    /// Wrong usage.
     Usage = 2,
     /// The server refused.
     Refused = 3,
-    /// There is no such thing.
+    /// Not found.
     NotFound = 4,
-    /// Too few credits, or no room in a budget.
+    /// Not enough credits, or a budget is exceeded.
     Insufficient = 5,
-    /// No answer now.
+    /// No answer, or the server is unavailable.
     Unavailable = 6,
 }
 
 impl Exit {
-    /// What an HTTP status means for the command; nothing if it worked.
+    /// The exit code of an HTTP status; `None` for a success.
     pub(crate) fn of_status(status: u16) -> Option<Exit> {
         match status {
             0..=399 => None,
@@ -52,26 +52,26 @@ impl Exit {
     }
 }
 
-/// Why a command did not work, in words for the user.
+/// Why a command failed, for the user.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
-    /// The exit code of what was run, where that is passed on.
+    /// The exit code of the job, if it is returned.
     code: Option<u8>,
     why: String,
     particulars: Vec<String>,
     next: Option<String>,
-    /// The server's own words, shown instead where machines read.
+    /// The problem document, printed instead with JSON output.
     machine: Option<String>,
 }
 
 impl Failure {
-    /// A failure with what was being done and why it did not work.
+    /// A failure with the action and its cause.
     pub(crate) fn new(doing: impl fmt::Display, cause: impl fmt::Display) -> Failure {
         Failure::because(Exit::Failed, format!("{doing}: {cause}"))
     }
 
-    /// A failure that ends with a particular code.
+    /// A failure with an exit code.
     pub(crate) fn because(exit: Exit, why: impl Into<String>) -> Failure {
         Failure {
             exit,
@@ -83,12 +83,12 @@ impl Failure {
         }
     }
 
-    /// Why it did not work.
+    /// The reason.
     pub(crate) fn why(&self) -> &str {
         &self.why
     }
 
-    /// Ends with the exit code of what was run.
+    /// Sets the exit code of the job.
     pub(crate) fn with_code(mut self, code: u8) -> Failure {
         self.code = Some(code);
         self
@@ -100,21 +100,21 @@ impl Failure {
         self
     }
 
-    /// Says what to do next.
+    /// Sets the next step.
     pub(crate) fn with_next(mut self, next: impl Into<String>) -> Failure {
         self.next = Some(next.into());
         self
     }
 
-    /// Says the same for machines.
+    /// Sets the machine-readable form.
     pub(crate) fn with_machine(mut self, text: impl Into<String>) -> Failure {
         self.machine = Some(text.into());
         self
     }
 
-    /// The text for people.
+    /// The text for the terminal.
     fn text(&self) -> String {
-        // What the server said may repeat what others chose.
+        // The server's text may contain text of other users.
         let mut text = format!("{BAD}error:{BAD:#} {}", escaped_lines(&self.why));
         for line in &self.particulars {
             text.push_str(&format!("\n  {}", escaped_lines(line)));
@@ -132,7 +132,7 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Says why a command failed, if it did, and gives the exit code.
+/// Prints why a command failed, if it did, and returns the exit code.
 pub(crate) fn report(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_repeats_is_no_command_to_the_terminal() {
+    fn control_characters_from_the_server_are_escaped() {
         let hostile = "there is no account `x\u{1b}]0;t\u{7}\u{9b}2J\u{202e}`";
         let failure =
             Failure::because(Exit::NotFound, hostile).with_particular(hostile).with_next(hostile);

@@ -1,5 +1,5 @@
-//! The `bursar` command. One file per subcommand: those under `command/` talk to a server, the
-//! others work by themselves; `render/` draws, `exit.rs` says how it went.
+//! The `bursar` command. One file per subcommand: those under `command/` call a server, the
+//! others work locally; `render/` formats output, `exit.rs` has the exit codes.
 
 mod agent;
 mod arguments;
@@ -27,14 +27,14 @@ use crate::session::connection::ConnectionArguments;
 /// Credits and a scheduler for shared GPUs.
 #[derive(Parser)]
 #[command(name = "bursar", version, about, propagate_version = true)]
-#[command(after_help = "Exit codes: 0 it worked · 1 failed on this side · 2 called wrongly · \
-    3 refused · 4 not found · 5 too few credits or no room in a budget · 6 unavailable, repeat")]
+#[command(after_help = "Exit codes: 0 success · 1 local failure · 2 wrong usage · \
+    3 refused · 4 not found · 5 not enough credits or budget exceeded · 6 unavailable, retry")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
     connection: ConnectionArguments,
-    /// The form of what is printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t, global = true)]
     output: Format,
 }
@@ -43,10 +43,10 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     Remote(command::Remote),
-    /// Keep servers and keys under names.
+    /// Manage saved connections.
     #[command(subcommand)]
     Context(context::ContextCommand),
-    /// Print the completion of a shell.
+    /// Print a shell completion script.
     #[command(after_help = "Example:\n  bursar completion bash > \
         ~/.local/share/bash-completion/completions/bursar")]
     Completion {
@@ -60,7 +60,7 @@ enum Command {
     #[command(after_help = "Examples:\n  bursar serve --dev\n  \
         bursar serve --data /var/lib/bursar --root-key-file /etc/bursar/root.key")]
     Serve(Box<serve::ServeArguments>),
-    /// Show everything at once: a server, three nodes and live load, on this machine alone.
+    /// Run a demo on this machine: a server, three nodes and live load.
     #[command(after_help = "Examples:\n  bursar demo\n  bursar demo --listen 127.0.0.1:7070")]
     Demo(demo::DemoArguments),
     /// Run the jobs of a server on this machine.
@@ -68,16 +68,16 @@ enum Command {
         agent.key --region eu\n  bursar agent --key-file agent.key --region default --fake-gpus \
         H100:8:80 --node node-1")]
     Agent(Box<agent::AgentArguments>),
-    /// Watch over one attempt of a job; the agent starts it.
+    /// Supervise one attempt of a job; started by the agent.
     #[command(hide = true, after_help = "Example:\n  bursar agent-supervise FOLDER")]
     AgentSupervise(agent::SuperviseArguments),
-    /// Look at a set-up without using it.
+    /// Check a configuration without using it.
     #[command(subcommand)]
     Config(serve::ConfigCommand),
-    /// Study the scheduler on traces of real clusters.
+    /// Simulate the scheduler on traces of real clusters.
     #[command(subcommand)]
     Simulate(simulate::Simulate),
-    /// Measure what the parts cost on this machine.
+    /// Measure performance on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
     /// Manage a pool of resources over standard input and output.

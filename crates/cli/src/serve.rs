@@ -1,4 +1,4 @@
-//! `bursar serve`: runs the service. `bursar config check`: looks at a set-up.
+//! `bursar serve`: runs the service. `bursar config check`: checks a configuration.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::exit::Failure;
 
-/// Where time comes from.
+/// The source of time.
 #[derive(Copy, Clone, Debug, ValueEnum)]
 pub(crate) enum ClockChoice {
     /// The system's clock.
@@ -19,10 +19,10 @@ pub(crate) enum ClockChoice {
     Manual,
 }
 
-/// How to run the service. Flags win over the file.
+/// How to run the service. Flags override the file.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArguments {
-    /// A set-up in TOML; every flag has a key of the same name there.
+    /// A configuration in TOML; every flag has a key of the same name.
     #[arg(long, value_name = "FILE", env = "BURSAR_CONFIG")]
     config: Option<PathBuf>,
     /// The address to listen on; port 0 picks one.
@@ -31,11 +31,11 @@ pub(crate) struct ServeArguments {
     /// The folder for journals and history.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// A PostgreSQL that keeps the journals instead; on another machine it is encrypted and its
+    /// A PostgreSQL for the journals instead; a connection to another machine is encrypted and its
     /// certificate checked (sslmode, sslrootcert).
     #[arg(long, value_name = "URL", env = "BURSAR_STORE", conflicts_with = "data")]
     store: Option<String>,
-    /// With --store: the folder for what jobs print, which the database does not keep, and for history.
+    /// With --store: the folder for the output of jobs and for history, which are not in the database.
     /// `state` beside the root key if not given. Servers that share a store share the folder.
     #[arg(long, value_name = "DIR", requires = "store")]
     state: Option<PathBuf>,
@@ -48,10 +48,10 @@ pub(crate) struct ServeArguments {
     /// A region; repeat for several. One called `default` if none is given.
     #[arg(long = "region", value_name = "NAME")]
     regions: Vec<String>,
-    /// Where time comes from.
+    /// The source of time.
     #[arg(long, value_name = "KIND")]
     clock: Option<ClockChoice>,
-    /// Believe the system's clock, however far it is ahead of the last record: grants expire by it.
+    /// Accept the system's clock, however far it is ahead of the last record: grants expire by it.
     #[arg(long)]
     accept_clock: bool,
     /// Temporary data unless --data is given, and the root key on standard output.
@@ -60,8 +60,8 @@ pub(crate) struct ServeArguments {
     /// The file with the root key; written on the first start.
     #[arg(long, value_name = "FILE")]
     root_key_file: Option<PathBuf>,
-    /// With --store: make a new key that signs checkpoints if the file of the known one is gone.
-    /// Outsiders must be given its public key, and other servers of the store the file.
+    /// With --store: create a new key that signs checkpoints if the file of the known one is missing.
+    /// Distribute its public key to third parties, and the file to other servers of the store.
     #[arg(long)]
     new_checkpoint_key: bool,
     /// The certificate chain, in PEM.
@@ -70,7 +70,7 @@ pub(crate) struct ServeArguments {
     /// The key of the certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Listen beyond this machine without TLS, behind a proxy that ends it.
+    /// Listen beyond this machine without TLS, behind a proxy that terminates TLS.
     #[arg(long)]
     unsafe_plaintext: bool,
     /// The address that clients use, for links in answers.
@@ -114,7 +114,7 @@ impl ServeArguments {
     }
 }
 
-/// Runs the service until it is told to end.
+/// Runs the service until it receives a signal.
 pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
     let config = arguments.into_config()?;
     let tracing = trace::start(config.otlp_endpoint.as_deref())
@@ -133,17 +133,17 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What can be done with a set-up.
+/// Commands on a configuration.
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
-    /// Say whether a file can be used, and what is wrong with it if not.
+    /// Check a configuration file.
     Check {
         /// The file.
         file: PathBuf,
     },
 }
 
-/// Looks at a set-up.
+/// Checks a configuration.
 pub(crate) fn config(command: &ConfigCommand) -> Result<(), Failure> {
     let ConfigCommand::Check { file } = command;
     let config = Config::from_file(file)?;

@@ -14,7 +14,7 @@ pub(crate) struct CoreArguments {
     /// A tenth of the work, for a first look.
     #[arg(long)]
     quick: bool,
-    /// Print JSON and nothing else on standard output.
+    /// Print only JSON on standard output.
     #[arg(long)]
     json: bool,
 }

@@ -51,7 +51,7 @@ pub(crate) struct EngineArguments {
     unwritten: bool,
     #[command(flatten)]
     place: Place,
-    /// Print JSON and nothing else on standard output.
+    /// Print only JSON on standard output.
     #[arg(long)]
     json: bool,
 }

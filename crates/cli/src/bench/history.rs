@@ -14,7 +14,7 @@ pub(crate) struct HistoryArguments {
     entries: u64,
     #[command(flatten)]
     place: Place,
-    /// Print JSON and nothing else on standard output.
+    /// Print only JSON on standard output.
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! What is known beforehand of what a change would do.
+//! The effect of a change, as far as it is known beforehand.
 
 use bursar_client::accounts::{balances, budgets};
 use bursar_client::api::Amount;
@@ -10,12 +10,12 @@ use bursar_client::api::credits::hold::Context;
 use crate::exit::Failure;
 use crate::session::Session;
 
-/// The amount after taking something away.
+/// The difference of two amounts.
 pub(crate) fn less(sum: Sum, amount: i128) -> Sum {
     Sum::from_micros(sum.micros() - amount)
 }
 
-/// What drawing an amount would leave, and which budgets would refuse it.
+/// What remains spendable after drawing an amount, and the budgets that would reject it.
 pub(crate) async fn of_drawing(
     session: &Session,
     account: &str,
@@ -32,7 +32,7 @@ pub(crate) async fn of_drawing(
         format!("spendable now {}, afterwards {left}", balance.spendable)
     }];
     for level in levels(account) {
-        // Accounts above the key's scope cannot be seen; their budgets still count.
+        // Accounts above the key's scope are not visible; their budgets still apply.
         let Ok(answer) = session.client().send(budgets::list(level)).await else {
             lines.push(format!("the budgets of {level} are not visible to this key"));
             continue;
@@ -50,13 +50,13 @@ pub(crate) async fn of_drawing(
     Ok(lines)
 }
 
-/// The account and those above it, from the top.
+/// The account and its ancestors, from the root.
 fn levels(account: &str) -> Vec<&str> {
     let ends = account.match_indices(':').map(|(index, _)| index);
     ends.chain([account.len()]).map(|end| &account[..end]).collect()
 }
 
-/// The balance for a purpose; several types or regions cannot be asked for at once.
+/// The balance query for a context. The API accepts one type and one region only.
 fn purpose(context: Option<&Context>) -> BalanceQuery {
     let single = |values: Option<&Vec<String>>| match values.map(Vec::as_slice) {
         Some([one]) => Some(one.clone()),

@@ -1,5 +1,5 @@
-//! Commands that talk to a server: one file per noun, each with its arguments, what it sends and how
-//! its answers look.
+//! Commands that call a server: one file per noun, with its arguments, its requests and the
+//! layout of its answers.
 
 mod accounts;
 mod credits;
@@ -28,67 +28,67 @@ pub(crate) enum Remote {
     Quote(Box<quote::QuoteArguments>),
     /// List jobs, newest first.
     Ls(job::LsArguments),
-    /// Show everything that keeps a job waiting, with the way out of each.
+    /// Show everything that blocks a job, and how to fix each.
     Why(job::WhyArguments),
-    /// Show what a job prints.
+    /// Show the output of a job.
     Logs(follow::LogsArguments),
-    /// End jobs.
+    /// Cancel jobs.
     Cancel(job::CancelArguments),
     /// Wait until jobs have ended.
     Wait(follow::WaitArguments),
-    /// Show what an account has, had or will have.
+    /// Show the balance of an account.
     Balance(balance::BalanceArguments),
-    /// Show who spends, has or holds most.
+    /// Rank accounts or jobs.
     Top(top::TopArguments),
-    /// Show opening balance, movements and closing balance of a time.
+    /// Show opening balance, movements and closing balance of a period.
     Statement(balance::StatementArguments),
     /// Show the movements of an account, newest first.
     Entries(entries::EntriesArguments),
     /// Show how long the credits of an account last.
     Forecast(balance::ForecastArguments),
-    /// Look into jobs.
+    /// Show and preempt jobs.
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// Look after the machines that jobs run on.
+    /// Manage nodes.
     #[command(subcommand)]
     Node(node::NodeCommand),
-    /// Show regions and their queues, and plan maintenance.
+    /// Show regions and their queues, and schedule maintenance.
     #[command(subcommand)]
     Region(region::RegionCommand),
-    /// Report usage that others measured.
+    /// Report usage measured by another system.
     #[command(subcommand)]
     Usage(usage::UsageCommand),
     /// Open, show and change accounts.
     #[command(subcommand)]
     Account(account::AccountCommand),
-    /// Put credits into accounts, and take them back.
+    /// Issue, show and revoke grants.
     #[command(subcommand)]
     Grant(grant::GrantCommand),
-    /// Set credits aside, capture what was used, return the rest.
+    /// Reserve credits, capture usage, return the rest.
     #[command(subcommand)]
     Hold(hold::HoldCommand),
-    /// Spend credits at once.
+    /// Spend credits immediately.
     Charge(charge::ChargeArguments),
     /// Return spent credits to the grants they came from.
     Refund(refund::RefundArguments),
     /// Move credits between accounts of one tenant.
     Transfer(transfer::TransferArguments),
-    /// Limit what an account and all below it draw.
+    /// Limit spending in the subtree of an account.
     #[command(subcommand)]
     Budget(budget::BudgetCommand),
-    /// Limit how much of the machines an account uses at once.
+    /// Limit the concurrent GPUs and jobs of an account.
     #[command(subcommand)]
     Quota(quota::QuotaCommand),
     /// Set and show the prices of GPUs.
     #[command(subcommand)]
     Price(price::PriceCommand),
-    /// Make, list and revoke API keys.
+    /// Create, list and revoke API keys.
     #[command(subcommand)]
     Key(key::KeyCommand),
     /// Read the audit trail and its proofs.
     #[command(subcommand)]
     Audit(audit::AuditCommand),
-    /// Follow what happens, as it happens.
+    /// Follow the event feed.
     Events(events::EventsArguments),
     /// Run many operations from a file.
     Batch(batch::BatchArguments),
@@ -105,7 +105,7 @@ pub(crate) fn run(
     connection: &ConnectionArguments,
     format: Format,
 ) -> Result<(), Failure> {
-    // What looks at a store itself needs no server, and must not run inside a runtime.
+    // Commands on a store need no server and must not run inside a runtime.
     let command = match command {
         Remote::Audit(audit::AuditCommand::Local(command)) if command.remote().is_none() => {
             return crate::local::audit::run(command, format);

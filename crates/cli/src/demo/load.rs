@@ -1,4 +1,4 @@
-//! Load that goes on: arrivals, failures, changes of mind, urgent work, and new credits in time.
+//! Continuous load: submissions, failures, cancellations, preemptions and purchases.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use super::world::send;
 use crate::exit::Failure;
 use crate::session::problem;
 
-/// While so many jobs wait nobody submits more.
+/// While this many jobs wait, no more are submitted.
 const QUEUE: u64 = 14;
-/// After so many arrivals both organisations buy credits.
+/// After this number of submissions both organisations buy credits.
 const ORDER: u64 = 60;
 
-/// A kind of work.
+/// A kind of job.
 struct Work {
-    /// Who does it.
+    /// The account that pays.
     account: &'static str,
     name: &'static str,
     types: &'static [&'static str],
-    /// Whole GPUs, unless it is content with a share of one.
+    /// Whole GPUs, unless it uses a share of one.
     gpus: u32,
     share: Option<&'static str>,
     class: &'static str,
@@ -31,7 +31,7 @@ struct Work {
     seconds: (u64, u64),
     exit_code: u32,
     array: Option<u32>,
-    /// How often it comes among all.
+    /// Its relative frequency.
     weight: usize,
 }
 
@@ -112,7 +112,7 @@ impl Work {
     }
 }
 
-/// Work that says how far it is, and saves what it has when it is stopped.
+/// A script that prints its progress, and saves its work when it is stopped.
 fn script(seconds: u64, exit_code: u32) -> Vec<String> {
     let text = format!(
         "trap 'echo saved at step $i; exit 0' TERM\n\
@@ -122,7 +122,7 @@ fn script(seconds: u64, exit_code: u32) -> Vec<String> {
     vec!["bash".into(), "-c".into(), text]
 }
 
-/// Submits work until it is stopped. What is refused for want of credits is part of the show.
+/// Submits jobs until it is stopped. Rejections for too few credits are expected.
 pub(super) async fn run(client: Client, seed: u64) -> Result<(), Failure> {
     let mut dice = Dice::new(seed, 0);
     for arrival in 1_u64.. {
@@ -144,12 +144,12 @@ pub(super) async fn run(client: Client, seed: u64) -> Result<(), Failure> {
 async fn waiting(client: &Client) -> Result<u64, Failure> {
     match client.send(regions::list()).await {
         Ok(answer) => Ok(answer.value.data.iter().map(|region| region.waiting_jobs).sum()),
-        // Nobody submits to a server that is too busy to answer.
+        // Submit nothing to a server that is too busy to answer.
         Err(error) => tolerate(Err(error)).map(|()| QUEUE),
     }
 }
 
-/// Somebody ends a job, or an operator wants its place.
+/// Cancels or preempts a job.
 async fn change_of_mind(client: &Client, dice: &mut Dice) -> Result<(), Failure> {
     let filter = JobFilter { state: Some(JobState::Running), ..JobFilter::default() };
     let running = match client.send(jobs::list(&filter)).await {
@@ -173,7 +173,7 @@ async fn buy(client: &Client, number: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refusals and busy moments belong to the show; a server that speaks another language does not.
+/// Accepts rejections and overload; fails on unexpected answers.
 fn tolerate(outcome: Result<(), ClientError>) -> Result<(), Failure> {
     match outcome {
         Ok(()) | Err(ClientError::Problem(_) | ClientError::Unreachable { .. }) => Ok(()),
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_work_comes_sooner_or_later() {
+    fn every_kind_of_job_is_submitted_eventually() {
         let mut dice = Dice::new(42, 0);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..1000 {

@@ -1,5 +1,5 @@
-//! `bursar demo`: everything at once, on this machine, gone when it ends. A server, three nodes whose
-//! GPUs are made up but whose jobs are real processes, two organisations, and load that goes on.
+//! `bursar demo`: a temporary installation on this machine. A server, three nodes with simulated
+//! GPUs whose jobs are real processes, two organisations, and continuous load.
 
 mod load;
 mod nodes;
@@ -23,7 +23,7 @@ use crate::exit::{Exit, Failure};
 use crate::render::print_line;
 use crate::session::contexts::{Context, Contexts};
 
-/// How often the last line is written anew.
+/// The refresh interval of the progress line.
 const TICK: Duration = Duration::from_secs(2);
 
 #[derive(Args, Debug)]
@@ -31,12 +31,12 @@ pub(crate) struct DemoArguments {
     /// The address of the server; port 0 picks one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// What fixes the choices of who submits what.
+    /// The seed of the submissions.
     #[arg(long, default_value_t = 42)]
     seed: u64,
 }
 
-/// Runs until it is interrupted, and leaves nothing behind.
+/// Runs until it is interrupted, and removes everything.
 pub(crate) fn run(arguments: &DemoArguments) -> Result<(), Failure> {
     let folder = tempfile::Builder::new().prefix("bursar-demo-").tempdir()?;
     let (server, url, key) = start_server(arguments.listen, folder.path())?;
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<(), Failure> {
     runtime.shutdown_timeout(Duration::from_secs(1));
     nodes::clear(folder.path())?;
     if outcome.is_err() {
-        // Otherwise the same signal has told the server, too.
+        // Otherwise the server has received the same signal.
         nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM)?;
     }
     server.join().map_err(|_| Failure::because(Exit::Failed, "the server panicked"))??;
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<(), Failure> {
 
 type Server = JoinHandle<Result<(), start::StartError>>;
 
-/// Starts the service in a thread of its own, and says where it listens and what its root key is.
+/// Starts the service in a thread, and returns its address and its root key.
 fn start_server(listen: SocketAddr, folder: &Path) -> Result<(Server, String, String), Failure> {
     let config = Config {
         listen,
@@ -73,7 +73,7 @@ fn start_server(listen: SocketAddr, folder: &Path) -> Result<(Server, String, St
             |_| {},
             |ready| {
                 let key = ready.root_key.clone().unwrap_or_default();
-                // The one who waits for it is there.
+                // The receiver waits for it.
                 let _ = sender.send((ready.url.clone(), key));
             },
         )
@@ -113,11 +113,11 @@ async fn play(
         () = narrate(client) => Ok(()),
     };
     nodes.stop().await;
-    anstream::eprintln!("ending what still runs");
+    anstream::eprintln!("stopping the remaining attempts");
     outcome
 }
 
-/// Where everything is, and what to try first.
+/// The addresses, and commands to try first.
 fn greeting(url: &str, key: &str, folder: &Path) -> Result<String, Failure> {
     let file = folder.join("contexts.toml");
     let context =
@@ -135,13 +135,13 @@ fn greeting(url: &str, key: &str, folder: &Path) -> Result<String, Failure> {
     ))
 }
 
-/// One line that says how things are; nothing where nobody watches.
+/// Shows a progress line on a terminal; nothing elsewhere.
 async fn narrate(client: &Client) {
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is well-formed"));
     loop {
         tokio::time::sleep(TICK).await;
-        // A server that is busy says it the next time.
+        // A busy server answers the next time.
         let Ok(answer) = client.send(regions::list()).await else { continue };
         let all = answer.value.data;
         let running: u64 = all.iter().map(|region| region.running_jobs).sum();

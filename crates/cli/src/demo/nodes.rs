@@ -1,4 +1,4 @@
-//! The nodes of the demo: real agents in this process, with GPUs that are made up.
+//! The nodes of the demo: real agents in this process, with simulated GPUs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use crate::session::problem;
 
 /// This program, even if its file was replaced.
 const PROGRAM: &str = "/proc/self/exe";
-/// How long attempts may take to be gone at the end.
+/// How long attempts may take to stop at the end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Agents at work.
+/// The running agents.
 pub(super) struct Nodes {
     stop: watch::Sender<bool>,
     agents: JoinSet<()>,
@@ -56,7 +56,7 @@ pub(super) async fn start(client: &Client, url: &str, folder: &Path) -> Result<N
         let mut stopped = stopped.clone();
         agents.spawn(async move {
             let end = async {
-                // Without a sender it is over as well.
+                // A dropped sender stops it as well.
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
             if let Err(error) = agent.run(end).await {
@@ -105,14 +105,14 @@ fn options(
 }
 
 impl Nodes {
-    /// Ends the agents. What they started goes on until it is cleared.
+    /// Stops the agents. Their attempts run until [`clear`] stops them.
     pub(super) async fn stop(mut self) {
         let _ = self.stop.send(true);
         while self.agents.join_next().await.is_some() {}
     }
 }
 
-/// Ends everything that the agents started.
+/// Stops all attempts of the agents.
 pub(super) fn clear(folder: &Path) -> Result<(), Failure> {
     let since = BootTime::now();
     for (node, _, _) in NODES {

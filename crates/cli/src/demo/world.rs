@@ -1,5 +1,5 @@
-//! Who is there when the demo begins. An hour of it is a minute here: prices are sixty times what
-//! people pay, so that credits, budgets and promotions move while one watches.
+//! The accounts, prices and credits at the start of the demo. Prices are sixty times real ones, so
+//! that a minute of the demo corresponds to an hour.
 
 use bursar_client::accounts::balances;
 use bursar_client::api::Time;
@@ -12,7 +12,7 @@ use crate::session::problem;
 
 pub(super) const REGIONS: [&str; 2] = ["eu", "us"];
 
-/// Nodes by name: region and made-up GPUs.
+/// Nodes by name: region and simulated GPUs.
 pub(super) const NODES: [(&str, &str, &str); 3] = [
     ("eu-h100-1", "eu", "H100:8:80"),
     ("eu-a100-1", "eu", "A100:8:80"),
@@ -33,12 +33,12 @@ const ACCOUNTS: [(&str, &str, &str); 9] = [
 
 const PRICES: [(&str, &str); 3] = [("H100", "150"), ("A100", "90"), ("L40S", "48")];
 
-/// A service whose nodes report every second.
+/// A configuration in which nodes report every second.
 pub(super) fn brisk() -> Config {
     Config { heartbeat_seconds: Some(1), node_lease_seconds: Some(15), ..Config::default() }
 }
 
-/// Opens accounts, sets prices, gives credits and limits.
+/// Opens accounts and sets prices, grants and limits.
 pub(super) async fn seed(client: &Client) -> Result<(), Failure> {
     for (gpu_type, price) in PRICES {
         let body = json!({ "per_gpu_hour": price });
@@ -65,7 +65,7 @@ pub(super) async fn seed(client: &Client) -> Result<(), Failure> {
     send(client, Method::Put, "/v1/accounts/umbra/quota", &quota).await
 }
 
-/// Purchases that last, and promotions that do not.
+/// Purchases without expiry, and promotions that expire soon.
 fn grants(now: Time) -> [Value; 5] {
     let later = |minutes: i64| Time::from_millis(now.millis() + minutes * 60_000);
     [
@@ -80,7 +80,7 @@ fn grants(now: Time) -> [Value; 5] {
     ]
 }
 
-/// Sends what has no use for its answer.
+/// Sends a request and ignores the answer's body.
 pub(super) async fn send(
     client: &Client,
     method: Method,

@@ -24,18 +24,18 @@ use crate::render::format::{Format, is_terminal, print};
 use crate::render::output::ProtectedTerminal;
 use crate::session::connection::ConnectionArguments;
 
-/// Keeps a store safe.
+/// Manages a store.
 #[derive(Subcommand)]
 pub(crate) enum AdminCommand {
-    /// Copy everything that a store is into one new folder, at one cut, and verify the copy: the
-    /// journals of all machines, the signing key, and what jobs printed if asked to. The server may run.
+    /// Copy a store into a new folder, at one consistent cut, and verify the copy: the
+    /// journals of all machines, the signing key, and with --logs the output of jobs. The server may run.
     #[command(after_help = "Examples:\n  bursar admin backup --data /var/lib/bursar \
         /backup/$(date +%F)\n  bursar admin backup --store postgres://db/bursar --checkpoint-key \
         /etc/bursar/checkpoint.key /backup/$(date +%F)\n\nThe copy is as secret as the store. The \
         root key is not in it.")]
     Backup(BackupArguments),
-    /// Unpack a backup into an empty folder or an empty PostgreSQL database, verify it, and make it a
-    /// store that no agent of the lost future can talk to.
+    /// Restore a backup into an empty folder or an empty PostgreSQL database, verify it, and exclude
+    /// agents that ran attempts after the backup.
     #[command(after_help = "Examples:\n  bursar admin restore /backup/2026-01-31 --data \
             /var/lib/restored\n  bursar admin restore /backup/2026-01-31 --store \
             postgres://db/restored --checkpoint-key /etc/bursar/checkpoint.key\n  bursar admin restore \
@@ -44,8 +44,8 @@ pub(crate) enum AdminCommand {
             placed on a node for one node lease after it registers, because its agent may still end what \
             it ran.")]
     Restore(RestoreArguments),
-    /// Believe the clock of a running server after it jumped or stood far ahead at a start: grants
-    /// that waited expire. Look at the server's clock first.
+    /// Accept the clock of a running server after it jumped or was far ahead at a start: grants
+    /// whose expiry was delayed expire. Check the server's clock first.
     #[command(after_help = "Example:\n  bursar admin accept-clock --server \
         https://bursar.example\n\nRefused (409, exit code 3) while the clock is behind the time of the \
         records: they were stamped by a clock that was ahead. Wait until it has caught up, or go back to \
@@ -58,7 +58,7 @@ pub(crate) enum AdminCommand {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
-    /// Write every record of the ledger, or of a region's cell, as a line of JSON.
+    /// Export every record of the ledger, or of a region's cell, as a line of JSON.
     #[command(
         after_help = "Example:\n  bursar admin export --data /var/lib/bursar > ledger.jsonl\n  \
             bursar admin export --data /var/lib/bursar --region default > cell.jsonl"
@@ -128,7 +128,7 @@ pub(crate) fn run(
     }
 }
 
-/// What to copy, and where to.
+/// Arguments of a backup.
 #[derive(Args)]
 pub(crate) struct BackupArguments {
     /// The folder of a SQLite store.
@@ -143,13 +143,13 @@ pub(crate) struct BackupArguments {
     /// With --store: the key that signs checkpoints, a file beside the root key.
     #[arg(long, value_name = "FILE", requires = "store", conflicts_with = "without_key")]
     checkpoint_key: Option<PathBuf>,
-    /// With --store: leave out the key that signs checkpoints. It is kept elsewhere.
+    /// With --store: leave out the key that signs checkpoints, because it is kept elsewhere.
     #[arg(long, requires = "store")]
     without_key: bool,
-    /// Also copy what jobs printed.
+    /// Also copy the output of jobs.
     #[arg(long, conflicts_with = "store")]
     logs: bool,
-    /// With --store: also copy what jobs printed, from the folder of `bursar serve --state`.
+    /// With --store: also copy the output of jobs, from the folder of `bursar serve --state`.
     #[arg(long, value_name = "DIR", requires = "store")]
     state: Option<PathBuf>,
     /// The new folder.
@@ -171,7 +171,7 @@ impl BackupArguments {
         let url = self.store.clone().unwrap_or_default();
         let options = |machine: &str| {
             let mut options = PostgresOptions::new(url.clone(), machine);
-            // Nothing is written, so nothing can be lost with the only server.
+            // Nothing is written, so a single server is safe.
             options.unsafe_single = true;
             options.unsafe_plaintext = self.unsafe_plaintext_postgres;
             options
@@ -181,7 +181,7 @@ impl BackupArguments {
     }
 }
 
-/// What to unpack, and where to.
+/// Arguments of a restore.
 #[derive(Args)]
 pub(crate) struct RestoreArguments {
     /// The backup.
@@ -189,14 +189,14 @@ pub(crate) struct RestoreArguments {
     /// The empty folder.
     #[arg(long, value_name = "DIR", required_unless_present = "store")]
     data: Option<PathBuf>,
-    /// Leave out what happened later: a clock that was wrong, or a mistake. Instants are those of the
+    /// Leave out later records, for example after a wrong clock or a mistake. Instants are those of the
     /// records.
     #[arg(long, value_name = "INSTANT", value_parser = instant)]
     until: Option<Time>,
-    /// The address of an empty PostgreSQL database instead.
+    /// The URL of an empty PostgreSQL database instead.
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     store: Option<String>,
-    /// Accept a PostgreSQL without a synchronous standby: its loss loses what was restored.
+    /// Accept a PostgreSQL without a synchronous standby: its loss loses the restored data.
     #[arg(long, requires = "store")]
     unsafe_single_postgres: bool,
     /// Accept a PostgreSQL on another machine without encryption (sslmode=disable).
@@ -205,7 +205,7 @@ pub(crate) struct RestoreArguments {
     /// With --store: where to write the key that signs checkpoints, a file beside the root key.
     #[arg(long, value_name = "FILE", requires = "store")]
     checkpoint_key: Option<PathBuf>,
-    /// With --store: the folder for what jobs printed, as of `bursar serve --state`.
+    /// With --store: the folder for the output of jobs, as of `bursar serve --state`.
     #[arg(long, value_name = "DIR", requires = "store")]
     state: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `bursar audit verify`, `prove` and `check`: by code that shares nothing with the writer.
+//! `bursar audit verify`, `prove` and `check`, with code that is independent of the writer.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use crate::command::system::verify::RemoteArguments;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
 
-/// Looks at a journal itself.
+/// Audits a journal.
 #[derive(Subcommand)]
 pub(crate) enum LocalAudit {
     /// Recompute the chain and every balance from the events, and compare with the ledger.
@@ -32,7 +32,7 @@ pub(crate) enum LocalAudit {
         that it only grew since an earlier checkpoint, and that records are where it says; balances \
         are re-derived only from a store.")]
     Verify(VerifyArguments),
-    /// Write the proof that a record is in the journal, to be checked by outsiders.
+    /// Write the proof that a record is in the journal, for third parties.
     #[command(
         after_help = "Example:\n  bursar audit prove --data /var/lib/bursar 1200 > proof.json"
     )]
@@ -43,7 +43,7 @@ pub(crate) enum LocalAudit {
         /// The position of the record.
         position: u64,
     },
-    /// Check a proof with nothing but the journal's identity and the public key.
+    /// Check a proof with only the journal's identity and the public key.
     #[command(
         after_help = "Example:\n  bursar audit check proof.json --journal ID --public-key KEY"
     )]
@@ -59,7 +59,7 @@ pub(crate) enum LocalAudit {
     },
 }
 
-/// What to verify: a store, or a server from outside.
+/// What to verify: a store, or a server by its proofs.
 #[derive(Args)]
 pub(crate) struct VerifyArguments {
     /// The folder of a SQLite store.
@@ -76,7 +76,7 @@ pub(crate) struct VerifyArguments {
 }
 
 impl LocalAudit {
-    /// What to ask a server for, if that is what is meant.
+    /// The arguments for a server, if no store was given.
     pub(crate) fn remote(&self) -> Option<&RemoteArguments> {
         match self {
             LocalAudit::Verify(VerifyArguments { data: None, store: None, remote, .. }) => {
@@ -92,13 +92,13 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
         LocalAudit::Verify(VerifyArguments { data: Some(data), .. }) => {
             ledger_file(&data)?;
             check_folder(&data)?;
-            // The server may have the journal open, and goes on writing: both look at one copy.
+            // The server may have the journal open and continue to write: both parts read one copy.
             let folder = tempfile::tempdir()?;
-            // The cells first: whatever they have received, the ledger has sent by then.
+            // The cells first: every message that they received is then in the copy of the ledger.
             let cells = copy_cells(&data, folder.path()).map_err(failed)?;
             let copy = folder.path().join("ledger-0.db");
             backup::copy(&ledger_file(&data)?, &copy, |_| {})?;
-            // One after the other: the ledger opens its journal for itself alone.
+            // One after the other: the ledger opens its journal exclusively.
             let broken = verify(&open_source(&copy)?, None, |_| {}).problem.is_some();
             let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };
             conclude(&verify_with_bar(&open_source(&copy)?, live.as_ref()), format)?;
@@ -119,14 +119,14 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             let url = store.unwrap_or_default();
             let open = |machine: &str| {
                 let mut options = PostgresOptions::new(url.clone(), machine);
-                // Nothing is written, so nothing can be lost with the only server.
+                // Nothing is written, so a single server is safe.
                 options.unsafe_single = true;
                 options.unsafe_plaintext = unsafe_plaintext_postgres;
                 PostgresJournal::open_to_read(options)
             };
             let journal = open("ledger-0")?;
             let source = JournalSource::new(&journal)?;
-            // A journal that is broken has no state to compare with.
+            // A broken journal has no state to compare with.
             let live = verify(&source, None, |_| {}).problem.is_none();
             let live = live.then(|| replayed(&journal)).transpose()?;
             conclude(&verify_with_bar(&source, live.as_ref()), format)?;
@@ -159,7 +159,7 @@ fn verify_with_bar(source: &dyn Source, live: Option<&LiveNumbers>) -> Report {
     report
 }
 
-/// What the ledger itself makes of the journal.
+/// The numbers of the ledger after replaying the journal.
 fn replayed(journal: &dyn Journal) -> Result<LiveNumbers, Failure> {
     let ledger = replay_from_genesis(journal, &LedgerCodec)?.machine;
     Ok(LiveNumbers::of(&ledger))
@@ -188,7 +188,7 @@ fn prove(data: &Path, position: u64) -> Result<(), Failure> {
     let until = head.until.ok_or_else(|| Failure::new("the journal", "it has no record yet"))?;
     let signed = proof::sign_checkpoint(&source, &key, until)?;
     let mut file = proof::prove_record(&source, position, &signed)?;
-    // For whoever keeps both beside the proofs; a checker must have them from elsewhere.
+    // Included for convenience; a checker must have both from another source.
     file["journal"] = hex(&source.journal()).into();
     file["public_key"] = hex(key.verifying_key().as_bytes()).into();
     print(&format!("{file:#}\n"))

@@ -1,4 +1,4 @@
-//! Commands that work on a store itself, beside or without a server.
+//! Commands that work on a store, with or without a running server.
 
 pub(crate) mod admin;
 pub(crate) mod audit;
@@ -17,12 +17,12 @@ pub(crate) fn ledger_file(data: &Path) -> Result<PathBuf, Failure> {
     backup::ledger_file(data).map_err(failed)
 }
 
-/// Refuses a folder whose files are not those that its manifest names, as a server would.
+/// Rejects a folder whose files differ from its manifest, as a server does.
 pub(crate) fn check_folder(data: &Path) -> Result<(), Failure> {
     backup::check_folder(data).map_err(failed)
 }
 
-/// Why a store was not looked at, copied or restored, with the next step.
+/// Why a store was not read, copied or restored, with the next step.
 pub(crate) fn failed(error: BackupError) -> Failure {
     let exit = if error.is_misuse() { Exit::Usage } else { Exit::Failed };
     let failure = Failure::because(exit, error.to_string());
@@ -32,7 +32,7 @@ pub(crate) fn failed(error: BackupError) -> Failure {
     }
 }
 
-/// A bar on standard error, where somebody looks; nothing elsewhere.
+/// A progress bar on standard error if that is a terminal; nothing elsewhere.
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {

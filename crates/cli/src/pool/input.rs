@@ -1,17 +1,17 @@
-//! Cuts the input into messages: one a line, or one over several lines if it is laid out that way.
+//! Splits the input into messages: one per line, or one over several lines.
 
 use serde_json::Value;
 
 /// A piece of the input.
 #[derive(Debug, PartialEq)]
 pub(super) enum Line {
-    /// JSON, whatever it says.
+    /// Any JSON.
     Json(Value),
     /// Text that is not JSON.
     NotJson(String),
 }
 
-/// Lines that were begun and are not complete.
+/// The lines of an incomplete message.
 #[derive(Default)]
 pub(super) struct Input {
     begun: Vec<u8>,
@@ -26,7 +26,7 @@ const MAX_BYTES: usize = 1 << 20;
 impl Input {
     /// Takes one line, with its end.
     ///
-    /// A line that is a message by itself is one, whatever was begun before it: a message that was
+    /// A line that is a complete message ends an incomplete one before it: a message that was
     /// cut off must not swallow the next.
     pub(super) fn take(&mut self, line: &[u8]) -> Vec<Line> {
         if line.trim_ascii().is_empty() {
@@ -66,7 +66,7 @@ impl Input {
         }
     }
 
-    /// Gives up what was begun.
+    /// Ends the input and returns an incomplete message as text.
     pub(super) fn end(&mut self) -> Vec<Line> {
         self.lines = 0;
         let begun = std::mem::take(&mut self.begun);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_told_apart_line_by_line() {
+    fn each_line_that_is_not_json_is_reported() {
         assert_eq!(parts(&["hello", "2"]), [bad("hello"), Line::Json(json!(2))]);
         assert_eq!(parts(&["{", "]"]), [bad("{ ]")]);
         assert_eq!(parts(&["{"]), [bad("{")]);

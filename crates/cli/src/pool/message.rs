@@ -1,4 +1,4 @@
-//! What is said to the pool and what it says.
+//! Messages to and from the pool.
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::resources::{Amounts, Shortage};
 
-/// A message to somebody.
+/// A message with its sender and receiver.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Message {
     pub(super) src: String,
@@ -14,23 +14,23 @@ pub(super) struct Message {
     pub(super) body: Reply,
 }
 
-/// What may be asked.
+/// Requests.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Request {
-    /// Resources, all of them at once.
+    /// Allocates resources, all or nothing.
     Allocate { requirements: Vec<Requirement> },
-    /// Resources come back.
+    /// Releases resources.
     Release { allocation_id: String },
-    /// Jobs of a category, of which only so many run at once.
+    /// Submits jobs of a category with a concurrency limit.
     SubmitJob { category: String, concurrency_limit: u64, jobs: u64 },
-    /// Running jobs of a category have ended.
+    /// Reports that running jobs of a category have ended.
     FinishJob { category: String, jobs: u64 },
     /// Sent by test harnesses before anything else; nothing depends on it.
     Init,
 }
 
-/// The types of [`Request`], to tell what is unknown from what is malformed.
+/// The types of [`Request`], to distinguish unknown requests from malformed ones.
 const KNOWN: [&str; 5] = ["allocate", "release", "submit_job", "finish_job", "init"];
 
 #[derive(Debug, Deserialize)]
@@ -41,7 +41,7 @@ pub(super) struct Requirement {
 }
 
 impl Request {
-    /// Reads a body.
+    /// Parses a body.
     pub(super) fn read(body: &Value) -> Result<Request, Complaint> {
         let Some(kind) = body.get("type").and_then(Value::as_str) else {
             return Err(Complaint::malformed("the body needs a `type`"));
@@ -53,14 +53,14 @@ impl Request {
     }
 }
 
-/// The request is of no known type.
+/// The type of the request is unknown.
 const NOT_SUPPORTED: u32 = 10;
-/// The request lacks something or says what makes no sense.
+/// A field of the request is missing or not valid.
 const MALFORMED: u32 = 12;
-/// The request names something that is not there.
+/// The request names something that does not exist.
 const UNKNOWN_ID: u32 = 20;
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Complaint {
     pub(super) code: u32,
@@ -77,7 +77,7 @@ impl Complaint {
     }
 }
 
-/// What is answered. Fields are in the order in which readers expect them.
+/// Replies. Fields are in the order that clients expect.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Reply {
@@ -110,7 +110,7 @@ impl Serialize for Named {
     }
 }
 
-/// What was asked for of that which is short: a number if it is one resource.
+/// The required amounts of the short resources: a plain number if it is one resource.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Required {
@@ -118,7 +118,7 @@ pub(super) enum Required {
     Several(Named),
 }
 
-/// The answer to a request that has to wait.
+/// The reply to a request that has to wait.
 pub(super) fn queued(in_reply_to: i64, shortages: &[Shortage]) -> Reply {
     let named = |amount: fn(&Shortage) -> u64| {
         Named(shortages.iter().map(|one| (one.resource.clone(), amount(one))).collect())

@@ -1,7 +1,7 @@
-//! `bursar pool`: a shared pool of resources, one JSON message a line on standard input and output.
+//! `bursar pool`: a shared pool of resources, one JSON message per line on standard input and output.
 //!
-//! A message has `src`, `dest` and `body`; a reply goes back with the two swapped. Read
-//! `message.rs` for what may be said and `service.rs` for what happens then.
+//! A message has `src`, `dest` and `body`; in a reply `src` and `dest` are swapped. See
+//! `message.rs` for the messages and `service.rs` for their handling.
 
 mod input;
 mod message;
@@ -19,7 +19,7 @@ use crate::exit::Failure;
 
 #[derive(Args)]
 pub(crate) struct PoolArguments {
-    /// A resource of the pool and how much there is of it; may be given several times.
+    /// A resource of the pool and its capacity; may be given several times.
     #[arg(
         long = "resource",
         value_name = "NAME=AMOUNT",
@@ -96,7 +96,7 @@ mod tests {
         (text(replies), text(complaints))
     }
 
-    /// Bodies that are right but for one thing, or right altogether.
+    /// Bodies with at most one error.
     fn bodies() -> impl Strategy<Value = String> {
         let number = prop_oneof![
             Just("1".to_string()),

@@ -1,10 +1,10 @@
 //! A pool of named resources, and groups that limit how many jobs run at once.
 //!
-//! Pure counting: who asks, how they are answered and under which ids is the caller's business.
+//! Counting only: the caller handles clients, replies and ids.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Amounts of named resources, each named once, in the order in which they were asked for.
+/// Amounts of named resources, each named once, in the requested order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amounts(Vec<(String, u64)>);
 
@@ -25,22 +25,22 @@ impl Amounts {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
     }
 
-    /// Whether nothing is asked for.
+    /// Whether there are no amounts.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What is granted, for as long as it is held.
+/// A granted request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Allocation(pub(super) u64);
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// All of it was there.
+    /// All resources were free.
     Allocated(Allocation),
-    /// Some of it was not; if the pool could ever give it, it will be granted in turn.
+    /// Some were not; the request is granted later unless it exceeds the capacity.
     Queued(Vec<Shortage>),
 }
 
@@ -49,9 +49,9 @@ pub(super) enum Answer {
 pub(super) struct Shortage {
     /// The resource.
     pub(super) resource: String,
-    /// How much of it nobody holds.
+    /// The free amount.
     pub(super) available: u64,
-    /// How much was asked for.
+    /// The required amount.
     pub(super) required: u64,
 }
 
@@ -59,14 +59,14 @@ pub(super) struct Shortage {
 struct Resource {
     capacity: u64,
     free: u64,
-    /// What waiting requests ask for, in all. Each fits the pool, but together they need not.
+    /// The total of waiting requests. Each fits the pool, but the total may not.
     awaited: u128,
 }
 
-/// A pool from which requests are served first come, first served.
+/// A pool that serves requests first come, first served.
 ///
-/// A later request never takes what an earlier one waits for, but it need not wait for resources
-/// that no earlier one lacks. One that asks for more than there is never holds up anyone.
+/// A later request never takes resources that an earlier one waits for, but it need not wait for
+/// resources that no earlier one lacks. A request above the capacity never blocks another.
 #[derive(Clone, Debug)]
 pub(super) struct Pool<T> {
     resources: BTreeMap<String, Resource>,
@@ -76,7 +76,7 @@ pub(super) struct Pool<T> {
 }
 
 impl<T> Pool<T> {
-    /// A pool with all of these free.
+    /// A pool with this capacity, all free.
     pub(super) fn new(capacity: &Amounts) -> Pool<T> {
         let resource = |amount| Resource { capacity: amount, free: amount, awaited: 0 };
         let resources =
@@ -84,7 +84,7 @@ impl<T> Pool<T> {
         Pool { resources, held: BTreeMap::new(), waiting: VecDeque::new(), next: 0 }
     }
 
-    /// Asks for resources. `ticket` comes back when a request that was queued is granted; one that
+    /// Requests resources. `ticket` is returned when a queued request is granted; one that
     /// can never be granted is not kept.
     pub(super) fn allocate(&mut self, wanted: Amounts, ticket: T) -> Answer {
         let lacks = |resource: &Resource, amount: u64| {
@@ -109,14 +109,14 @@ impl<T> Pool<T> {
             }
             self.waiting.push_back((wanted, ticket));
         } else {
-            // Whoever waits ahead is not what stands in the way.
+            // Resources that earlier requests wait for are not short.
             shortages.retain(|shortage| shortage.required > shortage.available);
         }
         Answer::Queued(shortages)
     }
 
-    /// Gives an allocation back: what it freed, and the requests that can be granted now, in their
-    /// order. `None` if nobody holds it.
+    /// Releases an allocation. Returns the freed amounts and the requests that are granted now, in
+    /// order. `None` if it does not exist.
     pub(super) fn release(&mut self, allocation: Allocation) -> Option<(Amounts, Vec<Granted<T>>)> {
         let freed = self.held.remove(&allocation)?;
         for (name, amount) in freed.iter() {
@@ -127,18 +127,18 @@ impl<T> Pool<T> {
         Some((freed, self.grant_waiting()))
     }
 
-    /// What an allocation holds.
+    /// The amounts of an allocation.
     #[cfg(test)]
     pub(super) fn held(&self, allocation: Allocation) -> Option<&Amounts> {
         self.held.get(&allocation)
     }
 
-    /// How much of a resource nobody holds.
+    /// The free amount of a resource.
     pub(super) fn free(&self, resource: &str) -> u64 {
         self.resources.get(resource).map_or(0, |resource| resource.free)
     }
 
-    /// How many requests wait.
+    /// The number of waiting requests.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
@@ -146,7 +146,7 @@ impl<T> Pool<T> {
 
     fn grant_waiting(&mut self) -> Vec<Granted<T>> {
         let mut granted = Vec::new();
-        // What requests further ahead still wait for, by resource.
+        // The amounts that earlier requests still wait for, by resource.
         let mut promised: BTreeMap<String, u128> = BTreeMap::new();
         for (wanted, ticket) in std::mem::take(&mut self.waiting) {
             let fits = wanted.iter().all(|(name, amount)| {
@@ -185,28 +185,28 @@ impl<T> Pool<T> {
     }
 }
 
-/// A request that had to wait and is granted now.
+/// A waiting request that is granted now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Granted<T> {
-    /// Under which it is held.
+    /// Its allocation.
     pub(super) allocation: Allocation,
-    /// What it holds.
+    /// Its amounts.
     pub(super) resources: Amounts,
-    /// What the request was made with.
+    /// The ticket of the request.
     pub(super) ticket: T,
 }
 
-/// Jobs of one category, of which only so many run at once.
+/// Jobs of one category with a concurrency limit.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConcurrencyGroup {
-    /// How many may run at once.
+    /// The most jobs that run at once.
     limit: u64,
     running: u64,
     waiting: u64,
 }
 
 impl ConcurrencyGroup {
-    /// Takes in jobs under a limit, the last one named, and says how many of them have to wait.
+    /// Adds jobs and sets the limit. Returns how many of the jobs have to wait.
     /// `None`, and nothing changes, if there would be too many to count.
     pub(super) fn submit(&mut self, jobs: u64, limit: u64) -> Option<u64> {
         self.running.checked_add(self.waiting)?.checked_add(jobs)?;
@@ -216,7 +216,7 @@ impl ConcurrencyGroup {
         Some(jobs.min(self.waiting))
     }
 
-    /// Ends running jobs, as many as there are at most, and starts waiting ones. Says how many
+    /// Ends up to this many running jobs and starts waiting ones. Returns how many
     /// ended.
     pub(super) fn finish(&mut self, jobs: u64) -> u64 {
         let ended = jobs.min(self.running);
@@ -225,12 +225,12 @@ impl ConcurrencyGroup {
         ended
     }
 
-    /// How many run.
+    /// The number of running jobs.
     pub(super) fn running(self) -> u64 {
         self.running
     }
 
-    /// How many wait.
+    /// The number of waiting jobs.
     pub(super) fn waiting(self) -> u64 {
         self.waiting
     }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_overtakes_on_a_resource_that_someone_waits_for() {
+    fn a_later_request_never_takes_a_resource_that_an_earlier_one_waits_for() {
         let mut pool = pool();
         allocated(pool.allocate(amounts(&[("gpu", 1)]), 1));
         assert!(matches!(pool.allocate(amounts(&[("gpu", 2), ("cpu", 6)]), 2), Answer::Queued(_)));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_lacks_is_not_held_back() {
+    fn resources_that_no_request_lacks_are_granted() {
         let mut pool = pool();
         allocated(pool.allocate(amounts(&[("gpu", 2)]), 1));
         assert!(matches!(pool.allocate(amounts(&[("gpu", 1), ("cpu", 2)]), 2), Answer::Queued(_)));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_blocks_nobody() {
+    fn more_than_there_is_blocks_no_request() {
         let mut pool = pool();
         let never = pool.allocate(amounts(&[("gpu", 4), ("cpu", 1)]), 1);
         assert_eq!(never, Answer::Queued(vec![shortage("gpu", 2, 4)]));
@@ -345,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_nothing_possible_waits_for_ever(
+        fn no_resource_is_lost_and_every_possible_request_is_granted(
             steps in prop::collection::vec((0..4u64, 0..9u64, 0..4u64, any::<bool>(), any::<prop::sample::Index>()), 1..60),
         ) {
             let mut pool = pool();

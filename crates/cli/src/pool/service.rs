@@ -1,4 +1,4 @@
-//! What happens when the pool is spoken to.
+//! Handles the messages of the pool.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::message::{Complaint, Message, Reply, Request, Requirement, queued};
 use super::resources::{Allocation, Amounts, Answer, ConcurrencyGroup, Granted, Pool};
 
-/// Who asked, whom, and under which number: a request is known by the first and the last.
+/// Sender, receiver and number of a request. Sender and number identify it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Question {
     src: String,
@@ -22,15 +22,15 @@ impl Question {
     }
 }
 
-/// Answers are remembered for this many requests; a retry after that is a new request.
+/// The number of requests whose replies are kept; a later retry is a new request.
 const REMEMBERED: usize = 100_000;
 
-/// The pool, the groups, and what was answered.
+/// The pool, the groups, and the last replies.
 pub(super) struct Service {
     pool: Pool<Question>,
     groups: BTreeMap<String, ConcurrencyGroup>,
     allocations: BTreeMap<String, Allocation>,
-    /// The last answer to each question, by who asked and under which number.
+    /// The last reply to each request, by sender and number.
     answers: BTreeMap<(String, i64), Message>,
     /// The keys of `answers`, the oldest first.
     order: VecDeque<(String, i64)>,
@@ -47,8 +47,8 @@ impl Service {
         }
     }
 
-    /// Takes one message and gives the replies to send. An error is a message that nobody can be
-    /// answered for.
+    /// Handles one message and returns the replies to send. Fails if the message has no sender to
+    /// reply to.
     pub(super) fn receive(&mut self, message: &Value) -> Result<Vec<Message>, String> {
         let text = |field: &str| message.get(field).and_then(Value::as_str).map(str::to_string);
         let (Some(src), Some(dest)) = (text("src"), text("dest")) else {
@@ -79,7 +79,7 @@ impl Service {
         Ok(messages)
     }
 
-    /// Does what is asked. What others are told because of it goes to `others`.
+    /// Handles a request. Replies to other waiting requests are added to `others`.
     fn serve(
         &mut self,
         question: &Question,
@@ -152,7 +152,7 @@ impl Service {
         Reply::Allocated { in_reply_to, allocation_id, resources: held.into() }
     }
 
-    /// Tells someone who had to wait. From now on a retry is answered with this, too.
+    /// The reply to a waiting request that is granted. A retry gets the same reply.
     fn tell(&mut self, granted: Granted<Question>) -> Message {
         let Granted { allocation, resources, ticket: question } = granted;
         let answer = question.answer(self.allocated(question.msg_id, allocation, &resources));

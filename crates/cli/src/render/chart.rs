@@ -14,7 +14,7 @@ pub(crate) struct Chart {
 /// One axis; its range comes from the data.
 pub(crate) struct Axis {
     pub(crate) label: String,
-    /// Whether equal distances are equal factors; values are then above zero.
+    /// Whether the scale is logarithmic; values are then above zero.
     pub(crate) logarithmic: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Series {
 /// How a line is drawn.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// Bold: what the chart is about.
+    /// Bold: the subject of the chart.
     Ours,
     /// Thin, each in its own colour.
     Theirs,
@@ -55,7 +55,7 @@ const NAME_DISTANCE: f64 = 17.0;
 
 const OURS: &str = "#c2410c";
 const REFERENCE: &str = "#9ca3af";
-/// Told apart by people who see few colours, too.
+/// Distinguishable with colour blindness.
 const THEIRS: [&str; 7] =
     ["#1d4ed8", "#0d9488", "#7c3aed", "#ca8a04", "#64748b", "#be185d", "#4d7c0f"];
 
@@ -111,7 +111,7 @@ impl Scale {
     }
 }
 
-/// 10 to this power in few characters; nothing for what lies between the whole powers.
+/// 10 to this power in few characters; empty between whole powers.
 fn power_of_ten(power: f64) -> String {
     if power.fract().abs() > 1e-9 {
         return String::new();
@@ -140,7 +140,7 @@ impl Chart {
         let mut svg = String::new();
         self.frame(&mut svg);
         self.grid(&mut svg, &x, &y);
-        // Ours last, so that it lies on top.
+        // Ours last, so that it is on top.
         let colours = self.colours();
         for ours in [false, true] {
             for (series, colour) in self.series.iter().zip(&colours) {

@@ -1,4 +1,4 @@
-//! The forms in which answers are printed.
+//! Output formats.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
@@ -7,13 +7,13 @@ use clap::ValueEnum;
 
 use crate::exit::Failure;
 
-/// A form of output.
+/// An output format.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Aligned columns for people.
+    /// Aligned columns.
     #[default]
     Table,
-    /// What the server sent, as it came.
+    /// The server's answer, unchanged.
     Json,
     /// The same as YAML.
     Yaml,
@@ -40,7 +40,7 @@ pub(crate) fn pretty(json: &str) -> Result<String, Failure> {
     Ok(String::from_utf8(bytes)?)
 }
 
-/// Whether standard output is a terminal that shows colours and whose user wants them.
+/// Whether standard output is a terminal with colours enabled.
 pub(crate) fn colours() -> bool {
     let choice = anstream::AutoStream::choice(&std::io::stdout());
     !matches!(choice, anstream::ColorChoice::Never)
@@ -51,7 +51,7 @@ pub(crate) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Plain text as it is printed: on a terminal without anything that it would obey, elsewhere as it is.
+/// Plain text for printing: escaped on a terminal, unchanged elsewhere.
 pub(crate) fn shown(text: String) -> String {
     shown_on(is_terminal(), text)
 }
@@ -65,14 +65,14 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_styled(&shown(text.to_owned()))
 }
 
-/// Prints text with colours of our own to standard output, ending the last line. What others chose in
-/// it was escaped before.
+/// Prints text with colours to standard output, ending the last line. Text of other users in it is
+/// already escaped.
 pub(crate) fn print_styled(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     match write!(out, "{text}{end}").and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
-        // The reader has seen enough, as `head` does: that is not a failure.
+        // The reader has closed the pipe, as `head` does: not a failure.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => Err(Failure::new("cannot write the output", error)),
     }
@@ -86,7 +86,7 @@ mod tests {
     const BODY: &str = r#"{"id":"hold_1","amount":"28.8","on":"yes","count":3,"lots":[{"grant":"g","amount":"0"}],"expires_at":null,"context":{}}"#;
 
     #[test]
-    fn yaml_keeps_the_order_and_quotes_what_would_be_read_otherwise() {
+    fn yaml_keeps_the_order_and_quotes_ambiguous_strings() {
         expect![[r#"
             id: hold_1
             amount: "28.8"

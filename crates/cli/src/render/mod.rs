@@ -1,4 +1,4 @@
-//! What the user sees: tables, progress bars, charts.
+//! Output: tables, progress bars, charts.
 
 pub(crate) mod chart;
 pub(crate) mod format;
@@ -15,19 +15,19 @@ use crate::exit::Failure;
 
 pub(crate) use self::format::print as print_line;
 
-/// Says something on standard error, in lines of plain text.
+/// Prints plain text to standard error.
 pub(crate) fn note(text: &str) {
     anstream::eprintln!("{}", escaped_lines(text));
 }
 
-/// A progress bar on standard error; nothing is drawn where that is no terminal.
+/// A progress bar on standard error; hidden if that is not a terminal.
 pub(crate) fn progress(steps: u64) -> ProgressBar {
     let template = "{msg:12} [{bar:40}] {pos}/{len} {elapsed_precise}";
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     ProgressBar::new(steps).with_style(style.progress_chars("=> "))
 }
 
-/// A line below the header and nothing else.
+/// A line below the header, no other borders.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
@@ -42,12 +42,12 @@ pub(crate) fn table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<Stri
     table.trim_fmt()
 }
 
-/// A figure with as many decimals as it deserves.
+/// A figure rounded to a useful number of decimals.
 pub(crate) fn rounded(figure: f64) -> f64 {
     (figure * 10_000.0).round() / 10_000.0
 }
 
-/// Writes a file, or says which one could not be written.
+/// Writes a file. The error names it.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text)
         .map_err(|cause| Failure::new(format_args!("cannot write {}", path.display()), cause))

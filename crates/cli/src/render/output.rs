@@ -1,19 +1,19 @@
-//! Text of others on a terminal, such as the output of jobs: the terminal obeys none of it.
+//! Escapes untrusted text on a terminal, such as the output of jobs.
 
 use std::io::{self, Write};
 
 use bursar_client::api::terminal::escaped_lines;
 
-/// Makes output visible, piece by piece. A character may lie across two pieces.
+/// Escapes output chunk by chunk. A character may span two chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Sieve {
-    /// The beginning of a character, or a carriage return.
+    /// An incomplete character, or a carriage return.
     rest: Vec<u8>,
 }
 
 impl Sieve {
-    /// The next piece as it may be shown. A line that is written over, as progress bars do, becomes
-    /// a line of its own.
+    /// The next chunk, escaped. A line that is overwritten, as progress bars do, becomes
+    /// a separate line.
     pub(crate) fn pass(&mut self, piece: &[u8]) -> String {
         let mut bytes = std::mem::take(&mut self.rest);
         bytes.extend_from_slice(piece);
@@ -21,13 +21,13 @@ impl Sieve {
         visible(&bytes)
     }
 
-    /// What was left at the end.
+    /// The rest at the end.
     pub(crate) fn end(&mut self) -> String {
         visible(&std::mem::take(&mut self.rest))
     }
 }
 
-/// A terminal that obeys nothing of what is written to it.
+/// A terminal to which everything is written escaped.
 #[derive(Debug)]
 pub(crate) struct ProtectedTerminal<W> {
     terminal: W,
@@ -56,12 +56,12 @@ fn visible(bytes: &[u8]) -> String {
     escaped_lines(&text).into_owned()
 }
 
-/// How many bytes at the end only make sense with what follows.
+/// The number of bytes at the end that form an incomplete character.
 fn unfinished(bytes: &[u8]) -> usize {
     if bytes.last() == Some(&b'\r') {
         return 1;
     }
-    // A character has at most four bytes, and only its first is none that continues one.
+    // A character has at most four bytes, and only its first is not a continuation byte.
     for length in 1..=bytes.len().min(3) {
         let byte = bytes[bytes.len() - length];
         if byte & 0b1100_0000 != 0b1000_0000 {
@@ -85,7 +85,7 @@ mod tests {
         "a\u{1b}]0;title\u{7}\tb\r\nbar 1\rbar 2\rd\u{9b}31m \u{202e} \u{1f980}é\n".as_bytes();
 
     #[test]
-    fn output_is_the_same_however_it_is_cut() {
+    fn output_does_not_depend_on_chunk_boundaries() {
         let mut sieve = Sieve::default();
         let whole = sieve.pass(HOSTILE) + &sieve.end();
         assert_eq!(
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_not_passed_on() {
+    fn invalid_utf8_is_replaced() {
         let mut sieve = Sieve::default();
         let shown = sieve.pass(b"x\x9b31m\xff\xe2\x82") + &sieve.pass(b"y\xf0\x9f") + &sieve.end();
         assert_eq!(shown, "x\u{fffd}31m\u{fffd}\u{fffd}y\u{fffd}");

@@ -1,4 +1,4 @@
-//! What an answer looks like as a table, and the same as CSV.
+//! The layout of answers as tables and CSV.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,16 @@ use comfy_table::{Attribute, Cell as TableCell, CellAlignment, Color, Table};
 use super::format::is_terminal;
 use crate::exit::Failure;
 
-/// What a value means, for colour.
+/// The meaning of a value, for its colour.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Nothing in particular.
+    /// No meaning.
     Plain,
-    /// As it should be.
+    /// Good.
     Good,
-    /// Worth a look.
+    /// Needs attention.
     Warning,
-    /// Wrong, or over.
+    /// Bad, or ended.
     Bad,
 }
 
@@ -28,22 +28,22 @@ pub(crate) enum Tone {
 pub(crate) struct Cell {
     text: String,
     tone: Tone,
-    /// Whether it has several lines of its own.
+    /// Whether it has several lines.
     in_lines: bool,
 }
 
 impl Cell {
-    /// A value as it is written.
+    /// A value.
     pub(crate) fn new(value: impl ToString) -> Cell {
         Cell { text: value.to_string(), tone: Tone::Plain, in_lines: false }
     }
 
-    /// Values below each other.
+    /// Values on separate lines.
     pub(crate) fn lines(values: &[String]) -> Cell {
         Cell { in_lines: true, ..Cell::new(values.join("\n")) }
     }
 
-    /// The value without anything that a terminal would obey.
+    /// The escaped value.
     fn visible(&self) -> Cow<'_, str> {
         if self.in_lines { escaped_lines(&self.text) } else { escaped(&self.text) }
     }
@@ -53,7 +53,7 @@ impl Cell {
         Cell::new(value.map(|value| value.to_string()).unwrap_or_default())
     }
 
-    /// An instant, without the decimals that say nothing.
+    /// An instant, without decimals that are zero.
     pub(crate) fn time(time: Time) -> Cell {
         let text = time.to_string();
         Cell::new(text.strip_suffix(".000Z").map_or(text.clone(), |start| format!("{start}Z")))
@@ -64,7 +64,7 @@ impl Cell {
         time.map_or_else(|| Cell::new(""), Cell::time)
     }
 
-    /// One of our own words: what it is called on the wire.
+    /// An enum value by its API name.
     pub(crate) fn word(word: &impl serde::Serialize) -> Cell {
         let value = serde_json::to_value(word).expect("a plain word");
         Cell::new(value.as_str().unwrap_or_default())
@@ -82,7 +82,7 @@ impl Cell {
     }
 }
 
-/// A column, and on which side its values stand.
+/// A column and its alignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
     name: &'static str,
@@ -99,7 +99,7 @@ pub(crate) const fn numbers(name: &'static str) -> Column {
     Column { name, right: true }
 }
 
-/// An answer laid out: a list with a line for each thing, or one thing with a line for each field.
+/// The layout of an answer: a list with a line per item, or one record with a line per field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sheet {
     columns: Vec<Column>,
@@ -108,13 +108,13 @@ pub(crate) struct Sheet {
     sections: Vec<(&'static str, Sheet)>,
 }
 
-/// What can be laid out.
+/// Answers with a layout.
 pub(crate) trait View {
     /// The layout.
     fn sheet(&self) -> Sheet;
 }
 
-/// What can be a line of a list.
+/// Lines of a list.
 pub(crate) trait Row {
     /// The columns of the list.
     const COLUMNS: &'static [Column];
@@ -136,13 +136,13 @@ impl Sheet {
         Sheet { columns: T::COLUMNS.to_vec(), rows, upright: false, sections: vec![] }
     }
 
-    /// One thing. Fields that are absent are left out of the table.
+    /// A record. Absent fields are left out of the table.
     pub(crate) fn record(fields: impl IntoIterator<Item = (&'static str, Cell)>) -> Sheet {
         let (columns, row) = fields.into_iter().map(|(name, cell)| (words(name), cell)).unzip();
         Sheet { columns, rows: vec![row], upright: true, sections: vec![] }
     }
 
-    /// Adds a part with its own lines, unless it has none. Only people see it.
+    /// Adds a section, unless it is empty. Not part of CSV.
     pub(crate) fn with_section(mut self, title: &'static str, sheet: Sheet) -> Sheet {
         if !sheet.rows.is_empty() {
             self.sections.push((title, sheet));
@@ -150,7 +150,7 @@ impl Sheet {
         self
     }
 
-    /// The sheet for people, with or without colours.
+    /// The table, with or without colours.
     pub(crate) fn text(&self, colours: bool) -> String {
         let mut text = if self.rows.is_empty() {
             "(none)".to_owned()
@@ -207,18 +207,18 @@ impl Sheet {
         table.trim_fmt()
     }
 
-    /// The most decimals in a column, so that all points stand below each other.
+    /// The most decimals in a column, to align the points.
     fn decimals(&self, column: usize) -> usize {
         let decimals = self.rows.iter().map(|row| fraction(&row[column].text));
         decimals.max().unwrap_or(0)
     }
 
-    /// The sheet for other programs: names of fields, then lines.
+    /// The sheet as CSV: field names, then lines.
     pub(crate) fn csv(&self) -> Result<String, Failure> {
         self.csv_on(is_terminal())
     }
 
-    /// On a terminal without anything that it would obey, elsewhere as it is.
+    /// Escaped on a terminal, unchanged elsewhere.
     fn csv_on(&self, terminal: bool) -> Result<String, Failure> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(self.columns.iter().map(|column| column.name))?;
@@ -253,7 +253,7 @@ fn toned(text: String, tone: Tone) -> TableCell {
     }
 }
 
-/// The length of the decimals with their point.
+/// The length of the decimals including the point.
 fn fraction(text: &str) -> usize {
     text.find('.').map_or(0, |point| text.len() - point)
 }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn points_stand_below_each_other() {
+    fn decimal_points_are_aligned() {
         expect![[r#"
             ID               AMOUNT  HELD BY
             first       1000         a, b
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_value_reaches_a_terminal_as_a_command() {
+    fn control_characters_in_values_are_escaped_on_a_terminal() {
         let hostile = "x\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\nforged  1000000";
         let list = Sheet::list(&[Line(hostile, "1\u{1b}c", Tone::Bad)]);
         let record =
@@ -314,7 +314,7 @@ mod tests {
         let shown = list.csv_on(true).expect("text");
         assert!(shown.contains(r"\u001b[2J") && !shown.contains("\nforged"), "{shown:?}");
         let raw = list.csv_on(false).expect("text");
-        assert!(raw.contains("x\u{1b}[2J"), "another program gets what there is: {raw:?}");
+        assert!(raw.contains("x\u{1b}[2J"), "another program gets the raw value: {raw:?}");
         let path = Cell::lines(&["one".to_owned(), "two\u{1b}".to_owned()]);
         let text = Sheet::record([("path", path)]).text(false);
         assert!(text.contains("one\n") && text.contains(r"two\u001b"), "{text:?}");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_has_a_line_for_each_field_that_is_there() {
+    fn a_record_has_a_line_for_each_present_field() {
         let record = Sheet::record([
             ("id", Cell::new("hold_1")),
             ("expires_at", Cell::maybe_time(None)),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn instants_lose_only_decimals_that_say_nothing() {
+    fn instants_lose_only_decimals_that_are_zero() {
         let cell = |text: &str| Cell::time(text.parse().expect("an instant")).text;
         assert_eq!(cell("2020-01-01T00:00:00Z"), "2020-01-01T00:00:00Z");
         assert_eq!(cell("2020-01-01T00:00:00.120Z"), "2020-01-01T00:00:00.120Z");

@@ -1,4 +1,4 @@
-//! Which server a command talks to, and with which key.
+//! The server and the key of a command.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,34 +17,34 @@ pub(crate) struct ConnectionArguments {
     /// http://127.0.0.1:7070.
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) server: Option<String>,
-    /// The key. Others on this machine can see it: prefer --key-file or BURSAR_KEY.
+    /// The key. Other users of this machine can see it: prefer --key-file or BURSAR_KEY.
     #[arg(long, global = true, conflicts_with = "key_file")]
     pub(crate) key: Option<String>,
-    /// A file that holds the key, `-` for standard input; else BURSAR_KEY_FILE.
+    /// A file with the key, `-` for standard input; else BURSAR_KEY_FILE.
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) key_file: Option<PathBuf>,
     /// The context to use; else BURSAR_CONTEXT, else the one chosen by `bursar context use`.
     #[arg(long = "context", value_name = "NAME", global = true)]
     pub(crate) use_context: Option<String>,
-    /// The tenant in which ids are meant, for keys that see several.
+    /// The tenant of the ids, for keys that see several.
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) tenant: Option<String>,
-    /// The authority (PEM) that signed the server's certificate, if the system does not know it.
+    /// The authority (PEM) that signed the server's certificate, if the system does not trust it.
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) ca_file: Option<PathBuf>,
 }
 
-/// A variable of the environment that is set to something.
+/// An environment variable that is set and not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Connects as the arguments, the environment and the contexts say, in this order.
+/// Connects with the arguments, the environment and the contexts, in this order of precedence.
 pub(crate) fn connect(arguments: &ConnectionArguments) -> Result<Client, Failure> {
     connect_with(arguments, |builder| builder)
 }
 
-/// The same, with what the caller wants of the connection besides.
+/// The same, with further settings of the client.
 pub(crate) fn connect_with(
     arguments: &ConnectionArguments,
     more: impl FnOnce(ClientBuilder) -> ClientBuilder,
@@ -77,7 +77,7 @@ pub(crate) fn connect_with(
     Ok(client)
 }
 
-/// The file that the key comes from: its own, or that of the contexts. `None`: it was given directly.
+/// The file of the key: its own, or that of the contexts. `None` if it was given directly.
 pub(crate) fn key_file(arguments: &ConnectionArguments) -> Result<Option<PathBuf>, Failure> {
     let place = contexts::location(variable)?;
     let target = target(arguments, variable, &Contexts::load(&place)?)?;
@@ -86,7 +86,7 @@ pub(crate) fn key_file(arguments: &ConnectionArguments) -> Result<Option<PathBuf
     Ok(file.or_else(|| target.key.filter(|_| !is_given).map(|_| place)))
 }
 
-/// Merges what was said. A context's key is only ever sent to that context's server.
+/// Merges the sources. A context's key is sent only to that context's server.
 fn target(
     arguments: &ConnectionArguments,
     variable: impl Fn(&str) -> Option<String>,
@@ -120,9 +120,9 @@ fn target(
     Ok(target)
 }
 
-/// How a file with a key is made.
+/// How to create a file with a key.
 const MAKE_KEY_FILE: &str =
-    "make it with bursar key create … --save FILE, which writes the key alone";
+    "create it with bursar key create … --save FILE, which writes only the key";
 
 /// The key in a file, or on standard input for `-`.
 pub(crate) fn read_key(file: &Path) -> Result<String, Failure> {
@@ -140,9 +140,9 @@ pub(crate) fn read_key(file: &Path) -> Result<String, Failure> {
         let why = format!("{} is empty, a key is expected", file.display());
         return Err(Failure::because(Exit::Failed, why).with_next(MAKE_KEY_FILE));
     }
-    // A table or anything else of several words: a key is one word of visible characters.
+    // Not a key but, for example, a table: a key is one word of visible characters.
     if !key.chars().all(|letter| letter.is_ascii_graphic()) {
-        let why = format!("{} holds more than a key, or none", file.display());
+        let why = format!("{} has more than a key, or none", file.display());
         return Err(Failure::because(Exit::Usage, why).with_next(MAKE_KEY_FILE));
     }
     Ok(key.to_owned())

@@ -1,4 +1,4 @@
-//! Contexts: servers with their keys, kept in a file that only its owner can read.
+//! Contexts: saved connections in a file that only its owner can read.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 
-/// Where commands go when nothing else is said.
+/// The default server.
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:7070";
 
 /// The file of contexts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Contexts {
-    /// The context that is used when none is named.
+    /// The default context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
     /// All contexts by name.
@@ -24,7 +24,7 @@ pub(crate) struct Contexts {
     pub(crate) contexts: BTreeMap<String, Context>,
 }
 
-/// A server and how to talk to it.
+/// A server and its credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Context {
@@ -33,10 +33,10 @@ pub(crate) struct Context {
     /// The key itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
-    /// The file that holds the key.
+    /// The file with the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_file: Option<PathBuf>,
-    /// The tenant in which ids are meant.
+    /// The tenant of the ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<String>,
     /// The authority that signed the server's certificate.
@@ -54,13 +54,13 @@ pub(crate) fn location(variable: impl Fn(&str) -> Option<String>) -> Result<Path
     let home = || variable("HOME").map(|home| Path::new(&home).join(".config"));
     match folder.or_else(home) {
         Some(folder) => Ok(folder.join("bursar/config.toml")),
-        None => Err(Failure::because(Exit::Failed, "there is no HOME to keep contexts in")
+        None => Err(Failure::because(Exit::Failed, "no folder for contexts: HOME is not set")
             .with_next("set BURSAR_CONTEXTS to a file")),
     }
 }
 
 impl Contexts {
-    /// Reads the file; a file that is not there has no contexts.
+    /// Reads the file; a missing file has no contexts.
     pub(crate) fn load(path: &Path) -> Result<Contexts, Failure> {
         let failed = |cause: &dyn std::fmt::Display| {
             Failure::new(format_args!("cannot read {}", path.display()), cause)
@@ -74,14 +74,14 @@ impl Contexts {
         let has_key = contexts.contexts.values().any(|context| context.key.is_some());
         let mode = std::fs::metadata(path).map_err(|error| failed(&error))?.mode();
         if has_key && mode & 0o077 != 0 {
-            let why = format!("{} holds a key and others can read it", path.display());
+            let why = format!("{} has a key and other users can read it", path.display());
             let next = format!("chmod 600 {}", path.display());
             return Err(Failure::because(Exit::Failed, why).with_next(next));
         }
         Ok(contexts)
     }
 
-    /// Writes the file, whole or not at all, readable by its owner alone.
+    /// Writes the file atomically, readable only by its owner.
     pub(crate) fn save(&self, path: &Path) -> Result<(), Failure> {
         let failed = |cause: std::io::Error| {
             Failure::new(format_args!("cannot write {}", path.display()), cause)
@@ -100,7 +100,7 @@ impl Contexts {
     pub(crate) fn named(&self, name: &str) -> Result<&Context, Failure> {
         self.contexts.get(name).ok_or_else(|| {
             Failure::because(Exit::Usage, format!("there is no context `{name}`"))
-                .with_next("bursar context ls shows those there are")
+                .with_next("bursar context ls lists them")
         })
     }
 }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_read_again_and_is_private() {
+    fn a_saved_file_is_read_back_and_is_private() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("new/config.toml");
         assert_eq!(Contexts::load(&path).expect("nothing yet"), Contexts::default());

@@ -1,4 +1,4 @@
-//! A command at work: sends calls, shows answers, explains failures.
+//! Sends the calls of a command, shows answers, explains failures.
 
 pub(crate) mod connection;
 pub(crate) mod contexts;
@@ -20,47 +20,47 @@ use crate::render::note;
 use crate::render::sheet::{Row, Sheet, View};
 use crate::session::connection::{ConnectionArguments, connect};
 
-/// What every command that changes something takes.
+/// Arguments of every command that changes something.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ChangeArguments {
-    /// Show what would be sent and what is known of its effect; change nothing.
+    /// Show what would be sent and its known effect; change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Repeat an earlier command safely: under the same key it happens at most once.
+    /// Repeat an earlier command safely: with the same key it takes effect at most once.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
 
-/// What every command that lists takes.
+/// Arguments of every command that lists.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ListArguments {
-    /// How many to show at once; 25 if not given.
+    /// The number of entries to show; 25 if not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) limit: Option<u32>,
-    /// Where to go on: `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     #[arg(long)]
     pub(crate) cursor: Option<String>,
-    /// Show everything. In JSON, each page is one line.
+    /// Show all pages. In JSON, each page is one line.
     #[arg(long, conflicts_with = "cursor")]
     pub(crate) all: bool,
 }
 
-/// What commands take that can be watched.
+/// Arguments of commands that can refresh.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct WatchArguments {
-    /// Show it again and again, every so many seconds (2 if not given), until interrupted.
+    /// Refresh every SECONDS (2 if not given) until interrupted.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
         default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
 }
 
 impl ChangeArguments {
-    /// Whether nothing is to be changed.
+    /// Whether it is a dry run.
     pub(crate) fn is_dry_run(&self) -> bool {
         self.dry_run
     }
 
-    /// The same for one of several requests: each has a key of its own.
+    /// The arguments for one of several requests, with its own key.
     pub(crate) fn of_part(&self, number: usize) -> ChangeArguments {
         let key = self.idempotency_key.as_ref().map(|key| match number {
             0 => key.clone(),
@@ -71,7 +71,7 @@ impl ChangeArguments {
 }
 
 impl WatchArguments {
-    /// Whether it is to be shown again and again.
+    /// Whether to refresh.
     pub(crate) fn is_on(&self) -> bool {
         self.watch.is_some()
     }
@@ -87,7 +87,7 @@ struct Plan<'a> {
     effect: &'a [String],
 }
 
-/// A connection and the form of output.
+/// A connection and the output format.
 pub(crate) struct Session {
     client: Client,
     format: Format,
@@ -107,7 +107,7 @@ impl Session {
         &self.client
     }
 
-    /// The form of output.
+    /// The output format.
     pub(crate) fn format(&self) -> Format {
         self.format
     }
@@ -120,7 +120,7 @@ impl Session {
         self.send_under(call, None).await
     }
 
-    /// Sends a call under an idempotency key, which is told if the call should be repeated.
+    /// Sends a call with an idempotency key. An error that allows a retry names the key.
     async fn send_under<T: DeserializeOwned>(
         &self,
         call: Call<T>,
@@ -134,7 +134,7 @@ impl Session {
         sent.map_err(|error| self.explain(&error, Some(&key)))
     }
 
-    /// What to tell about a failed call; where machines read, they get the problem itself.
+    /// The failure of a call; with JSON output, the problem document.
     pub(crate) fn explain(&self, error: &bursar_client::ClientError, key: Option<&str>) -> Failure {
         let failure = problem::failure(error, key);
         match (self.format, error.problem()) {
@@ -168,7 +168,7 @@ impl Session {
         self.show(&self.send(call).await?)
     }
 
-    /// Reads and shows, again and again if that is wanted.
+    /// Reads and shows, with refreshing if requested.
     pub(crate) async fn watch<T: DeserializeOwned + View>(
         &self,
         call: Call<T>,
@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    /// Shows what was collected of a list; JSON and YAML were shown page by page.
+    /// Shows the collected entries of a list; JSON and YAML were shown page by page.
     fn listed<T: Row>(&self, rows: &[T], more: Option<&str>) -> Result<(), Failure> {
         let sheet = Sheet::list(rows);
         match self.format {
@@ -222,8 +222,8 @@ impl Session {
         Ok(())
     }
 
-    /// Changes something and shows the answer, or shows what would be sent and what `effect` knows
-    /// of the consequences.
+    /// Makes a change and shows the answer, or shows what would be sent and the known `effect`
+    /// in a dry run.
     pub(crate) async fn change<T: DeserializeOwned + View>(
         &self,
         call: Call<T>,
@@ -236,7 +236,7 @@ impl Session {
         self.show(&self.send_change(call, arguments).await?)
     }
 
-    /// Changes something, for commands that do more with the answer than show it.
+    /// Makes a change, for commands that process the answer.
     pub(crate) async fn send_change<T: DeserializeOwned>(
         &self,
         call: Call<T>,
@@ -245,12 +245,12 @@ impl Session {
         self.send_under(call, arguments.idempotency_key.clone()).await
     }
 
-    /// Shows a value that is not quite what the server sent.
+    /// Shows a value that differs from the server's answer.
     pub(crate) fn show_value(&self, value: &(impl View + Serialize)) -> Result<(), Failure> {
         print_styled(&self.rendered(value, &serde_json::to_string(value)?)?)
     }
 
-    /// Removes something and says so.
+    /// Removes something and prints `done`.
     pub(crate) async fn remove(
         &self,
         call: Call<Nothing>,
@@ -269,7 +269,7 @@ impl Session {
         }
     }
 
-    /// Shows what would be sent and what is known of its effect.
+    /// Shows what would be sent and its known effect.
     pub(crate) fn plan<T>(&self, call: &Call<T>, effect: &[String]) -> Result<(), Failure> {
         if self.format == Format::Table || self.format == Format::Csv {
             let mut text = format!("would send {} {}", call.method(), call.target());
@@ -289,7 +289,7 @@ impl Session {
     }
 }
 
-/// For changes of which nothing more is known than what is sent.
+/// For changes without a known effect.
 pub(crate) async fn no_more_known(_: &Session) -> Result<Vec<String>, Failure> {
     Ok(vec![])
 }

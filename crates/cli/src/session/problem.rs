@@ -1,4 +1,4 @@
-//! What the server said, in words that end with the next step.
+//! Texts for problems, with the next step.
 
 use bursar_client::ClientError;
 use bursar_client::api::amount::Sum;
@@ -46,7 +46,7 @@ fn of_problem(problem: &Problem, again: Option<String>) -> Failure {
     }
 }
 
-/// What to do next; nothing where the detail says it already.
+/// The next step; `None` if the detail has it already.
 fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
     if let Some(blockers) = problem.blockers.as_deref().filter(|blockers| !blockers.is_empty()) {
         let fixes: Vec<String> = blockers.iter().map(|of| escaped(&fix(of)).into_owned()).collect();
@@ -69,7 +69,7 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
              see"
         }
         Code::AlreadyExists => "choose another --id, or leave it out",
-        Code::AmbiguousId => "say in which tenant: --tenant NAME",
+        Code::AmbiguousId => "give the tenant: --tenant NAME",
         Code::IdempotencyKeyReused => "choose another --idempotency-key, or leave it out",
         Code::MalformedJson | Code::UnsupportedMediaType => "correct the body that you gave",
         Code::BodyTooLarge => "split it into several",
@@ -100,7 +100,7 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
     Some(text.into())
 }
 
-/// The command that removes what blocks, or the server's advice where there is none.
+/// The command that removes a blocker, or the server's advice if there is none.
 pub(crate) fn fix(blocker: &Blocker) -> String {
     let account = blocker.account.as_deref().unwrap_or("ACCOUNT");
     match blocker.kind {
@@ -153,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn every_blocker_has_its_own_way_out() {
+    fn every_blocker_has_its_own_fix() {
         let mut problem = Problem::new(Code::BudgetExceeded, "no room");
         let mut upper = Blocker::new(BlockerType::Budget, "full", "raise it");
         upper.account = Some("acme".into());
         upper.budget = Some("month".into());
         let frozen = Blocker::new(BlockerType::Frozen, "frozen", "thaw it");
         problem.blockers = Some(vec![upper, frozen]);
-        let text = next(problem, None).expect("two ways");
+        let text = next(problem, None).expect("two fixes");
         assert!(text.contains("bursar budget set acme month LIMIT"), "{text}");
         assert!(text.contains("bursar account unfreeze ACCOUNT"), "{text}");
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_role_allows_and_what_the_command_calls_otherwise_is_said_so() {
+    fn next_steps_use_the_names_of_the_command_line() {
         let next = |problem| next(problem, None).expect("a next step");
         let issue =
             "use a key whose scope is \"*\", or one that such a key gave the capability `issue`";

@@ -1,4 +1,4 @@
-//! `bursar simulate generate`: traces to try the studies on.
+//! `bursar simulate generate`: synthetic traces for the studies.
 
 use std::path::PathBuf;
 

@@ -10,11 +10,11 @@ use crate::exit::Failure;
 
 #[derive(Subcommand)]
 pub(crate) enum Simulate {
-    /// How much of the GPUs is in use when enough work has arrived, by placement policy.
+    /// Measure GPU utilisation under saturating load, by placement policy.
     Placement(placement::PlacementArguments),
-    /// How long jobs wait, and how fairly, by scheduling policy.
+    /// Measure waiting times and fairness, by scheduling policy.
     Queue(queue::QueueArguments),
-    /// Write traces that a seed makes, shaped after published ones.
+    /// Generate traces from a seed, modelled on published ones.
     Generate(generate::GenerateArguments),
 }
 

@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::render::chart::{Axis, Chart, Line, Series};
 use crate::render::{print_line, progress, rounded, table, write_file};
 
-/// The first seed; the others follow it.
+/// The first seed; the others are consecutive.
 const FIRST_SEED: u64 = 42;
 
 #[derive(Args)]
@@ -27,13 +27,13 @@ pub(crate) struct PlacementArguments {
     /// The policies to run, separated by commas or given several times; all if none is given.
     #[arg(long, value_delimiter = ',', value_parser = policy_parser())]
     policy: Vec<Policy>,
-    /// How many seeds, from 42 on.
+    /// The number of seeds, from 42.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
-    /// How much work arrives, as a multiple of the GPUs there are.
+    /// The work that arrives, as a multiple of the GPUs.
     #[arg(long, default_value_t = 1.3, value_parser = parse_inflate)]
     inflate: f64,
-    /// Print JSON and nothing else on standard output.
+    /// Print only JSON on standard output.
     #[arg(long)]
     json: bool,
     /// Draw the curves into this file.
@@ -100,7 +100,7 @@ struct Report {
 struct PolicyReport {
     policy: &'static str,
     seeds: usize,
-    /// By the work that has arrived, in per cent of the GPUs.
+    /// By the arrived work, in per cent of the GPUs.
     allocated_pct: BTreeMap<usize, SpreadReport>,
 }
 

@@ -1,4 +1,4 @@
-//! `bursar simulate queue`: how long jobs wait, and how fairly.
+//! `bursar simulate queue`: waiting times and fairness.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,22 +23,22 @@ pub(crate) struct QueueArguments {
     /// The jobs: a CSV file with num_gpu,submit_time,duration[,tenant][,resumable], or a .trace file.
     #[arg(long, value_name = "CSV")]
     jobs: PathBuf,
-    /// How many GPUs there are.
+    /// The number of GPUs.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     gpus: u32,
-    /// How many GPUs each node has.
+    /// The number of GPUs per node.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     gpus_per_node: u16,
     /// The policies to run, separated by commas or given several times; all if none is given.
     #[arg(long, value_delimiter = ',')]
     policy: Vec<QueuePolicy>,
-    /// Deal the jobs of a trace that names no tenants to this many, instead of one user each.
+    /// Distribute the jobs of a trace without tenants among this many, instead of one user each.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     tenants: Option<u32>,
     /// Change a setting of the cell, such as half_life_ms=604800000; may be given several times.
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
     settings: Vec<(usize, i64)>,
-    /// Print JSON and nothing else on standard output.
+    /// Print only JSON on standard output.
     #[arg(long)]
     json: bool,
     /// Draw the distribution of completion times into this file.
@@ -48,7 +48,7 @@ pub(crate) struct QueueArguments {
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 enum QueuePolicy {
-    /// The cell's own code, which does not know how long jobs will run.
+    /// The cell's own code, which does not know durations.
     Bursar,
     /// Shortest remaining time first; knows durations.
     Srtf,
@@ -111,7 +111,7 @@ fn cluster(arguments: &QueueArguments, jobs: &[JobRow]) -> Result<Cluster, Failu
     }
 }
 
-/// The account of each job. Those of one tenant share one.
+/// The account of each job. Jobs of one tenant share an account.
 fn tenants(arguments: &QueueArguments, jobs: &[JobRow]) -> Vec<String> {
     let dealt = |job: usize| arguments.tenants.map(|count| job % count as usize);
     let named = jobs.iter().any(|job| job.tenant.is_some());
@@ -144,7 +144,7 @@ fn run_policy(
     Ok(Outcome { policy, run, figures, windows })
 }
 
-/// The settings that a study may change, and how.
+/// A setting that a study may change, and how to set it.
 type Setting = (&'static str, fn(&mut CellConfig, i64) -> bool);
 const SETTINGS: [Setting; 9] = [
     ("half_life_ms", |config, value| put(&mut config.half_life_ms, value)),
@@ -208,24 +208,24 @@ struct PolicyReport {
     starts_per_job: f64,
     /// By tenant, for those that were backlogged for 24 hours.
     share_error: BTreeMap<String, f64>,
-    /// How far they were at most from what fair share alone gives, where nothing else explains it.
+    /// The largest deviation from fair share that no other cause explains.
     share_error_beyond_rule: f64,
-    /// The 24 hours that were looked at.
+    /// The windows of 24 hours that were examined.
     share_windows: ShareWindows,
 }
 
-/// How many windows of 24 hours there were in which tenants waited all the time, and in how many of them
-/// somebody was more than 5 % from an equal part, by what it is due to.
+/// The number of windows of 24 hours in which tenants waited all the time, and in how many of them
+/// a tenant was more than 5 % from an equal share, by cause.
 #[derive(Serialize)]
 struct ShareWindows {
     all: usize,
-    /// Somebody asked for less than his part.
+    /// A tenant requested less than its share.
     demand: usize,
-    /// Somebody had used less, or more, before.
+    /// A tenant had used less or more before.
     memory: usize,
-    /// Somebody had what nobody else could have used.
+    /// A tenant had capacity that no other tenant could have used.
     room: usize,
-    /// The cell gave more or less than the rule.
+    /// The cell deviated from the rule.
     cell: usize,
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct HttpArguments {
     baseline_clients: Vec<u32>,
     #[command(flatten)]
     place: Place,
-    /// Print JSON and nothing else on standard output.
+    /// Print only JSON on standard output.
     #[arg(long)]
     json: bool,
     /// Be the empty handler that others are measured against.

@@ -43,7 +43,7 @@ pub(crate) struct PostgresArguments {
     baseline_clients: Vec<u32>,
     #[command(flatten)]
     place: Place,
-    /// Print JSON and nothing else on standard output.
+    /// Print only JSON on standard output.
     #[arg(long)]
     json: bool,
 }

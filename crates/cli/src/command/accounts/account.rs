@@ -30,10 +30,10 @@ pub(crate) enum AccountCommand {
     #[command(after_help = "Examples:\n  bursar account ls --parent acme\n  \
         bursar account ls --prefix acme: --all -o csv")]
     Ls(ListAccounts),
-    /// Change what is given; the rest stays.
+    /// Update an account.
     #[command(after_help = "Example:\n  bursar account change acme:nlp --weight 2.5")]
     Change(ChangeAccountArguments),
-    /// Stop new spending at and below an account.
+    /// Stop new spending in the subtree of an account.
     #[command(after_help = "Example:\n  bursar account freeze acme:nlp")]
     Freeze(OneAccount),
     /// Allow new spending again.
@@ -56,7 +56,7 @@ pub(crate) struct OneAccount {
 pub(crate) struct CollectArguments {
     /// The full path, such as acme:nlp.
     account: String,
-    /// An id of your own for this repayment.
+    /// An id for this repayment.
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]
@@ -67,10 +67,10 @@ pub(crate) struct CollectArguments {
 pub(crate) struct OpenArguments {
     /// The full path, such as acme:nlp.
     account: String,
-    /// What it stands for; an account without parent is an org.
+    /// What the account represents; an account without a parent is an org.
     #[arg(long, value_parser = word::<AccountKind>(ACCOUNT_KINDS))]
     kind: Option<AccountKind>,
-    /// The region where its money lives.
+    /// The region that keeps its credits.
     #[arg(long, value_name = "REGION")]
     home_region: Option<String>,
     #[command(flatten)]
@@ -89,32 +89,32 @@ pub(crate) struct ChangeAccountArguments {
     change: ChangeArguments,
 }
 
-/// What can be set when an account is opened and later.
+/// The settings of an account.
 #[derive(Args)]
 pub(crate) struct Settings {
-    /// A name for people.
+    /// Display name.
     #[arg(long)]
     name: Option<String>,
     /// The fair-share weight, with at most three decimals; 1 if never set.
     #[arg(long, value_parser = weight)]
     weight: Option<Weight>,
-    /// Anything you want to keep with it; may be given several times.
+    /// Free-form metadata; may be given several times.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
-    /// How long credits live that are re-issued because the platform failed, such as 72h.
+    /// How long compensation credits are valid, such as 72h.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     compensation_ttl: Option<Duration>,
-    /// How far uncollected usage may grow before jobs are stopped.
+    /// The most uncollected usage before jobs are stopped.
     #[arg(long, value_name = "AMOUNT")]
     overdraft_limit: Option<Amount>,
 }
 
 #[derive(Args)]
 pub(crate) struct ListAccounts {
-    /// Only those directly below this account.
+    /// Only children of this account.
     #[arg(long, value_name = "ACCOUNT")]
     parent: Option<String>,
-    /// Only those whose path begins so.
+    /// Only accounts whose path starts with this text.
     #[arg(long)]
     prefix: Option<String>,
     #[command(flatten)]
@@ -161,9 +161,9 @@ async fn open(session: &Session, arguments: OpenArguments) -> Result<(), Failure
         Some(kind) => kind,
         None if !arguments.account.contains(':') => AccountKind::Org,
         None => {
-            let why = format!("what does {} stand for?", arguments.account);
+            let why = format!("the kind of {} is needed", arguments.account);
             return Err(Failure::because(Exit::Usage, why)
-                .with_next("say --kind team, --kind project or --kind user"));
+                .with_next("give --kind team, --kind project or --kind user"));
         }
     };
     let settings = arguments.settings;
@@ -190,7 +190,7 @@ async fn change(session: &Session, arguments: ChangeAccountArguments) -> Result<
         overdraft_limit: settings.overdraft_limit,
     };
     if change == ChangeAccount::default() {
-        return Err(Failure::because(Exit::Usage, "nothing to change was given")
+        return Err(Failure::because(Exit::Usage, "no setting was given")
             .with_next("bursar account change --help shows what can be changed"));
     }
     let call = accounts::change(&arguments.account, &change);

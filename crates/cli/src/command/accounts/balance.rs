@@ -18,16 +18,16 @@ use crate::session::{Session, WatchArguments};
 pub(crate) struct BalanceArguments {
     /// The account.
     account: String,
-    /// In the past: as it was then. In the future: if nothing is spent until then.
+    /// The instant. A past one gives the balance at that time; a future one assumes no more spending.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     at: Option<Time>,
-    /// Spendable on this GPU type.
+    /// Show what is spendable for this GPU type.
     #[arg(long, value_name = "TYPE")]
     gpu_type: Option<String>,
-    /// Spendable in this region.
+    /// Show what is spendable in this region.
     #[arg(long)]
     region: Option<String>,
-    /// Spendable in this priority class.
+    /// Show what is spendable in this priority class.
     #[arg(long)]
     class: Option<String>,
     #[command(flatten)]
@@ -43,10 +43,10 @@ pub(crate) struct StatementArguments {
     /// A whole month in UTC, such as 2026-11.
     #[arg(long, value_parser = month, conflicts_with_all = ["from", "to"])]
     month: Option<(Time, Time)>,
-    /// The first instant that counts.
+    /// The first instant of the period.
     #[arg(long, value_name = "WHEN", value_parser = instant, requires = "to")]
     from: Option<Time>,
-    /// The first instant that no longer counts.
+    /// The first instant after the period.
     #[arg(long, value_name = "WHEN", value_parser = instant, requires = "from")]
     to: Option<Time>,
 }
@@ -78,8 +78,8 @@ pub(crate) async fn statement(
         (Some(month), _, _) => month,
         (None, Some(from), Some(to)) => (from, to),
         (None, _, _) => {
-            return Err(Failure::because(Exit::Usage, "which time should it cover?")
-                .with_next("say --month 2026-11, or --from and --to"));
+            return Err(Failure::because(Exit::Usage, "the period is needed")
+                .with_next("give --month 2026-11, or --from and --to"));
         }
     };
     session.read(balances::statement(&arguments.account, &StatementQuery { from, to })).await
@@ -141,9 +141,15 @@ impl Row for StatementLine {
 
 impl View for Forecast {
     fn sheet(&self) -> Sheet {
-        let runway = self.runway_seconds.map_or("for ever".to_owned(), |seconds| {
-            format!("{}d {:02}h {:02}m", seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60)
-        });
+        let runway =
+            self.runway_seconds.map_or("no spending in the last day".to_owned(), |seconds| {
+                format!(
+                    "{}d {:02}h {:02}m",
+                    seconds / 86_400,
+                    seconds / 3600 % 24,
+                    seconds / 60 % 60
+                )
+            });
         Sheet::record([
             ("account", Cell::new(&self.account)),
             ("spendable", Cell::new(self.spendable)),

@@ -18,7 +18,7 @@ pub(crate) enum BudgetCommand {
     #[command(after_help = "Examples:\n  bursar budget set acme:nlp monthly 500\n  \
         bursar budget set acme gpu-week 1000 --unit gpu_hours --period week --mode soft")]
     Set(SetArguments),
-    /// Show a budget with its numbers of the current period.
+    /// Show a budget with its usage in the current period.
     #[command(after_help = "Example:\n  bursar budget show acme:nlp monthly")]
     Show {
         /// The account.
@@ -45,19 +45,19 @@ pub(crate) struct SetArguments {
     name: String,
     /// The limit, in credits or GPU-hours.
     limit: Amount,
-    /// When counting starts anew.
+    /// The calendar period.
     #[arg(long, default_value = "month", value_parser = word::<BudgetPeriod>(BUDGET_PERIODS))]
     period: BudgetPeriod,
-    /// What reaching the limit means: nothing more can be drawn, or alerts only.
+    /// What happens at the limit: draws are rejected, or alerts only.
     #[arg(long, default_value = "hard", value_parser = word::<BudgetMode>(BUDGET_MODES))]
     mode: BudgetMode,
-    /// What is counted; credits if not given.
+    /// The unit of the limit; credits if not given.
     #[arg(long, value_parser = word::<BudgetUnit>(BUDGET_UNITS))]
     unit: Option<BudgetUnit>,
     /// Percentages of the limit at which to alert; 50,80,100 if not given.
     #[arg(long = "thresholds", value_name = "PERCENT", value_delimiter = ',')]
     thresholds: Vec<u16>,
-    /// Minutes to add to UTC before looking at the calendar.
+    /// The offset of the calendar from UTC in minutes.
     #[arg(long, value_name = "MINUTES", allow_hyphen_values = true)]
     utc_offset_minutes: Option<i16>,
     #[command(flatten)]
@@ -107,7 +107,7 @@ async fn set(session: &Session, arguments: SetArguments) -> Result<(), Failure> 
     session.change(budgets::set(account, name, &budget), &arguments.change, effect).await
 }
 
-/// The used part, red when nothing is left.
+/// The used amount, red when nothing remains.
 fn used(budget: &Budget) -> Cell {
     let tone = if budget.remaining.micros() <= 0 { Tone::Bad } else { Tone::Plain };
     Cell::new(budget.used).with_tone(tone)

@@ -1,4 +1,4 @@
-//! Commands about accounts, and what they have and may use.
+//! Commands about accounts, their balances, budgets and quotas.
 
 pub(super) mod account;
 pub(super) mod balance;

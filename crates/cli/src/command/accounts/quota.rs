@@ -12,7 +12,7 @@ use crate::session::{ChangeArguments, Session, no_more_known};
 
 #[derive(Subcommand)]
 pub(crate) enum QuotaCommand {
-    /// Set or replace the quota of an account, for one region or for each.
+    /// Set or replace the quota of an account for one region, or for every region.
     #[command(after_help = "Example:\n  bursar quota set acme:nlp --gpus H100=8 --gpus '*=16'")]
     Set(SetArguments),
     /// Show the quotas of an account.
@@ -21,7 +21,7 @@ pub(crate) enum QuotaCommand {
         /// The account.
         account: String,
     },
-    /// Remove the quota for one region, or the one for each.
+    /// Remove the quota for one region, or for every region.
     #[command(after_help = "Example:\n  bursar quota rm acme:nlp --region eu")]
     Rm(RemoveArguments),
 }
@@ -30,7 +30,7 @@ pub(crate) enum QuotaCommand {
 pub(crate) struct SetArguments {
     /// The account.
     account: String,
-    /// The region; each region if not given.
+    /// The region; every region if not given.
     #[arg(long)]
     region: Option<String>,
     /// GPUs in use at once of a type, `*` for all together; may be given several times.
@@ -50,7 +50,7 @@ pub(crate) struct SetArguments {
 pub(crate) struct RemoveArguments {
     /// The account.
     account: String,
-    /// The region; the quota for each region if not given.
+    /// The region; the quota for every region if not given.
     #[arg(long)]
     region: Option<String>,
     #[command(flatten)]

@@ -16,13 +16,13 @@ pub(crate) struct TopArguments {
     /// What to rank; users if not given.
     #[arg(long, value_parser = word::<TopKind>(TOP_KINDS))]
     kind: Option<TopKind>,
-    /// By what; spent if not given.
+    /// The value to rank by; spent if not given.
     #[arg(long, value_parser = word::<TopBy>(TOP_BY))]
     by: Option<TopBy>,
     /// How far to look back, such as 30m, 24h or 7d; a day if not given.
     #[arg(long, value_name = "TIME")]
     window: Option<String>,
-    /// How many; 10 if not given.
+    /// The number of entries; 10 if not given.
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=100))]
     k: Option<u32>,
     #[command(flatten)]

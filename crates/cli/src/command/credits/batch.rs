@@ -20,7 +20,7 @@ use crate::session::{ChangeArguments, Session};
 pub(crate) struct BatchArguments {
     /// The file; `-` for standard input.
     file: PathBuf,
-    /// All or nothing, inside one tenant.
+    /// Apply all operations or none, within one tenant.
     #[arg(long)]
     atomic: bool,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(crate) async fn run(session: &Session, arguments: BatchArguments) -> Result<
     batch.atomic |= arguments.atomic;
     let count = batch.operations.len();
     if batch.atomic && count > MAX_OPERATIONS {
-        let why = format!("{count} operations are too many to happen all or not at all");
+        let why = format!("{count} operations are too many for an atomic batch");
         let next = format!("at most {MAX_OPERATIONS} can; split the file, or leave out --atomic");
         return Err(Failure::because(Exit::Usage, why).with_next(next));
     }
@@ -48,7 +48,7 @@ pub(crate) async fn run(session: &Session, arguments: BatchArguments) -> Result<
     outcome(&results)
 }
 
-/// Sends it in parts that the server takes. JSON and YAML show each part as it comes.
+/// Sends the operations in batches that the server accepts. JSON and YAML show each answer immediately.
 async fn send(
     session: &Session,
     batch: &Batch,
@@ -92,11 +92,11 @@ fn parse(text: &str) -> Result<Batch, String> {
     let mut operations = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let operation: Operation = serde_json::from_str(line)
-            .map_err(|error| format!("line {} is no operation: {error}", index + 1))?;
+            .map_err(|error| format!("line {} is not an operation: {error}", index + 1))?;
         operations.push(operation);
     }
     if operations.is_empty() {
-        Err("there is no operation in it".into())
+        Err("the file has no operation".into())
     } else {
         Ok(Batch { operations, atomic: false })
     }
@@ -128,7 +128,7 @@ fn listed(results: &[OperationResult], format: Format) -> Result<String, Failure
     }
 }
 
-/// Fails as the first operation that failed.
+/// Fails with the exit code of the first operation that failed.
 fn outcome(results: &[OperationResult]) -> Result<(), Failure> {
     let failed = results.iter().filter(|result| result.status >= 400).count();
     let first = results
@@ -139,7 +139,8 @@ fn outcome(results: &[OperationResult]) -> Result<(), Failure> {
         None => Ok(()),
         Some((number, exit)) => {
             let why = format!("{failed} of {} operations failed", results.len());
-            let next = format!("look at operation {number} first; what succeeded stays");
+            let next =
+                format!("look at operation {number} first; successful operations stay applied");
             Err(Failure::because(exit, why).with_next(next))
         }
     }
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
         let error = parse(&format!("{LINE}\nnot json")).expect_err("the second line");
-        assert!(error.starts_with("line 2 is no operation"), "{error}");
+        assert!(error.starts_with("line 2 is not an operation"), "{error}");
         assert!(parse("").is_err());
         assert!(parse(r#"{"method":"POST","path":"/","colour":1}"#).is_err());
     }

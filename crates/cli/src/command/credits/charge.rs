@@ -18,13 +18,13 @@ pub(crate) struct ChargeArguments {
     /// The account that spends.
     #[arg(required_unless_present = "show")]
     account: Option<String>,
-    /// How much, with at most six decimals.
+    /// The amount, with at most six decimals.
     #[arg(required_unless_present = "show")]
     amount: Option<Amount>,
-    /// Show an earlier charge instead of making one.
+    /// Show an earlier charge instead of creating one.
     #[arg(long, value_name = "ID", conflicts_with_all = ["account", "amount"])]
     show: Option<String>,
-    /// Take what there is if that is less.
+    /// Charge less if fewer credits are spendable.
     #[arg(long)]
     allow_partial: bool,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(crate) struct ChargeArguments {
     /// When the usage happened, if it is reported late.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     effective: Option<Time>,
-    /// An id of your own.
+    /// An id; generated if not given.
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) async fn run(session: &Session, arguments: ChargeArguments) -> Result
         return session.read(charges::show(&id)).await;
     }
     let (Some(account), Some(amount)) = (arguments.account, arguments.amount) else {
-        return Err(Failure::because(Exit::Usage, "say the account and the amount"));
+        return Err(Failure::because(Exit::Usage, "the account and the amount are needed"));
     };
     let charge = CreateCharge {
         id: arguments.id,

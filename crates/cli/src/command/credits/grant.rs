@@ -12,11 +12,11 @@ use crate::session::{ChangeArguments, ListArguments, Session, no_more_known};
 
 #[derive(Subcommand)]
 pub(crate) enum GrantCommand {
-    /// Put credits into an account.
+    /// Issue credits to an account.
     #[command(after_help = "Examples:\n  bursar grant add acme 1000 --kind purchase\n  \
         bursar grant add acme:nlp 50 --kind promotion --expires 2027-01-31 --gpu-type H100")]
     Add(Box<AddArguments>),
-    /// Show a grant and what became of it.
+    /// Show a grant and how its amount was used.
     #[command(after_help = "Example:\n  bursar grant show welcome-pack")]
     Show {
         /// Its id.
@@ -25,18 +25,18 @@ pub(crate) enum GrantCommand {
     /// List grants, newest first.
     #[command(after_help = "Example:\n  bursar grant ls --account acme:nlp")]
     Ls(ListGrants),
-    /// Take back what is left of a grant; held parts follow when they come back.
+    /// Revoke the unspent part of a grant; held parts are revoked when they return.
     #[command(after_help = "Example:\n  bursar grant revoke welcome-pack --dry-run")]
     Revoke(RevokeArguments),
 }
 
 #[derive(Args)]
 pub(crate) struct AddArguments {
-    /// The account that gets it.
+    /// The account that receives the grant.
     account: String,
-    /// How much, with at most six decimals.
+    /// The amount, with at most six decimals.
     amount: Amount,
-    /// Where it comes from.
+    /// The kind of the grant.
     #[arg(long, default_value = "grant", value_parser = word::<GrantKind>(GRANT_KINDS))]
     kind: GrantKind,
     /// The first instant at which it can be spent; now if not given.
@@ -60,13 +60,13 @@ pub(crate) struct AddArguments {
     /// The largest part of one hold that may come from it, such as 0.5; promotions only.
     #[arg(long, value_name = "SHARE")]
     max_share: Option<Amount>,
-    /// A reference of your own, such as an order number.
+    /// A reference, such as an order number.
     #[arg(long)]
     reference: Option<String>,
-    /// Anything you want to keep with it; may be given several times.
+    /// Free-form metadata; may be given several times.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
-    /// An id of your own.
+    /// An id; generated if not given.
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]

@@ -18,7 +18,7 @@ use crate::session::{ChangeArguments, ListArguments, Session, WatchArguments};
 
 #[derive(Subcommand)]
 pub(crate) enum HoldCommand {
-    /// Set credits aside.
+    /// Reserve credits.
     #[command(after_help = "Examples:\n  bursar hold place acme:nlp 28.8 --ttl 2h\n  \
         bursar hold place acme:nlp 28.8 --gpu-type H100,A100 --dry-run")]
     Place(PlaceArguments),
@@ -28,16 +28,16 @@ pub(crate) enum HoldCommand {
     /// List holds, newest first.
     #[command(after_help = "Example:\n  bursar hold ls --account acme:nlp --state open --watch")]
     Ls(ListHolds),
-    /// Spend what was used so far; the total is cumulative, so repeating it changes nothing.
+    /// Spend the usage so far; the total is cumulative, so repeating it changes nothing.
     #[command(after_help = "Example:\n  bursar hold capture run-7 12.5 --seq 3")]
     Capture(CaptureArguments),
-    /// Set more aside, for longer, or both.
+    /// Extend a hold: a larger amount, a longer TTL, or both.
     #[command(after_help = "Example:\n  bursar hold extend run-7 --amount 10 --ttl 1h")]
     Extend(ExtendArguments),
     /// Spend the final usage and return the rest.
     #[command(after_help = "Example:\n  bursar hold settle run-7 20 --dry-run")]
     Settle(SettleArguments),
-    /// Return all that was not captured.
+    /// Release a hold: credits that were not captured return to their grants.
     #[command(after_help = "Example:\n  bursar hold release run-7")]
     Release(ReleaseArguments),
 }
@@ -46,9 +46,9 @@ pub(crate) enum HoldCommand {
 pub(crate) struct PlaceArguments {
     /// The account that spends.
     account: String,
-    /// How much, with at most six decimals.
+    /// The amount, with at most six decimals.
     amount: Amount,
-    /// How long it lives without renewal, such as 90s, 2h or 7d; an hour if not given.
+    /// The time until it lapses unless extended, such as 90s, 2h or 7d; an hour if not given.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     ttl: Option<Duration>,
     #[command(flatten)]
@@ -56,10 +56,10 @@ pub(crate) struct PlaceArguments {
     /// What happens to held credits whose grant expires.
     #[arg(long, value_parser = word::<OnExpiry>(ON_EXPIRY))]
     on_expiry: Option<OnExpiry>,
-    /// A reference of your own.
+    /// A reference, such as an order number.
     #[arg(long)]
     reference: Option<String>,
-    /// An id of your own.
+    /// An id; generated if not given.
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub(crate) struct PlaceArguments {
 pub(crate) struct ShowArguments {
     /// Its id.
     id: String,
-    /// List all that it was drawn from instead.
+    /// List all its lots instead.
     #[arg(long)]
     lots: bool,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub(crate) struct CaptureArguments {
     id: String,
     /// The cumulative usage.
     total: Amount,
-    /// The number of this report; a number already seen changes nothing.
+    /// The sequence number of this report; a repeated number changes nothing.
     #[arg(long)]
     seq: Option<u64>,
     #[command(flatten)]
@@ -108,10 +108,10 @@ pub(crate) struct CaptureArguments {
 pub(crate) struct ExtendArguments {
     /// Its id.
     id: String,
-    /// How much more.
+    /// The additional amount.
     #[arg(long)]
     amount: Option<Amount>,
-    /// How long it lives from now on; never shortens it.
+    /// The time from now until the hold lapses; never shortens it.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     ttl: Option<Duration>,
     #[command(flatten)]
@@ -161,7 +161,7 @@ pub(crate) async fn run(session: &Session, command: HoldCommand) -> Result<(), F
         }
         HoldCommand::Extend(ExtendArguments { id, amount, ttl, change }) => {
             if amount.is_none() && ttl.is_none() {
-                let why = "say by how much: --amount, --ttl, or both";
+                let why = "give --amount, --ttl, or both";
                 return Err(Failure::because(Exit::Usage, why));
             }
             let extend = Extend { amount, ttl_seconds: ttl.map(|ttl| ttl.as_secs()) };
@@ -214,7 +214,7 @@ async fn list(session: &Session, arguments: ListHolds) -> Result<(), Failure> {
     }
 }
 
-/// What closing a hold at a total, or at what is captured, would do.
+/// The effect of closing a hold at a total, or at the captured amount.
 async fn closing(
     session: &Session,
     id: &str,

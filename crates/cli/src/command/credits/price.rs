@@ -12,11 +12,11 @@ use crate::session::{ChangeArguments, Session};
 
 #[derive(Subcommand)]
 pub(crate) enum PriceCommand {
-    /// Add a version of a price.
+    /// Set a price.
     #[command(after_help = "Examples:\n  bursar price set H100 2.5\n  \
         bursar price set H100 2.25 --region eu --effective 2027-01-01")]
     Set(SetArguments),
-    /// List the prices that count now, or at an instant.
+    /// List the prices in effect now, or at an instant.
     #[command(after_help = "Example:\n  bursar price ls --at 2027-01-01")]
     Ls {
         /// The instant; now if not given.
@@ -31,10 +31,10 @@ pub(crate) struct SetArguments {
     gpu_type: String,
     /// Credits per hour of one whole GPU.
     per_gpu_hour: Amount,
-    /// The region; all without a price of their own if not given.
+    /// The region; every region without its own price if not given.
     #[arg(long)]
     region: Option<String>,
-    /// From when on it counts; now if not given.
+    /// When the price takes effect; now if not given.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     effective: Option<Time>,
     #[command(flatten)]

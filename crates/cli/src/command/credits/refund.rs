@@ -17,13 +17,13 @@ use crate::session::{ChangeArguments, Session};
 pub(crate) struct RefundArguments {
     #[command(flatten)]
     what: What,
-    /// How much; all that is still spent if not given.
+    /// The amount; all credits not yet refunded if not given.
     #[arg(long)]
     amount: Option<Amount>,
-    /// Re-issue what has expired in the meantime.
+    /// Re-issue credits whose grants have expired since.
     #[arg(long)]
     compensate: bool,
-    /// An id of your own.
+    /// An id; generated if not given.
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]

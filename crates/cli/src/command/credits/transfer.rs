@@ -16,11 +16,11 @@ use crate::session::{ChangeArguments, Session};
 pub(crate) struct TransferArguments {
     /// The account whose own grants are drawn.
     from: String,
-    /// The account that gets them.
+    /// The account that receives the credits.
     to: String,
-    /// How much, with at most six decimals.
+    /// The amount, with at most six decimals.
     amount: Amount,
-    /// An id of your own.
+    /// An id; generated if not given.
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `bursar usage`: usage that others measured, such as Slurm or Kubernetes.
+//! `bursar usage`: usage measured by another system, such as Slurm or Kubernetes.
 
 use bursar_client::api::Amount;
 use bursar_client::api::credits::usage::{ReportUsage, UsageRecord, UsageResults};
@@ -11,7 +11,7 @@ use crate::session::{ChangeArguments, Session};
 
 #[derive(Subcommand)]
 pub(crate) enum UsageCommand {
-    /// Report what a hold or a job has used so far, in all.
+    /// Report the cumulative usage of a hold or a job.
     #[command(
         after_help = "Examples:\n  bursar usage report --hold slurm-812 --seq 4 --amount 3.75\n  \
         bursar usage report --job run-7 --seq 2 --gpu-ms 7200000 --ended"
@@ -30,16 +30,16 @@ pub(crate) struct ReportArguments {
     /// The attempt of the job; the current one if not given.
     #[arg(long, requires = "job")]
     attempt: Option<String>,
-    /// The number of this report: one that was seen changes nothing.
+    /// The sequence number of this report; a repeated number changes nothing.
     #[arg(long)]
     seq: u64,
-    /// Credits in all.
+    /// Credits in total.
     #[arg(long, required_unless_present = "gpu_ms", conflicts_with = "gpu_ms")]
     amount: Option<Amount>,
-    /// GPU-milliseconds in all.
+    /// GPU-milliseconds in total.
     #[arg(long, value_name = "MS", requires = "job")]
     gpu_ms: Option<u64>,
-    /// This was all: what is left is returned.
+    /// The usage is complete: return the remainder of the hold.
     #[arg(long)]
     ended: bool,
     #[command(flatten)]

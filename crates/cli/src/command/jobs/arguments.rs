@@ -1,4 +1,4 @@
-//! How a job is written on the command line, for `run` and `quote`.
+//! Arguments that specify a job, for `run` and `quote`.
 
 use bursar_client::api::Amount;
 use bursar_client::api::jobs::job::{ConcurrencyGroup, JobGpus, OnExhausted, Reserve, SubmitJob};
@@ -10,7 +10,7 @@ use crate::arguments::{duration, pair, some, word};
 const RESERVES: &[&str] = &["full", "rolling"];
 const ON_EXHAUSTED: &[&str] = &["stop", "overdraft"];
 
-/// What a job needs.
+/// The specification of a job.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobArguments {
     /// The account that pays; else BURSAR_ACCOUNT.
@@ -20,19 +20,19 @@ pub(crate) struct JobArguments {
     /// as `H100:0.25`.
     #[arg(short, long, value_name = "TYPES:COUNT", default_value = "1", value_parser = gpus)]
     gpus: JobGpus,
-    /// The longest it may run, such as 30m or 4h. Only with --reserve rolling it may be left out.
+    /// The time limit, such as 30m or 4h. Optional with --reserve rolling.
     #[arg(short = 't', long = "time", value_name = "TIME", value_parser = duration)]
     max_runtime: Option<Duration>,
-    /// A name for people.
+    /// Display name.
     #[arg(long)]
     name: Option<String>,
     /// The priority class; `normal` if not given.
     #[arg(long)]
     class: Option<String>,
-    /// Regions in which it may run, separated by commas; all if not given.
+    /// Acceptable regions, separated by commas; every region if not given.
     #[arg(long = "region", value_name = "REGION", value_delimiter = ',')]
     regions: Vec<String>,
-    /// How many nodes, all at once.
+    /// The number of nodes, allocated together.
     #[arg(long, value_name = "COUNT")]
     nodes: Option<u32>,
     /// The least memory of each GPU.
@@ -47,46 +47,46 @@ pub(crate) struct JobArguments {
     /// A label that each node must carry; may be given several times.
     #[arg(long = "node-label", value_name = "NAME=VALUE", value_parser = pair)]
     node_labels: Vec<(String, String)>,
-    /// A variable for the job; may be given several times.
+    /// An environment variable; may be given several times.
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = pair)]
     env: Vec<(String, String)>,
-    /// The folder on the node in which it starts.
+    /// The working directory on the node.
     #[arg(long, value_name = "DIR")]
     workdir: Option<String>,
     /// A label to find it by; may be given several times.
     #[arg(short, long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
-    /// Whether it may be stopped for others and queued again; as its class says if not given.
+    /// Whether it may be preempted and queued again; the default of its class if not given.
     #[arg(long, value_name = "YES")]
     preemptible: Option<bool>,
-    /// It saves its work and goes on where it was when it is started again.
+    /// The job saves its work and resumes when it is started again.
     #[arg(long)]
     resumable: bool,
-    /// How long it has to save its work when it is stopped.
+    /// The grace period to save its work when it is stopped.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     grace: Option<Duration>,
-    /// How much is set aside before it starts; all of it if not given.
+    /// How much is held before it starts; `full` if not given.
     #[arg(long, value_parser = word::<Reserve>(RESERVES))]
     reserve: Option<Reserve>,
-    /// What happens when no more can be paid; it is stopped if not given.
+    /// What happens when the credits run out; `stop` if not given.
     #[arg(long, value_parser = word::<OnExhausted>(ON_EXHAUSTED))]
     on_exhausted: Option<OnExhausted>,
-    /// How long before its credits end it is warned of it, with a rolling reserve; 5m if not given.
+    /// How long before the credits run out to warn, with a rolling reserve; 5m if not given.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     warn_ahead: Option<Duration>,
-    /// A group of which only so many jobs run at once.
+    /// A concurrency group and how many of its jobs may run at once.
     #[arg(long, value_name = "NAME=LIMIT", value_parser = group)]
     group: Option<ConcurrencyGroup>,
-    /// Submit so many of it at once.
+    /// Number of array tasks.
     #[arg(long, value_name = "COUNT")]
     array: Option<u32>,
-    /// A job that must have succeeded before; may be given several times.
+    /// A job that must succeed first; may be given several times.
     #[arg(long, value_name = "JOB")]
     after: Vec<String>,
-    /// How often it is queued again after its node was lost; 3 if not given.
+    /// How often it is queued again after a lost node; 3 if not given.
     #[arg(long, value_name = "COUNT")]
     max_requeues: Option<u32>,
-    /// Its id, of your choice: the same again is the same job.
+    /// Its id; repeating it does not submit another job.
     #[arg(long)]
     id: Option<String>,
     /// What to run, after `--`.
@@ -100,7 +100,7 @@ impl JobArguments {
         !self.command.is_empty()
     }
 
-    /// Whether it stands for several jobs.
+    /// Whether it is an array of jobs.
     pub(crate) fn is_array(&self) -> bool {
         self.array.is_some()
     }

@@ -1,5 +1,5 @@
-//! `bursar logs` and `bursar wait`, and how `bursar run` follows a job: its output on standard
-//! output, where it is and what it costs on standard error, and its exit code at the end.
+//! `bursar logs` and `bursar wait`, and the following of `bursar run`: output of the job on standard
+//! output, state and cost on standard error, and the exit code of the job.
 
 use std::io::Write;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::render::note;
 use crate::render::output::Sieve;
 use crate::session::Session;
 
-/// How often a job is looked at.
+/// The interval between reads of a job.
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
@@ -28,20 +28,20 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(crate) struct LogsArguments {
     /// The job.
     job: String,
-    /// Go on until the job has ended.
+    /// Follow the output until the job has ended.
     #[arg(short, long)]
     follow: bool,
     /// The attempt; the last one if not given.
     #[arg(long)]
     attempt: Option<String>,
-    /// Which of a gang's nodes, as BURSAR_RANK counts them; the first, 0, if not given.
+    /// The rank of the node in a multi-node job, as in BURSAR_RANK; 0 if not given.
     #[arg(long, value_name = "N")]
     rank: Option<u32>,
-    /// The output of all nodes so far, one after the other, each line behind its rank.
+    /// Show the output of all nodes so far, one after the other, each line prefixed with its rank.
     #[arg(long, conflicts_with_all = ["rank", "follow"])]
     all_ranks: bool,
-    /// Let a terminal obey what the job prints, colours and all. Without it control characters are
-    /// shown, not obeyed. Files and pipes always get every byte as it is.
+    /// Print control characters unchanged on a terminal, such as colours. Without it they are
+    /// escaped. Files and pipes always receive the output unchanged.
     #[arg(long)]
     raw: bool,
 }
@@ -126,7 +126,7 @@ async fn end_of(session: &Session, id: &str) -> Result<Job, Failure> {
     }
 }
 
-/// Follows a job to its end, and ends as it does. An interrupt leaves the job alone.
+/// Follows a job to its end and returns its exit code. An interrupt does not affect the job.
 pub(crate) async fn to_the_end(session: &Session, id: &str, raw: bool) -> Result<(), Failure> {
     let mut out = Output::new(raw);
     let bar = ProgressBar::new_spinner();
@@ -136,7 +136,7 @@ pub(crate) async fn to_the_end(session: &Session, id: &str, raw: bool) -> Result
         job = watch(session, id, Show::Everything, &bar, &mut out) => job?,
         _ = tokio::signal::ctrl_c() => {
             bar.finish_and_clear();
-            return Err(Failure::because(Exit::Failed, format!("{id} goes on without you"))
+            return Err(Failure::because(Exit::Failed, format!("detached; {id} is still running"))
                 .with_code(130)
                 .with_next(format!("bursar logs -f {id}, or bursar cancel {id}")));
         }
@@ -149,16 +149,16 @@ pub(crate) async fn to_the_end(session: &Session, id: &str, raw: bool) -> Result
     if job.state == JobState::Succeeded { Ok(()) } else { Err(failure_of(&job)) }
 }
 
-/// What of a job is shown.
+/// What is shown of a job.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Show {
-    /// Where it is, what it costs, and the output of all attempts.
+    /// State, cost, and the output of all attempts.
     Everything,
-    /// The output of the last attempt, and of those that follow.
+    /// The output of the last attempt and later ones.
     OutputOfLast,
 }
 
-/// Shows a job until it has ended, attempt after attempt. A server that is away is waited for.
+/// Shows a job until it has ended, attempt after attempt. Waits while the server is unreachable.
 async fn watch(
     session: &Session,
     id: &str,
@@ -192,7 +192,7 @@ async fn watch(
         let query = LogQuery { follow: Some(true), attempt, rank: None };
         let output = show_output(session, id, &query, &mut shown, Some(bar), out);
         tokio::pin!(output);
-        // One that broke off is taken up again with the next news of the job.
+        // An interrupted stream is resumed with the next read of the job.
         let mut flows = is_there;
         loop {
             tokio::select! {
@@ -216,7 +216,7 @@ fn has_moved_on(job: &Job, at: usize) -> bool {
     job.state.is_final() || at + 1 < job.attempts.len()
 }
 
-/// The job a moment later. No answer at all is no news.
+/// The job after the interval. Retries while there is no answer.
 async fn next(session: &Session, id: &str) -> Result<Job, Failure> {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -228,7 +228,7 @@ async fn next(session: &Session, id: &str) -> Result<Job, Failure> {
     }
 }
 
-/// Where a job is, on a line of its own where nobody watches, else on the last line.
+/// The state of a job: on the progress line of a terminal, else on a separate line.
 fn say(job: &Job, bar: &ProgressBar, said: &mut String) {
     let place = job.attempts.last().filter(|_| job.state != JobState::Queued);
     let place = place.map(|attempt| format!(" on {}", attempt.nodes.join(","))).unwrap_or_default();
@@ -271,11 +271,11 @@ async fn show_output(
     Ok(())
 }
 
-/// Where the output of jobs goes.
+/// The destination of job output.
 struct Output(Option<Sieve>);
 
 impl Output {
-    /// Standard output; a terminal is protected unless it is to obey what the job prints.
+    /// Standard output; on a terminal control characters are escaped unless `raw`.
     fn new(raw: bool) -> Output {
         Output((!raw && is_terminal()).then(Sieve::default))
     }
@@ -287,7 +287,7 @@ impl Output {
         }
     }
 
-    /// Nothing more comes of this output.
+    /// Ends the output.
     fn end(&mut self) {
         if let Some(sieve) = &mut self.0 {
             write_out(sieve.end().as_bytes());
@@ -298,12 +298,12 @@ impl Output {
 fn write_out(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
-        // The reader has seen enough, as `head` does.
+        // The reader has closed the pipe, as `head` does.
         std::process::exit(0);
     }
 }
 
-/// How a job ended, in a line.
+/// How a job ended, on one line.
 fn summary(job: &Job) -> String {
     let gpu_ms = job.attempts.iter().map(|attempt| attempt.gpu_ms).sum();
     let attempts = match job.attempts.len() {

@@ -1,4 +1,4 @@
-//! `bursar job`, `bursar ls`, `bursar why` and `bursar cancel`: what became of jobs.
+//! `bursar job`, `bursar ls`, `bursar why` and `bursar cancel`.
 
 use bursar_client::api::Blocker;
 use bursar_client::api::jobs::job::{Attempt, EndReason, Job, JobFilter, JobState, SubmitJob, Why};
@@ -35,7 +35,7 @@ pub(crate) enum JobCommand {
         #[command(flatten)]
         watch: WatchArguments,
     },
-    /// Show everything that happened to a job, oldest first.
+    /// Show the timeline of a job, oldest first.
     #[command(after_help = "Example:\n  bursar job timeline job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
     Timeline {
         /// The job.
@@ -120,7 +120,7 @@ pub(crate) async fn cancel(session: &Session, arguments: CancelArguments) -> Res
     Ok(())
 }
 
-/// Where a job is now, for those who only want to know what would happen.
+/// The present state of a job, for --dry-run.
 async fn now(session: &Session, job: &str) -> Result<Vec<String>, Failure> {
     let job = session.send(jobs::show(job)).await?.value;
     let held = job.hold.map_or_else(String::new, |hold| format!(", {} held", hold.amount));
@@ -153,7 +153,7 @@ pub(crate) fn gpus(spec: &SubmitJob) -> String {
     format!("{amount} × {types}{nodes}")
 }
 
-/// Milliseconds of GPU time as people read it.
+/// Milliseconds of GPU time in a readable form.
 pub(crate) fn gpu_time(gpu_ms: u64) -> String {
     let seconds = gpu_ms / 1000;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {

@@ -1,4 +1,4 @@
-//! `bursar quote`: what a job would cost, and whether it would be accepted.
+//! `bursar quote`: the cost of a job, and whether it would be accepted.
 
 use bursar_client::api::jobs::job::Reserve;
 use bursar_client::api::jobs::quote::{Quote, QuoteOffer};
@@ -62,7 +62,7 @@ impl View for Quote {
     }
 }
 
-/// The plan before a job is submitted, in a few lines.
+/// The plan that is shown before a job is submitted.
 pub(crate) fn plan(quote: &Quote, time: Option<u64>, reserve: Option<Reserve>) -> String {
     let mut lines = Vec::new();
     for offer in &quote.offers {
@@ -84,7 +84,7 @@ pub(crate) fn plan(quote: &Quote, time: Option<u64>, reserve: Option<Reserve>) -
     lines.join("\n")
 }
 
-/// Seconds as people say them.
+/// Seconds in a readable form.
 fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} seconds"),

@@ -1,4 +1,4 @@
-//! `bursar run`: shows what a job costs, submits it, follows it, and ends as it ends.
+//! `bursar run`: shows the cost of a job, submits it, follows it, and returns its exit code.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -26,13 +26,13 @@ use crate::session::{ChangeArguments, Session};
 pub(crate) struct RunArguments {
     #[command(flatten)]
     job: JobArguments,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(short, long)]
     yes: bool,
-    /// Do not wait for it.
+    /// Do not wait for the job.
     #[arg(short, long)]
     detach: bool,
-    /// Let a terminal obey what the job prints, as `bursar logs --raw` does.
+    /// Print control characters unchanged on a terminal, as `bursar logs --raw` does.
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct RunArguments {
 pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<(), Failure> {
     let RunArguments { job, yes, detach, raw, change } = arguments;
     if !job.has_command() {
-        return Err(Failure::because(Exit::Usage, "there is nothing to run").with_next(
+        return Err(Failure::because(Exit::Usage, "a command is needed").with_next(
             "write the command after --, as in: bursar run -a acme -t 1h -- nvidia-smi",
         ));
     }
@@ -66,7 +66,7 @@ pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<()
     follow::to_the_end(session, &submitted.value.id, raw).await
 }
 
-/// Why it would not be accepted, with a way out of each.
+/// Why the job would not be accepted, and how to fix each reason.
 fn refusal(job: &SubmitJob, quote: &Quote) -> Failure {
     let why = format!("this job of {} would not be accepted now", job.account);
     let money = |kind| matches!(kind, BlockerType::Credits | BlockerType::Budget);
@@ -81,7 +81,7 @@ fn refusal(job: &SubmitJob, quote: &Quote) -> Failure {
     failure.with_next(fixes.join("\n      "))
 }
 
-/// Shows the plan and asks, unless that was answered before.
+/// Shows the plan and asks for confirmation, unless `yes`.
 fn agree(job: &SubmitJob, quote: &Quote, yes: bool) -> Result<(), Failure> {
     let lines = plan(quote, job.max_runtime_seconds, job.reserve);
     note(&lines);

@@ -1,4 +1,4 @@
-//! `bursar node`: the machines that jobs run on.
+//! `bursar node`.
 
 use bursar_client::api::amount::Sum;
 use bursar_client::api::nodes::node::{DrainNode, Node, NodeFilter, NodeGpu, NodeState};
@@ -11,7 +11,7 @@ use crate::session::{ChangeArguments, ListArguments, Session, WatchArguments};
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
-    /// List nodes, with what is used of them.
+    /// List nodes with their usage.
     #[command(after_help = "Example:\n  bursar node ls --region eu --watch")]
     Ls(LsArguments),
     /// Show a node and its GPUs.
@@ -20,11 +20,11 @@ pub(crate) enum NodeCommand {
         /// The node.
         node: String,
     },
-    /// Place no more work on a node.
+    /// Drain a node: no new attempts are placed on it.
     #[command(after_help = "Examples:\n  bursar node drain node-1\n  \
         bursar node drain node-1 --force")]
     Drain(DrainArguments),
-    /// Place work on a node again.
+    /// Resume a node: new attempts are placed on it again.
     #[command(after_help = "Example:\n  bursar node resume node-1")]
     Resume {
         /// The node.
@@ -32,7 +32,7 @@ pub(crate) enum NodeCommand {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Forget a node on which nothing runs.
+    /// Remove a node.
     #[command(after_help = "Example:\n  bursar node rm node-1")]
     Rm {
         /// The node.
@@ -57,7 +57,7 @@ pub(crate) struct LsArguments {
 pub(crate) struct DrainArguments {
     /// The node.
     node: String,
-    /// Stop what runs there, even what may not be preempted.
+    /// Stop running attempts, including those that are not preemptible.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -85,13 +85,13 @@ pub(crate) async fn run(session: &Session, command: NodeCommand) -> Result<(), F
             session.change(nodes::resume(&node), &change, effect).await
         }
         NodeCommand::Rm { node, change } => {
-            let done = format!("{node} is forgotten");
+            let done = format!("{node} is removed");
             session.remove(nodes::delete(&node), &change, &done).await
         }
     }
 }
 
-/// What runs on a node, for those who only want to know what would happen.
+/// The running attempts of a node, for --dry-run.
 async fn running(session: &Session, node: &str) -> Result<Vec<String>, Failure> {
     let node = session.send(nodes::show(node)).await?.value;
     Ok(vec![format!("{} attempts run there now", node.attempts.len())])

@@ -1,4 +1,4 @@
-//! `bursar region`: what there is in a region, and who waits for it.
+//! `bursar region`: capacity, queues and maintenance of regions.
 
 use bursar_client::api::Time;
 use bursar_client::api::nodes::region::{
@@ -14,26 +14,26 @@ use crate::session::{ChangeArguments, Session, WatchArguments, no_more_known};
 
 #[derive(Subcommand)]
 pub(crate) enum RegionCommand {
-    /// List regions, with what they have and what is free.
+    /// List regions with their total and free capacity.
     #[command(after_help = "Example:\n  bursar region ls --watch")]
     Ls {
         #[command(flatten)]
         watch: WatchArguments,
     },
-    /// Show who waits, in which order and why, and where each account stands.
+    /// Show waiting jobs in order, what blocks them, and the fair share of each account.
     #[command(after_help = "Example:\n  bursar region queue default")]
     Queue(QueueArguments),
-    /// Plan a time in which nodes do not work.
+    /// Schedule maintenance.
     #[command(after_help = "Example:\n  bursar region plan default --from 2027-01-31T12:00:00Z \
         --to 2027-01-31T14:00:00Z --node node-1")]
     Plan(PlanArguments),
-    /// Show the plan.
+    /// Show scheduled maintenance.
     #[command(after_help = "Example:\n  bursar region plan-show default")]
     PlanShow {
         /// The region.
         region: String,
     },
-    /// Drop the plan: nodes work again at once.
+    /// Cancel maintenance: nodes accept new attempts again immediately.
     #[command(after_help = "Example:\n  bursar region plan-rm default")]
     PlanRm {
         /// The region.
@@ -64,7 +64,7 @@ pub(crate) struct PlanArguments {
     /// When it ends.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     to: Time,
-    /// A node; may be given several times. All that are registered now if not given.
+    /// A node; may be given several times. Every node registered now if not given.
     #[arg(long = "node", value_name = "NAME")]
     nodes: Vec<String>,
     #[command(flatten)]
@@ -86,7 +86,7 @@ pub(crate) async fn run(session: &Session, command: RegionCommand) -> Result<(),
         }
         RegionCommand::PlanShow { region } => session.read(regions::maintenance(&region)).await,
         RegionCommand::PlanRm { region, change } => {
-            let done = format!("the plan of {region} is dropped");
+            let done = format!("maintenance of {region} is cancelled");
             session.remove(regions::cancel_maintenance(&region), &change, &done).await
         }
     }

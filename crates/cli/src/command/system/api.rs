@@ -1,4 +1,4 @@
-//! `bursar api`: any request, for what has no command of its own.
+//! `bursar api`: any request, for operations without a command.
 
 use std::io::Read;
 
@@ -38,7 +38,7 @@ fn method_parser() -> impl TypedValueParser<Value = Method> {
 pub(crate) async fn run(session: &Session, arguments: ApiArguments) -> Result<(), Failure> {
     let ApiArguments { method, path, body, change } = arguments;
     if !path.starts_with('/') {
-        let why = format!("`{path}` is no path; write it as /v1/accounts");
+        let why = format!("`{path}` is not a path; write it as /v1/accounts");
         return Err(Failure::because(Exit::Usage, why));
     }
     let mut call: Call<Value> = Call::from_target(method, &path);

@@ -12,11 +12,11 @@ use crate::session::{ListArguments, Session};
 
 #[derive(Subcommand)]
 pub(crate) enum AuditCommand {
-    /// List the records of what happened, newest first.
+    /// List records of the audit trail, newest first.
     #[command(after_help = "Examples:\n  bursar audit ls --account acme:nlp\n  \
         bursar audit ls --after 1200 --limit 100 -o json")]
     Ls(AuditArguments),
-    /// Show a signed statement of how far the journal has come.
+    /// Show a signed checkpoint of the journal.
     #[command(after_help = "Example:\n  bursar audit checkpoint -o json > checkpoint.json")]
     Checkpoint,
     /// Show the proof that a record is in the journal.
@@ -31,13 +31,13 @@ pub(crate) enum AuditCommand {
 
 #[derive(Args)]
 pub(crate) struct AuditArguments {
-    /// Only those that concern this account or one below it.
+    /// Only records about this account or its subtree.
     #[arg(long)]
     account: Option<String>,
-    /// Only those that concern this job.
+    /// Only records about this job.
     #[arg(long)]
     job: Option<String>,
-    /// Only those behind this position.
+    /// Only records after this position.
     #[arg(long, value_name = "POSITION")]
     after: Option<u64>,
     #[command(flatten)]

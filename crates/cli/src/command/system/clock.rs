@@ -14,24 +14,24 @@ use crate::session::Session;
 
 #[derive(Subcommand)]
 pub(crate) enum ClockCommand {
-    /// Show what the clock says.
+    /// Show the manual clock.
     #[command(after_help = "Example:\n  bursar clock show")]
     Show,
-    /// Believe the clock of a server after it jumped or stood far ahead at a start.
+    /// Accept the clock of a server after it jumped or was far ahead at a start.
     #[command(
         hide = true,
         after_help = "Example:\n  bursar clock accept\n\nRefused (409, exit code 3) while the clock \
         is behind the time of the records: see `bursar admin restore --until`."
     )]
     Accept,
-    /// Move the clock forward to an instant; all that is due until then happens.
+    /// Move the clock forward to an instant; all timers due until then fire.
     #[command(after_help = "Example:\n  bursar clock set 2020-02-01")]
     Set {
         /// The instant.
         #[arg(value_parser = instant)]
         now: Time,
     },
-    /// Move the clock forward by some time.
+    /// Move the clock forward by a duration.
     #[command(after_help = "Example:\n  bursar clock advance 36h")]
     Advance {
         /// How far, such as 90s, 15m, 2h or 7d.

@@ -13,10 +13,10 @@ use crate::session::Session;
 #[command(after_help = "Examples:\n  bursar events\n  \
     bursar events --after 0 --count 100 -o json")]
 pub(crate) struct EventsArguments {
-    /// Begin behind the event with this id, `0` for the beginning; the present if not given.
+    /// Start after the event with this id, `0` for all events; new events only if not given.
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// Stop after so many events.
+    /// Stop after this number of events.
     #[arg(long, value_name = "NUMBER")]
     count: Option<u64>,
 }
@@ -32,7 +32,7 @@ pub(crate) async fn run(session: &Session, arguments: EventsArguments) -> Result
     Ok(())
 }
 
-/// An event as it is printed: one line, or one document of YAML.
+/// The printed form of an event: one line, or one YAML document.
 fn line(event: &FeedEvent, format: Format, first: bool) -> Result<String, Failure> {
     match format {
         Format::Table => {

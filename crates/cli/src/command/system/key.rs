@@ -17,7 +17,7 @@ use crate::session::{ChangeArguments, ListArguments, Session, no_more_known};
 
 #[derive(Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Make a key. Its secret is shown this once.
+    /// Create a key. Its secret is shown only once.
     #[command(after_help = "Examples:\n  \
         bursar key create --role submitter --scope acme:nlp --name ci\n  \
         bursar key create --role viewer --scope '*' --name grafana --save grafana.key\n  \
@@ -27,7 +27,7 @@ pub(crate) enum KeyCommand {
     /// List keys, newest first.
     #[command(after_help = "Example:\n  bursar key ls --all")]
     Ls(ListArguments),
-    /// Revoke a key at once.
+    /// Revoke a key immediately.
     #[command(after_help = "Example:\n  bursar key revoke key_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
     Revoke(RevokeArguments),
 }
@@ -40,10 +40,10 @@ pub(crate) struct CreateArguments {
     /// An account path, or `*` for everything.
     #[arg(long, value_name = "ACCOUNT")]
     scope: String,
-    /// A name for people.
+    /// Display name.
     #[arg(long)]
     name: String,
-    /// The last instant at which it works; for ever if not given.
+    /// The last instant at which it is valid; never expires if not given.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     expires: Option<Time>,
     /// Agents only: the region it is bound to.
@@ -52,13 +52,13 @@ pub(crate) struct CreateArguments {
     /// Agents only: the node it is bound to.
     #[arg(long)]
     node: Option<String>,
-    /// What it may do beyond its role; only keys of the scope `*` give this. `issue`: let credits in.
+    /// A permission beyond its role; only keys with the scope `*` may grant it. `issue`: issue credits.
     #[arg(long = "capability", value_name = "NAME", value_parser = word::<Capability>(CAPABILITIES))]
     capabilities: Vec<Capability>,
-    /// Write the secret to this new file, for its owner alone, instead of showing it.
+    /// Write the secret to this new file, readable by its owner only, instead of showing it.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// An id of your own.
+    /// An id; generated if not given.
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]
@@ -105,14 +105,14 @@ async fn create(session: &Session, arguments: CreateArguments) -> Result<(), Fai
             session.change(call, &arguments.change, no_more_known).await
         }
         Some(path) => {
-            // Made first: a secret that cannot be kept must not be made.
+            // Created first: a secret that cannot be stored must not be created.
             let file = new_secret_file(&path)?;
             let sent = session.send_change(call, &arguments.change).await;
             let mut answer = sent.inspect_err(|_| discard(&path))?;
             let secret = answer.value.key.take().ok_or_else(|| {
                 discard(&path);
-                Failure::because(Exit::Failed, "the answer was kept from before, without secret")
-                    .with_next("make another key")
+                Failure::because(Exit::Failed, "the answer is a replay, without the secret")
+                    .with_next("create another key")
             })?;
             write_secret(file, &path, &secret)?;
             session.show_value(&answer.value)
@@ -126,18 +126,18 @@ fn new_secret_file(path: &Path) -> Result<std::fs::File, Failure> {
         .create_new(true)
         .mode(0o600)
         .open(path)
-        .map_err(|cause| Failure::new(format_args!("cannot make {}", path.display()), cause))
+        .map_err(|cause| Failure::new(format_args!("cannot create {}", path.display()), cause))
 }
 
 fn write_secret(mut file: std::fs::File, path: &Path, secret: &str) -> Result<(), Failure> {
     writeln!(file, "{secret}").and_then(|()| file.sync_all()).map_err(|cause| {
         Failure::new(format_args!("cannot write {}", path.display()), cause)
-            .with_next("revoke the key that was just made (bursar key ls) and make another")
+            .with_next("revoke the key that was just created (bursar key ls) and create another")
     })
 }
 
 fn discard(path: &Path) {
-    // An empty file that stays behind does no harm beyond being in the way.
+    // An empty file that remains is harmless.
     let _ = std::fs::remove_file(path);
 }
 

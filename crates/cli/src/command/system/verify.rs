@@ -1,4 +1,4 @@
-//! `bursar audit verify` of a server, from outside: what a signature and proofs can show.
+//! `bursar audit verify` of a server, by its signature and proofs.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,10 @@ use crate::local::audit::bytes;
 use crate::render::format::{Format, print};
 use crate::session::Session;
 
-/// What to hold a server to.
+/// What to verify a server against.
 #[derive(Args)]
 pub(crate) struct RemoteArguments {
-    /// An earlier checkpoint, as `bursar audit checkpoint -o json` printed it: the journal must only
+    /// An earlier checkpoint, as printed by `bursar audit checkpoint -o json`: the journal must only
     /// have grown since.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["data", "store"])]
     since: Option<PathBuf>,
@@ -33,15 +33,15 @@ pub(crate) struct RemoteArguments {
     samples: u64,
 }
 
-/// What was shown.
+/// The result.
 struct Shown {
     /// The newest checkpoint.
     checkpoint: Checkpoint,
-    /// Whether identity and key came from elsewhere than this server.
+    /// Whether the identity and the key came from another source than this server.
     trusted: bool,
-    /// Records of the earlier checkpoint that the journal continues.
+    /// The size of the earlier checkpoint that the journal continues.
     since: Option<u64>,
-    /// Records that are where the journal says.
+    /// The number of records whose proofs are valid.
     records: u64,
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn run(session: &Session, arguments: &RemoteArguments) -> Resul
     print(&told(&Shown { checkpoint, trusted, since, records: samples }, session.format()))
 }
 
-/// Holds the server to an earlier checkpoint: what it covered must be the beginning of what is there.
+/// Verifies that the journal begins with the records of an earlier checkpoint.
 async fn continued(
     session: &Session,
     verifier: &Verifier,
@@ -133,13 +133,15 @@ fn read_checkpoint(file: &PathBuf) -> Result<Checkpoint, Failure> {
         .map_err(|error| Failure::new(format_args!("cannot read {}", file.display()), error))?;
     serde_json::from_str(&text).map_err(|error| {
         let next = "give --since what `bursar audit checkpoint -o json` printed";
-        Failure::new(format_args!("{} is no checkpoint", file.display()), error).with_next(next)
+        Failure::new(format_args!("{} is not a checkpoint", file.display()), error).with_next(next)
     })
 }
 
-/// The signed form; its text beside it is for people and proves nothing, so it must say the same.
+/// The signed form. The unsigned fields beside it prove nothing, so they must match it.
 fn signed(checkpoint: &Checkpoint) -> Result<SignedCheckpoint, Failure> {
-    let wrong = || Failure::because(Exit::Refused, "the checkpoint is not what is signed in it");
+    let wrong = || {
+        Failure::because(Exit::Refused, "the fields of the checkpoint differ from its signed form")
+    };
     let signed = SignedCheckpoint::from_bytes(&hex(&checkpoint.signed)?).ok_or_else(wrong)?;
     let inside = &signed.checkpoint;
     let same = inside.size == checkpoint.size
