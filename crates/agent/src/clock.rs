@@ -1,8 +1,8 @@
-//! The one clock of the agent: time since the machine booted.
+//! The clock of the agent: time since the machine booted.
 //!
-//! Nobody can set it, it counts while the machine sleeps, as the server's lease does, and every
-//! process of the machine reads the same value: what one process wrote down another can go on
-//! counting from.
+//! It cannot be set, it includes suspended time, as the server's lease does, and every
+//! process of the machine reads the same value: a process can use instants that
+//! another one stored.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 pub struct BootTime(u64);
 
 impl BootTime {
-    /// So many milliseconds after the boot.
+    /// An instant from milliseconds since the boot.
     pub const fn from_millis(millis: u64) -> BootTime {
         BootTime(millis)
     }
 
-    /// The instant of this call.
+    /// The present instant.
     pub fn now() -> BootTime {
         match OFFSET.get() {
             None => BootTime::read(),
@@ -44,37 +44,37 @@ impl BootTime {
         self.0
     }
 
-    /// So much later.
+    /// A later instant.
     pub fn plus(self, duration: Duration) -> BootTime {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         BootTime(self.0.saturating_add(millis))
     }
 
-    /// The time from an instant to this one; none if it lies ahead.
+    /// The time from an instant to this one; zero if it is later.
     pub fn since(self, earlier: BootTime) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// How far the clock is off, for tests alone: what happens on a node whose clock is wrong.
+/// The error of the clock, for tests of nodes with a wrong clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offset {
-    /// By so many seconds.
+    /// A number of seconds.
     Fixed(i64),
-    /// By as many seconds as a file says at each look; not at all where it says nothing.
+    /// The number of seconds in a file, which is read at each use; 0 if it has none.
     File(PathBuf),
 }
 
 static OFFSET: OnceLock<Offset> = OnceLock::new();
 
 impl Offset {
-    /// Lets every instant of this process be off from now on.
+    /// Applies the error to every later instant of this process.
     pub fn set(self) {
-        // It is given once, on the command line.
+        // Set once, from the command line.
         let _ = OFFSET.set(self);
     }
 
-    /// How far this process is off, if it is.
+    /// The error of this process, if any.
     pub(crate) fn of_process() -> Option<&'static Offset> {
         OFFSET.get()
     }
@@ -114,7 +114,7 @@ impl fmt::Display for Offset {
     }
 }
 
-/// What names this boot of the machine: instants of another one mean nothing.
+/// The id of this boot: instants of another boot are meaningless.
 pub fn boot_id() -> std::io::Result<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(text.trim().to_owned())
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offset_is_fixed_or_what_a_file_says_at_each_look() {
+    fn an_offset_is_fixed_or_read_from_a_file_at_each_use() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("offset");
         let offset: Offset = format!("@{}", file.display()).parse().expect("a file");

@@ -1,15 +1,15 @@
-//! Where the agent keeps what must survive it. One folder, one agent.
+//! The persistent state of an agent. A folder has one agent.
 //!
 //! ```text
-//! owner.json                whose state it is: a store and a node
-//! others/STORE_NODE         the same for everybody else who was served from here
-//! lock                      held by the agent that works here
-//! lease.json                until when the attempts may run without news from the server
-//! wake                      a pipe: supervisors say that something changed
+//! owner.json                the owner: a store and a node
+//! others/STORE_NODE         the folders of other owners
+//! lock                      held by the agent
+//! lease.json                until when attempts may run without an answer of the server
+//! wake                      a pipe: supervisors notify the agent of changes
 //! attempts/ID/launch.json   what to start; the folder's existence is the decision to start it
-//! attempts/ID/record.json   what became of it, written by its supervisor alone
+//! attempts/ID/record.json   its state, written only by its supervisor
 //! attempts/ID/control       a pipe: stop and kill
-//! attempts/ID/output.N      what it printed, from the N-th byte on
+//! attempts/ID/output.N      its output, from the N-th byte
 //! forgotten/ID              attempts that ended here and are never started again
 //! ```
 
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::isolation::guard;
 
-/// So many names of forgotten attempts are kept.
+/// The most ids of forgotten attempts that are kept.
 const FORGOTTEN: usize = 4096;
 
 /// The longest id of an attempt.
@@ -35,13 +35,13 @@ const MAX_ATTEMPT_ID: usize = 100;
 /// The longest id of a store.
 const MAX_STORE_ID: usize = 64;
 
-/// So many folders of other owners are kept: each restore of a store makes another owner.
+/// The most folders of other owners that are kept: each restore of a store creates another owner.
 const MAX_OTHERS: usize = 64;
 
-/// Whose state a folder holds. Attempts of different stores may have the same ids.
+/// The owner of a folder's state. Attempts of different stores may have the same ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// What the server calls the journal that its attempts are in.
+    /// The id of the store that its attempts belong to.
     pub store: String,
     /// The node.
     pub node: String,
@@ -54,7 +54,7 @@ pub struct StateFolder {
 }
 
 impl StateFolder {
-    /// Makes the folder and what belongs in it, for its owner's eyes only.
+    /// Creates the folder and its contents, accessible only to its user.
     pub fn open(root: &Path) -> io::Result<StateFolder> {
         let folder = StateFolder { root: std::path::absolute(root)? };
         for path in [folder.attempts(), folder.root.join("forgotten")] {
@@ -66,7 +66,7 @@ impl StateFolder {
         Ok(folder)
     }
 
-    /// Takes the folder for one agent, for as long as the answer lives.
+    /// Locks the folder for one agent until the returned file is dropped.
     pub fn lock(&self) -> io::Result<File> {
         let file = private().create(true).truncate(false).open(self.root.join("lock"))?;
         file.try_lock().map_err(|_| {
@@ -75,9 +75,9 @@ impl StateFolder {
         Ok(file)
     }
 
-    /// The folder for what belongs to an owner: this one if it is his, or nobody's yet; otherwise one
-    /// of his own below it. What others left is neither looked at nor kept alive: their attempts
-    /// run on until their own lease is over, unless their own agent comes back.
+    /// The folder of an owner: this one if it belongs to that owner or to none; otherwise one below
+    /// it. State of other owners is neither read nor renewed: their attempts
+    /// run until their lease runs out, unless their agent comes back.
     pub fn of_owner(&self, owner: &Owner) -> io::Result<StateFolder> {
         let file = self.root.join("owner.json");
         match read_json::<Owner>(&file) {
@@ -102,12 +102,12 @@ impl StateFolder {
         &self.root
     }
 
-    /// The pipe on which supervisors say that something changed.
+    /// The pipe on which supervisors notify the agent of changes.
     pub fn wake(&self) -> PathBuf {
         self.root.join("wake")
     }
 
-    /// Until when the attempts may run without news from the server.
+    /// The file of the lease.
     pub fn lease(&self) -> PathBuf {
         self.root.join("lease.json")
     }
@@ -116,17 +116,17 @@ impl StateFolder {
         self.root.join("attempts")
     }
 
-    /// The place of an attempt, which may not be there.
+    /// The folder of an attempt, which may not exist.
     pub fn attempt(&self, id: &str) -> AttemptFolder {
         AttemptFolder { root: self.attempts().join(file_name(id)) }
     }
 
-    /// Every attempt with its place, in the order of their names.
+    /// All attempts with their folders, ordered by id.
     pub fn all_attempts(&self) -> io::Result<Vec<(String, AttemptFolder)>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(self.attempts())? {
             let entry = entry?;
-            // Folders that were being made when the agent ended begin with a point.
+            // Folders that were not complete when the agent ended start with a dot.
             if let Some(id) = entry.file_name().to_str().filter(|name| !name.starts_with('.')) {
                 found.push((id.to_owned(), AttemptFolder { root: entry.path() }));
             }
@@ -135,7 +135,7 @@ impl StateFolder {
         Ok(found)
     }
 
-    /// Makes the place of an attempt with everything that `fill` puts there, or nothing at all.
+    /// Creates the folder of an attempt with the contents from `fill`, atomically.
     pub fn create(
         &self,
         id: &str,
@@ -155,14 +155,14 @@ impl StateFolder {
         Ok(place)
     }
 
-    /// Removes an attempt but for its name.
+    /// Removes an attempt and keeps its id.
     pub fn forget(&self, id: &str) -> io::Result<()> {
         private().create(true).truncate(true).open(self.forgotten(id))?;
         fs::remove_dir_all(self.attempt(id).root)?;
         self.prune()
     }
 
-    /// Whether an attempt was here and is forgotten.
+    /// Whether an attempt was forgotten here.
     pub fn is_forgotten(&self, id: &str) -> bool {
         self.forgotten(id).exists()
     }
@@ -171,7 +171,7 @@ impl StateFolder {
         self.root.join("forgotten").join(file_name(id))
     }
 
-    /// Keeps the newest names only.
+    /// Removes the oldest ids beyond the limit.
     fn prune(&self) -> io::Result<()> {
         let entries = fs::read_dir(self.root.join("forgotten"))?;
         let mut names = Vec::new();
@@ -187,14 +187,14 @@ impl StateFolder {
     }
 }
 
-/// The place of one attempt.
+/// The folder of one attempt.
 #[derive(Clone, Debug)]
 pub struct AttemptFolder {
     root: PathBuf,
 }
 
 impl AttemptFolder {
-    /// The place at a path.
+    /// The folder at a path.
     pub fn at(root: PathBuf) -> AttemptFolder {
         AttemptFolder { root }
     }
@@ -209,7 +209,7 @@ impl AttemptFolder {
         self.root.join("launch.json")
     }
 
-    /// What became of it.
+    /// The file of its record.
     pub fn record(&self) -> PathBuf {
         self.root.join("record.json")
     }
@@ -226,8 +226,8 @@ impl AttemptFolder {
     }
 }
 
-/// Removes the folder of the owner that was served longest ago, where there are too many and no attempt
-/// is left in it.
+/// Removes the least recently used folder of another owner if there are too many and it has no
+/// attempts.
 fn make_room(others: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(others) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -256,18 +256,18 @@ fn make_room(others: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the server may call a store so. The id becomes a part of the names of folders and groups.
+/// Whether a store id is valid. It becomes part of the names of folders and groups.
 pub fn is_store_id(id: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=MAX_STORE_ID).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(plain)
 }
 
-/// Whether the server may call an attempt so: the name of a folder, and of no other one.
+/// Whether an attempt id is valid: usable as the name of a folder, unchanged.
 pub fn is_attempt_id(id: &str) -> bool {
     (1..=MAX_ATTEMPT_ID).contains(&id.len()) && id == file_name(id)
 }
 
-/// A name that cannot leave its folder, whatever the server calls an attempt.
+/// A file name that cannot escape its folder, whatever the id.
 fn file_name(id: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     id.chars().map(|c| if plain(c) { c } else { '_' }).collect()
@@ -280,7 +280,7 @@ pub(crate) fn private() -> OpenOptions {
     options
 }
 
-/// Options for files that are opened only if they are what they seem, and no link to others.
+/// Options for files that are opened only if they are not symbolic links.
 pub(crate) fn no_link() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags(OFlag::O_NOFOLLOW.bits());
@@ -294,7 +294,7 @@ fn make_pipe(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Reads what [`write_json`] wrote.
+/// Reads a file that [`write_json`] wrote.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     let mut text = Vec::new();
     no_link().read(true).open(path)?.read_to_end(&mut text)?;
@@ -303,13 +303,13 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     })
 }
 
-/// Replaces a file: whoever reads it sees the old or the new text, even after a power cut.
+/// Replaces a file atomically: a reader sees the old or the new text, even after a power cut.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let draft = draft(path, value)?;
     fs::rename(draft, path)
 }
 
-/// Writes a file that must not be there yet: of several who try, one succeeds.
+/// Writes a file that must not exist yet: of several writers, one succeeds.
 pub(crate) fn claim_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let draft = draft(path, value)?;
     let claimed = fs::hard_link(&draft, path);
@@ -317,7 +317,7 @@ pub(crate) fn claim_json(path: &Path, value: &impl Serialize) -> io::Result<()> 
     claimed
 }
 
-/// A complete copy next to the file. Its name is the writer's own.
+/// A complete copy next to the file. Its name is unique to the process.
 fn draft(path: &Path, value: &impl Serialize) -> io::Result<PathBuf> {
     let draft = path.with_extension(format!("{}.tmp", std::process::id()));
     let written = private().create(true).truncate(true).open(&draft).and_then(|mut file| {
@@ -325,7 +325,7 @@ fn draft(path: &Path, value: &impl Serialize) -> io::Result<PathBuf> {
         file.sync_data()
     });
     if let Err(error) = written {
-        // A half of it takes room that a full disk has not.
+        // An incomplete copy wastes space on a full disk.
         let _ = fs::remove_file(&draft);
         return Err(error);
     }
@@ -341,7 +341,7 @@ mod tests {
     fn a_folder_has_one_agent() {
         let place = tempfile::tempdir().expect("a folder");
         let folder = StateFolder::open(place.path()).expect("it can be made");
-        let lock = folder.lock().expect("nobody is here");
+        let lock = folder.lock().expect("no other agent has it");
         let refused = folder.lock().expect_err("taken");
         assert!(refused.to_string().contains("another agent"), "{refused}");
         drop(lock);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_store_or_node_is_kept_apart() {
+    fn state_of_another_store_or_node_is_separate() {
         let place = tempfile::tempdir().expect("a folder");
         let folder = StateFolder::open(place.path()).expect("it can be made");
         let owner = |store: &str, node: &str| Owner { store: store.into(), node: node.into() };
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_leave_its_folder() {
+    fn a_name_cannot_escape_its_folder() {
         assert_eq!(file_name("att_01.2"), "att_01_2");
         assert_eq!(file_name("../../etc/passwd"), "______etc_passwd");
         assert!(is_attempt_id("att_01h-9"));
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_a_store_cannot_leave_a_folder_either() {
+    fn the_id_of_a_store_cannot_escape_a_folder() {
         for plain in ["0123456789abcdef0123456789abcdef-3", "store", "a.b_c-D"] {
             assert!(is_store_id(plain), "{plain}");
         }
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_look_into_is_closed() {
+    fn a_folder_that_other_users_can_read_is_closed() {
         let place = tempfile::tempdir().expect("a folder");
         let root = place.path().join("state");
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_there_whole_or_not_at_all() {
+    fn the_folder_of_an_attempt_is_created_atomically() {
         let place = tempfile::tempdir().expect("a folder");
         let folder = StateFolder::open(place.path()).expect("it can be made");
         let broken = folder.create("att_1", |_| Err(io::Error::other("full")));
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_leaves_its_name() {
+    fn a_forgotten_attempt_leaves_its_id() {
         let place = tempfile::tempdir().expect("a folder");
         let folder = StateFolder::open(place.path()).expect("it can be made");
         folder.create("att_1", |_| Ok(())).expect("made");
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_claims_the_first_stands() {
+    fn the_first_of_several_claims_succeeds() {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join("record.json");
         claim_json(&path, &1).expect("nothing there");

@@ -1,5 +1,5 @@
 //! The GPUs of this node: found through NVIDIA's management library, which is loaded when the agent
-//! starts, or made up for trials. Nothing of it is needed to build the program.
+//! starts, or simulated for tests. The library is not needed to build the program.
 
 use std::fmt;
 
@@ -14,24 +14,24 @@ const GIB: u64 = 1 << 30;
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// What it is called in `CUDA_VISIBLE_DEVICES`.
+    /// Its UUID, as in `CUDA_VISIBLE_DEVICES`.
     pub uuid: String,
-    /// What it is, such as `H100`.
+    /// Its type, such as `H100`.
     pub gpu_type: String,
     /// Its memory.
     pub memory_gib: u32,
 }
 
-/// What a GPU does.
+/// The utilisation of a GPU.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The percentage of the last moments in which something ran on it.
+    /// The percentage of the last sample period in which a kernel ran.
     pub utilization_percent: u32,
     /// Bytes in use.
     pub memory_used_bytes: u64,
 }
 
-/// Why the GPUs cannot be used. Each says what to do.
+/// Why the GPUs cannot be used. Each text says how to fix it.
 #[derive(Debug, Error)]
 pub enum GpuError {
     /// There is no driver.
@@ -49,19 +49,19 @@ pub enum GpuError {
     /// A GPU does not answer.
     #[error("GPU {index} does not answer: {cause}. Check `nvidia-smi -q -i {index}`")]
     Broken {
-        /// Its place among the GPUs.
+        /// Its index.
         index: u32,
-        /// What the library says.
+        /// The error of the library.
         cause: String,
     },
-    /// The GPUs are not alike.
+    /// The GPUs have different types.
     #[error(
         "the GPUs of a node must be alike, and here are {0} and {1}. Run an agent for each type, \
          with CUDA_VISIBLE_DEVICES set to its GPUs, or name them alike with --gpu-type"
     )]
     Mixed(Gpu, Gpu),
-    /// What was made up makes no sense.
-    #[error("`{0}` is no made-up set of GPUs: write TYPE:COUNT:GIB, as in H100:8:80")]
+    /// The description of simulated GPUs is not valid.
+    #[error("`{0}` is not a set of simulated GPUs: write TYPE:COUNT:GIB, as in H100:8:80")]
     Invalid(String),
 }
 
@@ -71,12 +71,12 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// Where the GPUs are.
+/// The source of the GPUs.
 #[derive(Debug)]
 pub enum Source {
-    /// In this machine.
+    /// The devices of this machine.
     Real(Box<Nvml>),
-    /// Nowhere.
+    /// Simulated devices.
     Fake,
 }
 
@@ -89,7 +89,7 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// The GPUs of this machine. `named` overrides what the driver calls them, `visible` lists the
+    /// The GPUs of this machine. `named` overrides the driver's name, `visible` lists the
     /// ones that this agent may use, by number or id, as in `CUDA_VISIBLE_DEVICES`.
     pub fn discover(named: Option<&str>, visible: Option<&str>) -> Result<Gpus, GpuError> {
         let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
@@ -106,7 +106,7 @@ impl Gpus {
         Gpus { list, source: Source::Real(Box::new(nvml)) }.checked()
     }
 
-    /// Made-up GPUs of a node, written as `H100:8:80`: type, how many, memory of each in GiB.
+    /// Simulated GPUs of a node, written as `H100:8:80`: type, count, memory of each in GiB.
     pub fn fake(text: &str, node: &str) -> Result<Gpus, GpuError> {
         let wrong = || GpuError::Invalid(text.to_owned());
         let mut parts = text.split(':');
@@ -138,7 +138,7 @@ impl Gpus {
         }
     }
 
-    /// What a GPU does now; nothing if it is made up or does not say.
+    /// The present utilisation of a GPU; `None` if it is simulated or does not report it.
     pub fn sample(&self, uuid: &str) -> Option<Sample> {
         match &self.source {
             Source::Real(nvml) => {
@@ -156,7 +156,7 @@ impl Gpus {
 fn read(nvml: &Nvml, index: u32, named: Option<&str>) -> Result<Gpu, NvmlError> {
     let device = nvml.device_by_index(index)?;
     let name = device.name()?;
-    // Rounded: what is sold as 80 GB is a little less than 80 GiB.
+    // Rounded: a GPU sold with 80 GB has a little less than 80 GiB.
     let memory_gib = (device.memory_info()?.total + GIB / 2) / GIB;
     Ok(Gpu {
         uuid: device.uuid()?,
@@ -171,7 +171,7 @@ fn is_visible(visible: Option<&str>, index: u32, uuid: &str) -> bool {
     listed.any(|entry| entry == index.to_string() || uuid.starts_with(entry))
 }
 
-/// The type of a GPU, from what its maker calls it: `NVIDIA H100 80GB HBM3` is an `H100`.
+/// The type of a GPU from its product name: `NVIDIA H100 80GB HBM3` is an `H100`.
 pub fn type_of(name: &str) -> String {
     let maker = ["NVIDIA", "Tesla", "GeForce", "Quadro"];
     let is_memory = |word: &str| {
@@ -182,7 +182,7 @@ pub fn type_of(name: &str) -> String {
         let forms = ["PCIE", "PCIe", "HBM", "SXM", "NVL", "MIG"];
         forms.iter().any(|form| word.starts_with(form)) || word == "Generation"
     };
-    // `A100-SXM4-40GB` says type, form and memory in one word.
+    // `A100-SXM4-40GB` has type, form factor and memory in one word.
     let words = name.split([' ', '-']).filter(|word| !word.is_empty() && !maker.contains(word));
     let words = words.take_while(|word| !is_memory(word) && !is_form(word));
     let joined: String = words.flat_map(str::chars).filter(char::is_ascii_alphanumeric).collect();
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn makers_names_become_types() {
+    fn product_names_become_types() {
         for (name, expected) in [
             ("NVIDIA H200", "H200"),
             ("NVIDIA H100 80GB HBM3", "H100"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_can_be_made_up() {
+    fn gpus_can_be_simulated() {
         let gpus = Gpus::fake("H100:2:80", "n1").expect("well formed");
         let expected = |index| Gpu {
             uuid: format!("GPU-fake-n1-{index}"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_of_one_node_are_alike() {
+    fn gpus_of_one_node_have_one_type() {
         let gpu =
             |gpu_type: &str| Gpu { uuid: "u".into(), gpu_type: gpu_type.into(), memory_gib: 80 };
         let node = |list| Gpus { list, source: Source::Fake }.checked();
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn without_a_driver_the_error_says_what_to_do() {
-        // On a machine with GPUs there is nothing to complain about.
+        // On a machine with GPUs there is no error.
         if let Err(error) = Gpus::discover(None, None) {
             assert!(error.to_string().contains("--fake-gpus"), "{error}");
         }

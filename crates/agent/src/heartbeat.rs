@@ -1,4 +1,4 @@
-//! The agent at work: registers, reports, obeys. One loop, one report at a time.
+//! The main loop of the agent: registers, sends heartbeats, carries out orders. One heartbeat at a time.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -29,67 +29,67 @@ use crate::reconcile::{self, Local, Step, Wish};
 use crate::report;
 use crate::runner::{Observed, Runner};
 
-/// The longest that a report waits for orders, whatever the server's rhythm.
+/// The longest that a heartbeat waits for orders, whatever the server's interval.
 const LONGEST_WAIT: u32 = 25;
-/// The pause before registering again where another agent did under the same name: two of them
-/// take turns then, and should not do so all the time.
+/// The pause before registering again if another agent registered the same node: two such agents
+/// take turns, and should not do so all the time.
 const RIVALRY: u32 = 4;
-/// The pause after an answer with orders that are under way, unless something happens here.
+/// The pause after an answer with orders in progress, unless an attempt changes.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 /// The pause after any other answer, against servers that do not wait.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// How often output is looked for.
+/// The interval of output checks.
 const OUTPUT_PAUSE: Duration = Duration::from_millis(300);
-/// The pause after output that the server did not take: it may have had too much of it.
+/// The pause after output that the server rejected: it may be overloaded.
 const OUTPUT_BACKOFF: Duration = Duration::from_secs(2);
-/// How long the end of an attempt may be held back until its output was sent.
+/// How long the end of an attempt may be delayed until its output is sent.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
-/// The first and the longest pause after a report that did not work.
+/// The first and the longest pause after a failed heartbeat.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// Processes and threads that an attempt may have at a time, where there are control groups.
+/// The most processes and threads of an attempt at a time, with control groups.
 const MAX_PIDS: u32 = 32_768;
-/// The most of a strange id that is shown.
+/// The most characters of an invalid id that are shown.
 const MAX_SHOWN_ID: usize = 40;
 
-/// How an agent is set up.
+/// The configuration of an agent.
 #[derive(Debug)]
 pub struct AgentOptions {
-    /// The connection. It should not repeat calls by itself: each report is made anew.
+    /// The connection. It should not retry calls: each heartbeat has a new report.
     pub client: Client,
     /// What the node offers.
     pub offer: RegisterNode,
     /// Its GPUs.
     pub gpus: Gpus,
-    /// Where the agent keeps what must survive it, if it is nobody else's.
+    /// The state folder of the agent.
     pub state: PathBuf,
     /// The program whose `agent-supervise` is the supervisor.
     pub program: PathBuf,
     /// The user that jobs run as; the agent's own if not given.
     pub run_as: Option<String>,
-    /// Where jobs start that do not say.
+    /// The working directory of jobs that name none.
     pub workdir: Option<PathBuf>,
-    /// The group below which attempts get their own; none: descent must do.
+    /// The group under which attempts get their own; `None`: processes are found by descent.
     pub cgroup: Option<PathBuf>,
-    /// So many bytes of output are kept of each attempt.
+    /// The most bytes of output that are kept of each attempt.
     pub output_limit: u64,
-    /// The size of the folders for temporary files that each job has for itself, where this machine
-    /// lets the agent make them; none: the machine's.
+    /// The size of each job's private folders for temporary files, if this machine
+    /// lets the agent create them; `None`: jobs use the machine's.
     pub tmp_bytes: Option<u64>,
-    /// Where metrics are served.
+    /// The address of the metrics.
     pub metrics: Option<std::net::SocketAddr>,
 }
 
 /// Why an agent ended.
 #[derive(Debug, Error)]
 pub enum AgentError {
-    /// The server does not want this agent.
+    /// The server rejects this agent.
     #[error(transparent)]
     Refused(ClientError),
-    /// This machine does not play along.
+    /// An operation on this machine failed.
     #[error("{doing}: {cause}")]
     Machine {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
         /// What happened.
         cause: io::Error,
@@ -100,7 +100,7 @@ fn machine(doing: &'static str) -> impl FnOnce(io::Error) -> AgentError {
     move |cause| AgentError::Machine { doing, cause }
 }
 
-/// An agent at work.
+/// A running agent.
 #[derive(Debug)]
 pub struct Agent {
     options: AgentOptions,
@@ -108,30 +108,30 @@ pub struct Agent {
     wake: pipe::Receiver,
     logs: Arc<Mutex<LogShipper>>,
     metrics: Arc<Metrics>,
-    /// Attempts whose output was sent to its end.
+    /// Attempts whose output was sent completely.
     shipped: BTreeSet<String>,
     failures: u32,
-    /// The folder that it was given, and what keeps others out of it.
+    /// The configured folder, and its lock.
     given: StateFolder,
     _lock: std::fs::File,
-    /// Whose attempts it runs, once the server has said so.
+    /// The owner of its attempts, known after the registration.
     owner: Option<Owner>,
 }
 
-/// Refuses a registration of another node than the one that was offered, or in a store whose id cannot
-/// be one: both become part of paths that the agent writes to, as root in most set-ups.
+/// Rejects a registration of another node than the offered one, or in a store with an invalid id:
+/// both become part of paths that the agent writes to, as root in most installations.
 fn check_names(registration: &Registration, offered: &str) -> io::Result<()> {
     let refusal = |detail| Err(io::Error::new(io::ErrorKind::InvalidData, detail));
     if registration.node != offered {
-        return refusal("the server's answer names another node than the one that was offered");
+        return refusal("the server's answer names another node than the offered one");
     }
     if registration.store.as_deref().is_some_and(|store| !is_store_id(store)) {
-        return refusal("the server's answer names a store that cannot be one");
+        return refusal("the server's answer names a store with an invalid id");
     }
     Ok(())
 }
 
-/// An accepted registration and the number of the last report.
+/// An accepted registration and the number of the last heartbeat.
 #[derive(Debug)]
 struct Term {
     registration: Registration,
@@ -139,8 +139,8 @@ struct Term {
 }
 
 impl Agent {
-    /// Takes the folder and gets ready. Attempts of an earlier start are found there, once it is
-    /// known whose they are.
+    /// Locks the folder and prepares the agent. Attempts of an earlier start are found there once the
+    /// owner is known.
     pub fn new(mut options: AgentOptions) -> Result<Agent, AgentError> {
         let folder = StateFolder::open(&options.state).map_err(machine("the state folder"))?;
         safeguard(&mut options)?;
@@ -161,11 +161,11 @@ impl Agent {
         })
     }
 
-    /// Works on what belongs to the store that answered, and on nothing else: ids of attempts mean
-    /// nothing in another store.
+    /// Uses the folder of the store that answered, and no other: ids of attempts are valid
+    /// within one store only.
     fn serve_store(&mut self, registration: &Registration) -> Result<(), AgentError> {
         check_names(registration, &self.options.offer.id).map_err(machine("the registration"))?;
-        // A server of an earlier version does not say; then the folder is taken for its own.
+        // A server of an earlier version does not name its store; the configured folder is used.
         let Some(store) = registration.store.clone() else { return Ok(()) };
         let owner = Owner { store, node: registration.node.clone() };
         if self.owner.as_ref() == Some(&owner) {
@@ -173,7 +173,7 @@ impl Agent {
         }
         let folder = self.given.of_owner(&owner).map_err(machine("the state folder"))?;
         if folder.path() != self.runner.folder().path() {
-            tracing::info!(folder = %folder.path().display(), "works in a folder of this store");
+            tracing::info!(folder = %folder.path().display(), "uses a folder of this store");
             (self.runner, self.wake) = work_in(&folder, &self.options)?;
             self.logs = shipper(&self.options);
             self.shipped.clear();
@@ -182,7 +182,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Works until `end`. What runs then goes on; the next start finds it.
+    /// Runs until `end`. Running attempts continue; the next start finds them.
     pub async fn run(mut self, end: impl Future<Output = ()>) -> Result<(), AgentError> {
         if let Some(address) = self.options.metrics {
             let metrics = Arc::clone(&self.metrics);
@@ -209,7 +209,7 @@ impl Agent {
         }
     }
 
-    /// Registers; nothing if it did not work and should be tried again.
+    /// Registers; `None` if it failed and should be retried.
     async fn register(&mut self, is_first: bool) -> Option<Result<Term, AgentError>> {
         let sent = BootTime::now();
         match self.options.client.send(nodes::register(&self.options.offer)).await {
@@ -228,8 +228,8 @@ impl Agent {
                 self.failures = 0;
                 Some(Ok(Term { registration, seq: 0 }))
             }
-            // A first start that is refused is a mistake of whoever started it. An answer that makes
-            // no sense is none: it may be another one's, and pass.
+            // A rejected first registration is a configuration error. An invalid answer is not: it may come
+            // from another program, and be temporary.
             Err(error) if is_first && is_refusal(&error) => Some(Err(AgentError::Refused(error))),
             Err(error) => {
                 self.pause_after(&error, outcome(&error)).await;
@@ -238,13 +238,13 @@ impl Agent {
         }
     }
 
-    /// Reports and obeys until the registration does not count any more.
+    /// Sends heartbeats and carries out orders until the registration is no longer valid.
     async fn serve_term(&mut self, term: &mut Term) -> Result<(), AgentError> {
         let mut wait_seconds = 0;
         loop {
             let observed = match self.observe() {
                 Ok(observed) => observed,
-                // Half a report would say that the rest is gone.
+                // An incomplete report would mean that the other attempts are gone.
                 Err(error) => {
                     self.pause_after(&error, metrics::Heartbeat::Unanswered).await;
                     continue;
@@ -262,7 +262,7 @@ impl Agent {
                 .with_timeout(patience(&term.registration, wait_seconds));
             let answer = tokio::select! {
                 answer = self.options.client.send(call) => answer,
-                // Something happened here: it is reported at once, and the answer comes at once.
+                // An attempt changed: report it immediately, without waiting for orders.
                 woken = woken(&self.wake), if wait_seconds > 0 => {
                     woken.map_err(machine("the pipe of the supervisors"))?;
                     wait_seconds = 0;
@@ -277,13 +277,13 @@ impl Agent {
                         tracing::error!(%error, "the lease was not renewed");
                     }
                     let pause = self.obey(&answer.value, &observed).await;
-                    // What happens during the pause is reported at once, too.
+                    // Changes during the pause are reported immediately, too.
                     let happened = tokio::time::timeout(pause, woken(&self.wake)).await.is_ok();
                     let orders = !answer.value.orders.is_empty();
                     wait_seconds = if happened || orders { 0 } else { rhythm(&term.registration) };
                 }
                 Err(error) if is_over(&error) => {
-                    tracing::warn!(%error, "the registration does not count any more");
+                    tracing::warn!(%error, "the registration is no longer valid");
                     tokio::time::sleep(pause(RIVALRY, random())).await;
                     return Ok(());
                 }
@@ -307,8 +307,8 @@ impl Agent {
         self.runner.renew(sent, length)
     }
 
-    /// Does what is asked for, and says how long to pause before the next report. What does not work
-    /// now is asked for again.
+    /// Carries out orders, and returns the pause before the next heartbeat. A failed order
+    /// is repeated by the server.
     async fn obey(&mut self, answer: &Orders, observed: &[Observed]) -> Duration {
         for order in answer.orders.iter().filter(|order| !is_attempt_id(&order.attempt)) {
             let id: String = order.attempt.chars().take(MAX_SHOWN_ID).collect();
@@ -338,7 +338,7 @@ impl Agent {
         match step {
             Step::Launch => {
                 let launched = self.launch_of(order).and_then(|launch| self.runner.launch(&launch));
-                // The attempt has failed then, not the agent.
+                // The attempt fails, not the agent.
                 launched.or_else(|error| self.runner.fail(attempt, &error.to_string()))
             }
             Step::Decline => self.runner.decline(attempt),
@@ -357,7 +357,7 @@ impl Agent {
 
     fn launch_of(&self, order: &Order) -> io::Result<Launch> {
         let spec = order.spec.clone().unwrap_or_default();
-        // A job that does not say gets what the node has to give.
+        // The default is the memory of the node.
         let memory_gib = spec.memory_gib.unwrap_or(self.options.offer.memory_gib);
         let cpus = spec.cpus.unwrap_or(self.options.offer.cpus);
         let limits = Limits {
@@ -396,7 +396,7 @@ impl Agent {
         })
     }
 
-    /// Sends output while the registration counts.
+    /// Sends output while the registration is valid.
     fn send_output(&self, incarnation: u32) -> tokio::task::JoinHandle<()> {
         let logs = Arc::clone(&self.logs);
         let folder = self.runner.folder().clone();
@@ -415,8 +415,8 @@ impl Agent {
         })
     }
 
-    /// Sends the rest of the output of what has ended, before the end is reported: whoever follows
-    /// the output sees all of it. Not for ever: the end is worth more.
+    /// Sends the remaining output of ended attempts before their end is reported: clients that follow
+    /// the output see all of it. The time is limited, because the end is more important.
     async fn ship_ended(&mut self, incarnation: u32, observed: &[Observed]) {
         let ended = observed.iter().filter(|one| one.local == Local::Ended);
         let fresh: Vec<&String> =
@@ -435,18 +435,18 @@ impl Agent {
         }
     }
 
-    /// Waits longer after each failure in a row, and never as long as other agents.
+    /// Waits longer after each failure in a row, with a random part.
     async fn pause_after(&mut self, error: &impl Display, outcome: metrics::Heartbeat) {
         self.failures = self.failures.saturating_add(1);
         self.metrics.heartbeat(outcome);
         let pause = pause(self.failures, random());
-        tracing::warn!(%error, failures = self.failures, ?pause, "no good answer");
+        tracing::warn!(%error, failures = self.failures, ?pause, "the heartbeat failed");
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Checks what keeps jobs from the agent, and settles for less where the machine has no more to
-/// give. Each of it is said once.
+/// Checks the isolation of jobs from the agent, and reduces it where the machine does not support
+/// it. Each reduction is logged once.
 fn safeguard(options: &mut AgentOptions) -> Result<(), AgentError> {
     match options.run_as.as_deref() {
         Some(name) => {
@@ -460,7 +460,7 @@ fn safeguard(options: &mut AgentOptions) -> Result<(), AgentError> {
         None => {
             options.tmp_bytes = None;
             if geteuid().is_root() {
-                tracing::warn!("jobs run as root and can do anything here: give --run-as USER");
+                tracing::warn!("jobs run as root with full access: give --run-as USER");
             }
         }
     }
@@ -469,14 +469,17 @@ fn safeguard(options: &mut AgentOptions) -> Result<(), AgentError> {
         Some(base) => {
             let missing = cgroup::missing_controllers(base);
             if !missing.is_empty() {
-                tracing::warn!(?missing, "some limits of jobs do not count: no such controllers");
+                tracing::warn!(
+                    ?missing,
+                    "some limits of jobs are not enforced: missing controllers"
+                );
             }
         }
     }
     Ok(())
 }
 
-/// How a report went that was not answered well.
+/// The outcome of a failed heartbeat.
 fn outcome(error: &ClientError) -> metrics::Heartbeat {
     match error.status() {
         Some(_) => metrics::Heartbeat::Refused,
@@ -484,12 +487,12 @@ fn outcome(error: &ClientError) -> metrics::Heartbeat {
     }
 }
 
-/// Whether the server said, in its own words, that it does not want this agent.
+/// Whether the server rejected this agent with a problem.
 fn is_refusal(error: &ClientError) -> bool {
     error.problem().is_some_and(|problem| (400..429).contains(&problem.status))
 }
 
-/// What works on the attempts in a folder, and how it is woken.
+/// The runner of the attempts in a folder, and its wake pipe.
 fn work_in(
     folder: &StateFolder,
     options: &AgentOptions,
@@ -516,26 +519,26 @@ fn wish(order: &Order) -> Wish {
     }
 }
 
-/// Whether the node must register again: another agent did, or the server forgot the node.
+/// Whether the node must register again: another agent did, or the node was removed.
 fn is_over(error: &ClientError) -> bool {
     matches!(error.code(), Some(Code::StaleIncarnation | Code::NotFound))
 }
 
-/// How long a report waits for orders. Often enough within a lease that a connection which hangs is
+/// How long a heartbeat waits for orders. Short enough that a connection which hangs is
 /// noticed, and replaced, before the lease runs out.
 fn rhythm(registration: &Registration) -> u32 {
     let often = registration.heartbeat_seconds.min(registration.lease_seconds / 6);
     often.clamp(1, LONGEST_WAIT)
 }
 
-/// How long the answer to a report may take.
+/// The timeout of a heartbeat.
 fn patience(registration: &Registration, wait_seconds: u32) -> Duration {
     let slack = (registration.lease_seconds / 12).clamp(1, 10);
     Duration::from_secs(u64::from(wait_seconds + slack))
 }
 
 fn random() -> u64 {
-    // Without a source of randomness every agent pauses equally long, which is no reason to fail.
+    // Without a source of randomness all agents pause equally long, which is no reason to fail.
     getrandom::u64().unwrap_or(0)
 }
 
@@ -548,7 +551,7 @@ fn pause(failures: u32, random: u64) -> Duration {
     whole / 2 + Duration::from_millis(random % (half + 1))
 }
 
-/// Waits until a supervisor said something, and takes in all that was said.
+/// Waits for a notification of a supervisor, and consumes all pending ones.
 async fn woken(pipe: &pipe::Receiver) -> io::Result<()> {
     pipe.readable().await?;
     let mut buffer = [0; 256];
@@ -579,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_node_that_was_offered_and_a_plain_store_are_served() {
+    fn only_the_offered_node_and_a_valid_store_are_accepted() {
         let answer = |node: &str, store: Option<&str>| Registration {
             node: node.into(),
             incarnation: 1,
@@ -604,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hanging_report_is_noticed_and_repeated_within_the_lease() {
+    fn a_hanging_heartbeat_is_repeated_within_the_lease() {
         for (heartbeat_seconds, lease_seconds) in [(30, 90), (1, 4), (60, 600), (10, 30)] {
             let registration = Registration {
                 node: "n1".into(),
@@ -616,7 +619,7 @@ mod tests {
             };
             let wait = rhythm(&registration);
             assert!((1..=LONGEST_WAIT).contains(&wait));
-            // One report is answered when it has waited; the next one hangs.
+            // One heartbeat is answered after its wait; the next one hangs.
             let noticed = Duration::from_secs(wait.into()) + patience(&registration, wait);
             let stop = Duration::from_secs(lease_seconds.into()) / 3 * 2;
             assert!(noticed < stop || lease_seconds < 6, "{lease_seconds}: {noticed:?} {stop:?}");
@@ -624,7 +627,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_supervisor_wakes_the_agent_and_all_calls_count_as_one() {
+    async fn pending_notifications_wake_the_agent_once() {
         use std::io::Write;
         let place = tempfile::tempdir().expect("a folder");
         let folder = StateFolder::open(place.path()).expect("it can be made");
@@ -634,6 +637,6 @@ mod tests {
         pipe.write_all(&[b'.'; 600]).expect("there is room");
         woken(&receiver).await.expect("readable");
         let again = tokio::time::timeout(Duration::ZERO, woken(&receiver)).await;
-        assert!(again.is_err(), "everything was taken in");
+        assert!(again.is_err(), "all notifications were consumed");
     }
 }

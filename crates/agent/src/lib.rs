@@ -1,10 +1,10 @@
-//! What runs on a GPU node.
+//! The agent of a GPU node.
 //!
-//! The agent registers its node, reports what runs on it and obeys the orders that come back. What
-//! to do is decided by [`reconcile`], which is pure; [`runner`] does it. Each attempt has a
-//! supervisor ([`supervise`]), a small process of its own that owns the job: an agent that dies,
+//! The agent registers its node, reports its attempts and carries out the server's orders. What
+//! to do is decided by [`reconcile`], which is pure, and done by [`runner`]. Each attempt has a
+//! supervisor ([`supervise`]), a small separate process that owns the job: an agent that dies,
 //! restarts or is upgraded neither ends a job nor starts one twice nor loses an exit code, and a job
-//! whose agent is cut off from the server ends before its GPUs are given to others.
+//! whose agent is cut off from the server ends before its GPUs are given to other jobs.
 
 pub mod attempt;
 pub mod clock;

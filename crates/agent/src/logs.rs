@@ -1,4 +1,4 @@
-//! Sends what attempts print to the server, in order, from where the server left off.
+//! Sends the output of attempts to the server, in order, from the offset that the server has.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use crate::folder::AttemptFolder;
 /// The most bytes that are sent at once.
 const PIECE: usize = 256 * 1024;
 
-/// So many pieces of one attempt are sent before others have their turn.
+/// The most pieces of one attempt that are sent before other attempts have their turn.
 const MAX_PIECES: usize = 16;
 
-/// How far the output of an attempt was sent.
+/// How much output of an attempt was sent.
 #[derive(Copy, Clone, Debug)]
 struct Sent {
-    /// The next byte here.
+    /// The offset of the next byte on the node.
     local: u64,
-    /// The next byte there. It falls behind when bytes were given up before they could be sent.
+    /// The offset of the next byte on the server. It is smaller if bytes were lost before they were sent.
     remote: u64,
 }
 
 impl Sent {
-    /// So many bytes were sent, after which the server wants this one next. One that has less than
-    /// was sent lost something and gets it again; one that says it has more is not believed.
+    /// Records that `bytes` were sent and the server expects `next`. A server that has less than was
+    /// sent lost bytes and receives them again; one that claims more is ignored.
     fn advance(&mut self, bytes: u64, next: u64) {
         let expected = self.remote.saturating_add(bytes);
         let next = next.min(expected);
@@ -45,13 +45,13 @@ pub struct LogShipper {
 }
 
 impl LogShipper {
-    /// Sends to a server in the name of a node.
+    /// Sends to a server for a node.
     pub fn new(client: Client, node: String) -> LogShipper {
         LogShipper { client, node, sent: BTreeMap::new() }
     }
 
-    /// Sends everything that an attempt has printed here so far. The server keeps one stream for each
-    /// node of a gang.
+    /// Sends all output of an attempt so far. The server stores one stream for each
+    /// node of a job.
     pub async fn ship(
         &mut self,
         incarnation: u32,
@@ -65,13 +65,13 @@ impl LogShipper {
                 return Ok(());
             }
             None => {
-                // Another start of this agent may have sent something.
+                // An earlier start of this agent may have sent output.
                 let next = self.send(incarnation, attempt, 0, &[]).await?;
                 Sent { local: next, remote: next }
             }
         };
         for _ in 0..MAX_PIECES {
-            // What cannot be read will not be there the next time either.
+            // Output that cannot be read now cannot be read later either.
             let (start, bytes) = output::read(folder, sent.local, PIECE).unwrap_or_default();
             if bytes.is_empty() {
                 break;
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_the_server_says_it_has_the_count_holds() {
+    fn no_answer_of_the_server_corrupts_the_offsets() {
         let at = |local, remote| Sent { local, remote };
         for (sent, bytes, next, local, remote) in [
             (at(100, 90), 10, 100, 110, 100),

@@ -1,15 +1,15 @@
-//! What this machine is, apart from its GPUs.
+//! The machine, without its GPUs.
 
 use std::fs;
 use std::io;
 
-/// The machine's own name.
+/// The host name.
 pub fn host_name() -> io::Result<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname")?;
     Ok(name.trim().to_owned())
 }
 
-/// Its cores, as many of them as this process may use.
+/// The number of cores that this process may use.
 pub fn cpus() -> io::Result<u32> {
     let cores = std::thread::available_parallelism()?;
     Ok(u32::try_from(cores.get()).unwrap_or(u32::MAX))

@@ -1,4 +1,4 @@
-//! What the agent counts, for Prometheus, on an address of this machine alone.
+//! Metrics of the agent, for Prometheus, on a loopback address.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,18 +35,18 @@ struct Outcome {
     outcome: Heartbeat,
 }
 
-/// How a report went.
+/// The outcome of a heartbeat.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Heartbeat {
     /// The server answered.
     Answered,
-    /// It refused.
+    /// The server rejected it.
     Refused,
-    /// No answer came.
+    /// There was no answer.
     Unanswered,
 }
 
-/// What the agent counts.
+/// The metrics of the agent.
 #[derive(Debug, Default)]
 pub struct Metrics {
     heartbeats: Family<Outcome, Counter>,
@@ -55,12 +55,12 @@ pub struct Metrics {
     allocated: Family<Device, Gauge>,
     utilization: Family<Device, Gauge>,
     memory: Family<Device, Gauge>,
-    /// Milliseconds until attempts would be stopped for want of a lease.
+    /// Milliseconds until attempts are stopped because the lease runs out.
     lease_ms: Gauge<i64, AtomicI64>,
 }
 
 impl Metrics {
-    /// Counts a report.
+    /// Counts a heartbeat.
     pub fn heartbeat(&self, outcome: Heartbeat) {
         self.heartbeats.get_or_create(&Outcome { outcome }).inc();
     }
@@ -70,12 +70,12 @@ impl Metrics {
         self.registrations.inc();
     }
 
-    /// Notes how much of the lease is left.
+    /// Records the remaining lease.
     pub fn lease(&self, left: std::time::Duration) {
         self.lease_ms.set(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
     }
 
-    /// Notes what runs, and what the GPUs do.
+    /// Records attempts and the utilisation of GPUs.
     pub fn observe(&self, observed: &[Observed], gpus: &Gpus) {
         for local in Local::ALL {
             let state = name(local);
@@ -131,11 +131,11 @@ fn name(local: Local) -> &'static str {
     }
 }
 
-/// Serves the metrics on an address of this machine until the process ends.
+/// Serves the metrics on a loopback address until the process ends.
 pub async fn serve(metrics: Arc<Metrics>, address: SocketAddr) -> std::io::Result<SocketAddr> {
     if !address.ip().is_loopback() {
         let why = format!(
-            "--metrics {address} could be read by others: use 127.0.0.1:{}, and let a collector on \
+            "--metrics {address} is reachable from other machines: use 127.0.0.1:{}, and let a collector on \
              this machine pass it on",
             address.port()
         );
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_can_be_read() {
+    fn metrics_are_served() {
         let metrics = Metrics::default();
         metrics.heartbeat(Heartbeat::Answered);
         metrics.heartbeat(Heartbeat::Answered);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_cannot_be_let_in() {
+    async fn only_loopback_addresses_are_accepted() {
         let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let refused = serve(Arc::default(), everywhere).await.expect_err("not loopback");
         assert!(refused.to_string().contains("127.0.0.1"), "{refused}");

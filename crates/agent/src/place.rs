@@ -1,14 +1,14 @@
-//! Where an agent keeps its state if nobody says: a folder for each server, region and node, so that
-//! several agents of one machine need no flags to stay out of each other's way.
+//! The default state folder of an agent: one for each server, region and node, so that
+//! several agents of one machine need no flags to be separate.
 
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access, geteuid};
 
-/// Where agents of the whole machine keep their state.
+/// The state folder of the machine's agents.
 const OF_MACHINE: &str = "/var/lib/bursar-agent";
 
-/// The folder of the agent of a node. `None`: this user has no place for it, and must name one.
+/// The state folder of the agent of a node. `None` if there is no default for this user.
 pub fn default_state(server: &str, region: &str, node: &str) -> Option<PathBuf> {
     let may_use_machine =
         geteuid().is_root() || access(Path::new(OF_MACHINE), AccessFlags::W_OK).is_ok();
@@ -16,8 +16,8 @@ pub fn default_state(server: &str, region: &str, node: &str) -> Option<PathBuf> 
     Some(base.join(folder_name(server, region, node)))
 }
 
-/// What the user says of his state counts first, then the machine's place, then the usual one below
-/// his home.
+/// The user's configured state folder first, then the machine's, then the default in the user's
+/// home.
 fn base(may_use_machine: bool, variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(own) = absolute("XDG_STATE_HOME") {
@@ -29,8 +29,8 @@ fn base(may_use_machine: bool, variable: impl Fn(&str) -> Option<String>) -> Opt
     absolute("HOME").map(|home| home.join(".local/state/bursar-agent"))
 }
 
-/// One name, which cannot leave its folder. Two that come out alike are told apart by what the
-/// folder says of its owner.
+/// A name that cannot escape its folder. Two equal names are distinguished by the owner in the
+/// folder.
 fn folder_name(server: &str, region: &str, node: &str) -> String {
     let server = server.split_once("://").map_or(server, |(_, address)| address);
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_server_region_and_node_has_a_folder_of_its_own() {
+    fn each_server_region_and_node_has_its_own_folder() {
         let name = folder_name("http://127.0.0.1:7070/", "default", "gpu-1");
         assert_eq!(name, "127.0.0.1_7070+default+gpu-1");
         assert_eq!(folder_name("https://a.example/x", "..", ".."), "a.example_x+..+..");
     }
 
     #[test]
-    fn whoever_may_not_write_for_the_machine_writes_for_himself() {
+    fn a_user_without_access_to_the_machines_folder_uses_the_home() {
         let set = |values: &'static [(&str, &str)]| {
             move |name: &str| {
                 let found = values.iter().find(|(known, _)| *known == name);

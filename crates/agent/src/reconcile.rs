@@ -1,40 +1,40 @@
-//! What to do: orders of the server × what runs here → steps. Pure.
+//! Reconciliation: orders of the server × local attempts → steps. Pure.
 //!
-//! Orders repeat until the reports show them done, answers get lost, agents restart. So an order is
-//! no event but a wish about one attempt, and each step is chosen by looking at that attempt alone:
-//! the same wish again asks for nothing more.
+//! Orders repeat until a heartbeat shows them done, answers get lost, agents restart. So an order is
+//! not an event but the desired state of one attempt, and each step depends on that attempt only:
+//! repeating an order has no further effect.
 
 use std::collections::BTreeMap;
 
-/// What the server wants of an attempt.
+/// The desired state of an attempt.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// It runs, unless it ran here before.
     Start,
-    /// It is asked to end, and killed after its grace.
+    /// It is stopped, and killed after its grace period.
     Stop,
-    /// It is gone at once.
+    /// It is killed immediately.
     Kill,
-    /// It is no longer reported. What still runs of it is a ghost and must go first.
+    /// It is no longer reported. Processes that still run are killed first.
     Forget,
 }
 
-/// What is known here of an attempt.
+/// The local state of an attempt.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Local {
-    /// Nothing.
+    /// Unknown.
     Absent,
-    /// Its supervisor was started and has not said anything yet.
+    /// Its supervisor was started and has not written a record yet.
     Launching,
     /// It runs.
     Running,
-    /// It was asked to end.
+    /// It is being stopped.
     Stopping,
-    /// It was killed and is not gone yet.
+    /// It is being killed.
     Killing,
-    /// Nothing of it is left but its record.
+    /// It has ended; its record is left.
     Ended,
-    /// It ended, and the server asked to forget it.
+    /// It ended, and the server ordered to forget it.
     Forgotten,
 }
 
@@ -58,15 +58,15 @@ pub enum Step {
     Launch,
     /// Record that it never ran here and never will, which is then reported as stopped.
     Decline,
-    /// Ask it to end, and kill it after its grace.
+    /// Stop it, and kill it after its grace period.
     Stop,
     /// Kill it.
     Kill,
-    /// Remove its record; only its name is kept, so that it is never started again.
+    /// Remove its record; only its id is kept, so that it is never started again.
     Erase,
 }
 
-/// The step that brings an attempt closer to what is wanted. `None`: it is there, or on its way.
+/// The step that brings an attempt closer to the desired state. `None` if none is needed now.
 pub fn step(wish: Wish, local: Local) -> Option<Step> {
     match (wish, local) {
         (Wish::Start, Local::Absent) => Some(Step::Launch),
@@ -91,8 +91,8 @@ pub fn step(wish: Wish, local: Local) -> Option<Step> {
     }
 }
 
-/// The steps for one answer of the server. Several wishes about one attempt count in their order:
-/// the last one stands, as it was written last.
+/// The steps for one answer of the server. Of several orders about one attempt
+/// the last one applies.
 pub fn steps<'a>(
     wishes: impl IntoIterator<Item = (&'a str, Wish)>,
     local: impl Fn(&str) -> Local,
@@ -112,7 +112,7 @@ mod tests {
 
     const WISHES: [Wish; 4] = [Wish::Start, Wish::Stop, Wish::Kill, Wish::Forget];
 
-    /// What a step makes of an attempt at once, before anything else happens.
+    /// The state of an attempt right after a step.
     fn after(step: Step) -> Local {
         match step {
             Step::Launch => Local::Launching,
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// What may happen to an attempt by itself.
+    /// The states that an attempt may reach without an order.
     fn by_itself(local: Local) -> &'static [Local] {
         match local {
             Local::Launching => &[Local::Running, Local::Ended],
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_order_again_asks_for_nothing_more() {
+    fn a_repeated_order_has_no_further_effect() {
         for wish in WISHES {
             for local in Local::ALL {
                 if let Some(chosen) = step(wish, local) {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_unknown_is_launched() {
+    fn only_an_unknown_attempt_is_launched() {
         for wish in WISHES {
             for local in Local::ALL {
                 let launches = step(wish, local) == Some(Step::Launch);
@@ -175,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_orders_about_an_attempt_stands() {
+    fn the_last_of_several_orders_about_an_attempt_applies() {
         let wishes = [("b", Wish::Start), ("a", Wish::Start), ("a", Wish::Kill)];
         let chosen = steps(wishes, |_| Local::Absent);
         assert_eq!(chosen, [("a", Step::Decline), ("b", Step::Launch)]);
     }
 
-    /// Where a wish is fulfilled once nothing moves any more.
+    /// Whether an order is carried out in a stable state.
     fn is_fulfilled(wish: Wish, local: Local) -> bool {
         match wish {
             Wish::Start => {
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Something that happens: an order that arrives, or the process that moves on.
+    /// A step of the test: an order that arrives, or a process that changes.
     #[derive(Copy, Clone, Debug)]
     enum Happening {
         Order(usize),
@@ -231,7 +231,7 @@ mod tests {
                     }
                 }
             }
-            // From here on the order stays the same, and the process moves as it must.
+            // From here on the order stays the same, and the process proceeds.
             let wish = WISHES[last];
             for _ in 0..Local::ALL.len() {
                 obey(&mut local, wish);

@@ -1,4 +1,4 @@
-//! What the server is told of the attempts on this node.
+//! The reports on the attempts of this node.
 
 use bursar_api::nodes::node::{AttemptReport, AttemptState};
 
@@ -6,21 +6,21 @@ use crate::attempt::record::{Exit, Record, StopCause};
 use crate::reconcile::Local;
 use crate::runner::Observed;
 
-/// The most of a message that is reported: a command may be long.
+/// The most bytes of a message that are reported: a command may be long.
 const MAX_MESSAGE_BYTES: usize = 800;
 
 /// The most attempts in a report.
 const MAX_REPORTED: usize = 1024;
 
-/// The reports on all attempts. Those that run come first: without them others would get their GPUs.
+/// The reports on all attempts. Running ones come first: a missing one would lose its GPUs.
 pub fn all(observed: &[Observed]) -> Vec<AttemptReport> {
     let (over, running): (Vec<&Observed>, Vec<&Observed>) =
         observed.iter().partition(|one| one.local == Local::Ended);
     running.into_iter().chain(over).filter_map(of).take(MAX_REPORTED).collect()
 }
 
-/// The report on one attempt. None while its process has not started: the order to start it is
-/// repeated until then, and no time counts.
+/// The report on one attempt. `None` while its process has not started: the order to start it is
+/// repeated until then, and no time is measured.
 pub fn of(observed: &Observed) -> Option<AttemptReport> {
     let record = observed.record.as_ref()?;
     let state = match observed.local {
@@ -40,15 +40,15 @@ pub fn of(observed: &Observed) -> Option<AttemptReport> {
     })
 }
 
-/// Time by devices.
+/// Time multiplied by devices.
 fn gpu_ms(observed: &Observed) -> u64 {
     let devices = observed.launch.as_ref().map_or(0, |launch| launch.gpus.len() as u64);
     let millis = u64::try_from(observed.running_time.as_millis()).unwrap_or(u64::MAX);
     millis.saturating_mul(devices)
 }
 
-/// What the end counts as. One that was asked for is a stop, whatever the process made of it; so is
-/// one of which nobody saw the end.
+/// The reported end. An ordered end is a stop, whatever the exit code; so is
+/// an end that was not observed.
 fn end(record: &Record) -> AttemptState {
     match (&record.exit, record.stop) {
         (_, Some(StopCause::Ordered | StopCause::LeaseRanOut)) | (None, None) => {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_short_and_say_what_is_missing() {
+    fn messages_are_short_and_name_lost_output() {
         let long = Some(Exit::NotStarted("x".repeat(40_000)));
         let message = of(&observed(Local::Ended, long, None)).and_then(|one| one.message);
         assert_eq!(message.expect("said").chars().count(), MAX_MESSAGE_BYTES + 1);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_a_bound_and_what_runs_is_in_it() {
+    fn a_report_is_bounded_and_includes_running_attempts() {
         let mut many = vec![observed(Local::Ended, Some(Exit::Code(0)), None); 2000];
         many.push(observed(Local::Running, None, None));
         let reports = all(&many);

@@ -1,4 +1,4 @@
-//! Starts and stops attempts through their supervisors, and sees what became of them.
+//! Starts and stops attempts through their supervisors, and reads their state.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -19,19 +19,19 @@ use crate::folder::{AttemptFolder, StateFolder, claim_json, read_json, write_jso
 use crate::isolation::cgroup;
 use crate::reconcile::Local;
 
-/// A supervisor that has said nothing for so long was never started.
+/// A supervisor without a record after this time was never started.
 const LAUNCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An attempt, as it is now.
+/// The present state of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// The attempt.
     pub attempt: String,
     /// What it does.
     pub local: Local,
-    /// What was to be started; nothing if it was declined.
+    /// What to start; `None` if it was declined.
     pub launch: Option<Launch>,
-    /// What is written down of it; nothing if its supervisor has not said anything yet.
+    /// Its record; `None` if its supervisor has not written one yet.
     pub record: Option<Record>,
     /// How long it has run.
     pub running_time: Duration,
@@ -44,17 +44,17 @@ pub struct Runner {
     /// The program whose `agent-supervise` is the supervisor.
     program: PathBuf,
     boot_id: String,
-    /// What this agent started, and when.
+    /// The attempts that this agent started, and when.
     launched: BTreeMap<String, BootTime>,
 }
 
 impl Runner {
-    /// A runner whose attempts live in a folder, supervised by a program.
+    /// A runner for the attempts in a folder, supervised by a program.
     pub fn new(folder: StateFolder, program: PathBuf) -> io::Result<Runner> {
         Ok(Runner { folder, program, boot_id: boot_id()?, launched: BTreeMap::new() })
     }
 
-    /// What is known of every attempt that is not forgotten. Ends what lost its supervisor.
+    /// The state of every attempt that is not forgotten. Ends attempts that lost their supervisor.
     pub fn observe(&self, now: BootTime) -> io::Result<Vec<Observed>> {
         let all = self.folder.all_attempts()?;
         all.into_iter().map(|(attempt, place)| self.observe_one(now, attempt, &place)).collect()
@@ -82,7 +82,7 @@ impl Runner {
         let record = if is_supervised || record.ended {
             record
         } else {
-            // It may have ended well between the two looks.
+            // It may have ended normally between the two reads.
             let last: Record = read_json(&place.record()).unwrap_or(record);
             if last.ended { last } else { bury(launch.as_ref(), place, last) }
         };
@@ -101,7 +101,7 @@ impl Runner {
         Ok(Observed { attempt, local, launch, record: Some(record), running_time })
     }
 
-    /// The record of an attempt. One whose supervisor never came is declined, so that it never will.
+    /// The record of an attempt. One whose supervisor never started is declined, so that it never starts.
     fn record_of(
         &self,
         now: BootTime,
@@ -110,7 +110,7 @@ impl Runner {
     ) -> io::Result<Option<Record>> {
         match read_json(&place.record()) {
             Ok(record) => return Ok(Some(record)),
-            // It will not become readable: what runs of the attempt is ended, and that is its end.
+            // It will not become readable: the attempt is ended.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 tracing::error!(attempt, %error, "its record cannot be read");
                 let now = BootTime::now();
@@ -124,14 +124,14 @@ impl Runner {
             return Ok(None);
         }
         if let Err(error) = self.decline_place(place, "its supervisor did not start") {
-            // It is tried again with the next look.
+            // Retried by the next call.
             tracing::error!(attempt, %error, "cannot record that the attempt did not start");
             return Ok(None);
         }
         read_json(&place.record()).map(Some)
     }
 
-    /// What is known of one attempt.
+    /// The state of one attempt.
     pub fn local(&self, attempt: &str, observed: &[Observed]) -> Local {
         match observed.iter().find(|known| known.attempt == attempt) {
             Some(known) => known.local,
@@ -140,7 +140,7 @@ impl Runner {
         }
     }
 
-    /// Starts an attempt. It is decided once its folder is there, and happens at most once.
+    /// Starts an attempt, at most once: creating its folder is the decision.
     pub fn launch(&mut self, launch: &Launch) -> io::Result<()> {
         let place = self.folder.create(&launch.attempt, |new| write_json(&new.launch(), launch))?;
         self.launched.insert(launch.attempt.clone(), BootTime::now());
@@ -149,12 +149,12 @@ impl Runner {
         if let Some(offset) = Offset::of_process() {
             command.arg(format!("--unsafe-clock-offset={offset}"));
         }
-        // It may be root's: nothing but its arguments says what it does.
+        // It may run as root: only its arguments may affect it.
         command.env_clear().current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match command.spawn() {
             Ok(mut child) => {
-                // Collected when it ends; it may outlive this process.
+                // Reaped when it ends; it may outlive this process.
                 std::thread::spawn(move || child.wait());
                 Ok(())
             }
@@ -187,7 +187,7 @@ impl Runner {
         }
     }
 
-    /// Asks an attempt to end, and has it killed after its grace.
+    /// Stops an attempt, and kills it after its grace period.
     pub fn stop(&self, attempt: &str, grace: Duration) -> io::Result<()> {
         let kill_at = BootTime::now().plus(grace);
         self.tell(attempt, &format!("stop {}\n", kill_at.as_millis()))
@@ -198,7 +198,7 @@ impl Runner {
         self.tell(attempt, "kill\n")
     }
 
-    /// Tells the supervisor. One that is not there yet, or no more, is told again with the next
+    /// Sends a line to the supervisor. If it is not running yet, or no longer, the server repeats the
     /// order.
     fn tell(&self, attempt: &str, line: &str) -> io::Result<()> {
         let control = self.folder.attempt(attempt).control();
@@ -206,25 +206,25 @@ impl Runner {
         let pipe = OpenOptions::new().write(true).custom_flags(flags.bits()).open(control);
         match pipe.and_then(|mut pipe| pipe.write_all(line.as_bytes())) {
             Ok(()) => Ok(()),
-            // It has more to read than it can take in; the order comes again.
+            // The pipe is full; the server repeats the order.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(error) if error.raw_os_error() == Some(nix::Error::ENXIO as i32) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Removes what is known of an attempt, but for its name.
+    /// Removes the state of an attempt and keeps its id.
     pub fn erase(&mut self, attempt: &str) -> io::Result<()> {
         self.launched.remove(attempt);
         self.folder.forget(attempt)
     }
 
-    /// Lets the attempts run on: a report that was sent at `sent` was accepted. Where that cannot
-    /// be written, because the disk is full, every supervisor hears of it by its pipe.
+    /// Renews the lease: a heartbeat that was sent at `sent` was accepted. If the file cannot
+    /// be written, because the disk is full, every supervisor receives it by its pipe.
     pub fn renew(&self, sent: BootTime, length: Duration) -> io::Result<()> {
         let lease = Lease::granted(self.boot_id.clone(), sent, length);
         let Err(error) = write_json(&self.folder.lease(), &lease) else { return Ok(()) };
-        tracing::error!(%error, "the lease cannot be written; running attempts are told of it");
+        tracing::error!(%error, "the lease cannot be written; it is sent to the supervisors");
         let line = format!("lease {} {}\n", lease.stop_at.as_millis(), lease.kill_at.as_millis());
         for (attempt, _) in self.folder.all_attempts()? {
             if let Err(error) = self.tell(&attempt, &line) {
@@ -234,18 +234,18 @@ impl Runner {
         Ok(())
     }
 
-    /// Where everything is kept.
+    /// The state folder.
     pub fn folder(&self) -> &StateFolder {
         &self.folder
     }
 
-    /// Where the output of an attempt is.
+    /// The folder of an attempt's output.
     pub fn output(&self, attempt: &str) -> PathBuf {
         self.folder.attempt(attempt).path().to_owned()
     }
 }
 
-/// Ends what is left of an attempt whose supervisor is gone, and writes its last record.
+/// Ends the remaining processes of an attempt without a supervisor, and writes its last record.
 fn bury(launch: Option<&Launch>, place: &AttemptFolder, mut record: Record) -> Record {
     record.killed = true;
     let group = launch.and_then(|launch| launch.cgroup.as_deref()).filter(|group| group.exists());
@@ -255,7 +255,7 @@ fn bury(launch: Option<&Launch>, place: &AttemptFolder, mut record: Record) -> R
         }
         record.ended = true;
         if let Err(error) = write_json(&place.record(), &record) {
-            // Tried again with the next look; until then it counts as being killed.
+            // Retried by the next call; until then it counts as being killed.
             tracing::error!(place = %place.path().display(), %error, "its end cannot be written");
             record.ended = false;
         }
@@ -263,10 +263,10 @@ fn bury(launch: Option<&Launch>, place: &AttemptFolder, mut record: Record) -> R
     record
 }
 
-/// Kills what is left of an attempt. Says whether nothing is.
+/// Kills the remaining processes of an attempt. Returns whether none is left.
 fn end_rest(group: Option<&Path>, place: &AttemptFolder) -> io::Result<bool> {
     if let Some(group) = group {
-        // Nothing leaves a group: what the processes say of themselves is not asked for.
+        // No process leaves a group, so their environment need not be searched.
         cgroup::kill(group);
         let left = cgroup::members(group);
         let known: Vec<Identity> = left.iter().filter_map(|pid| Identity::of(*pid).ok()).collect();

@@ -1,5 +1,5 @@
-//! The variables that a job sees: a few of the machine's, its own, and those that say where it is.
-//! Nothing else of the agent's environment, and never its key.
+//! The environment of a job: some variables of the machine, its own, and those that describe the attempt.
+//! It has nothing else of the agent's environment, and never its key.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,18 +9,18 @@ use nix::unistd::User;
 use crate::attempt::record::Launch;
 use crate::folder::AttemptFolder;
 
-/// Says which attempt a process belongs to: its folder, which no other attempt on this machine has,
-/// not even one of another server with the same id. What is left of an attempt is found by it.
+/// The attempt of a process: its folder, which is unique on this machine,
+/// even if another server has an attempt with the same id. Remaining processes are found by it.
 pub const PLACE: &str = "BURSAR_PLACE";
 
 /// Variables of the machine that jobs inherit.
 const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL"];
-/// Those of them that are the agent's user's own.
+/// Those of them that belong to the agent's user.
 const OF_AGENT_USER: [&str; 4] = ["HOME", "USER", "TMPDIR", "SHELL"];
-/// Where programs are looked for if the agent itself was not told.
+/// The search path of programs if the agent has none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Variables of the machine that may be passed on.
+/// Variables of the machine that jobs inherit.
 pub fn of_machine(variable: impl Fn(&str) -> Option<String>) -> BTreeMap<String, String> {
     let found = INHERITED.into_iter().filter_map(|name| Some((name.to_owned(), variable(name)?)));
     let mut machine: BTreeMap<String, String> = found.collect();
@@ -28,8 +28,8 @@ pub fn of_machine(variable: impl Fn(&str) -> Option<String>) -> BTreeMap<String,
     machine
 }
 
-/// Why a job's variables cannot be set, if they cannot: a name with `=` would set another variable
-/// than it says, and NUL ends a variable.
+/// Rejects variables that cannot be set: a name with `=` would set another variable,
+/// and NUL ends a variable.
 pub fn check(variables: &BTreeMap<String, String>) -> io::Result<()> {
     for (name, value) in variables {
         let why = if name.is_empty() {
@@ -46,9 +46,9 @@ pub fn check(variables: &BTreeMap<String, String>) -> io::Result<()> {
     Ok(())
 }
 
-/// All variables of a job. Those of its user, if it has one of its own, go before the machine's, the
-/// job's own before these; what says where it is goes before all, so that no job sees other devices
-/// than its own.
+/// All variables of a job. Those of its user, if it has one, override the machine's, and the
+/// job's own override these. Variables that describe the attempt override all, so that no job sees
+/// other devices.
 pub fn of_job(
     launch: &Launch,
     folder: &AttemptFolder,

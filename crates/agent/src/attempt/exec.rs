@@ -1,9 +1,9 @@
-//! The last step before a job's program: a process that gives up what the job must not have and
-//! then becomes the job. Between a fork and this everything would need `unsafe`; here it is plain.
+//! The last step before a job's program: a process that drops the rights that the job must not have
+//! and then executes the job. The same steps between fork and exec would need `unsafe`.
 //!
-//! It starts with an empty environment, as its supervisor did, because it may start as root: what
-//! the job asks for, `LD_PRELOAD` too, counts from the job's own program on and never before. The
-//! order of the steps is the point of this file.
+//! It starts with an empty environment, as its supervisor did, because it may start as root: the
+//! job's variables, such as `LD_PRELOAD`, apply only to the job's own program. The
+//! order of the steps matters.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -19,7 +19,7 @@ use crate::attempt::record::{Launch, Record};
 use crate::folder::{AttemptFolder, read_json};
 use crate::isolation::{cgroup, namespace, privilege};
 
-/// Becomes the job of the attempt whose folder this is. Comes back only if that is impossible.
+/// Executes the job of the attempt in this folder. Returns only if that fails.
 pub fn run(folder: &Path) -> io::Error {
     match prepare(folder) {
         Ok(mut command) => {
@@ -30,7 +30,7 @@ pub fn run(folder: &Path) -> io::Error {
     }
 }
 
-/// The number with which shells say why a program could not be started.
+/// The exit code that shells use for a program that could not be started.
 pub fn exit_code(error: &io::Error) -> u8 {
     if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
@@ -52,7 +52,7 @@ fn prepare(folder: &Path) -> io::Result<Command> {
     }
     let user = launch.run_as.as_deref().map(privilege::become_user).transpose()?;
     privilege::confine()?;
-    // After the change of user, which would undo it: nothing runs on without its supervisor.
+    // After the change of user, which would undo it: the job must not outlive its supervisor.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if record.supervisor.is_none_or(|supervisor| supervisor.pid != getppid().as_raw()) {
         return Err(io::Error::other("the supervisor has ended"));
@@ -67,7 +67,7 @@ fn prepare(folder: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Where a job starts: in the folder that it names, else at home, else in `/` where there is no home.
+/// The working directory of a job: the one that it names, else its home, else `/`.
 fn start_folder(named: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
     let home = home.filter(|home| home.is_dir());
     named.or(home).unwrap_or_else(|| "/".into())

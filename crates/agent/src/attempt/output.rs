@@ -1,4 +1,4 @@
-//! What an attempt prints: one stream of bytes, kept in files of which the oldest go first.
+//! The output of an attempt: one stream of bytes, stored in files. The oldest are removed first.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::folder::{no_link, private};
 
-/// The stream is cut into so many files, so that the bound costs at most one of them.
+/// The number of files of a stream: removing the oldest loses at most this fraction.
 const FILES: u64 = 8;
 
 /// Writes the output of an attempt.
@@ -21,7 +21,7 @@ pub struct OutputWriter {
 }
 
 impl OutputWriter {
-    /// Writes into a folder, and keeps at most about `limit` bytes.
+    /// Writes to a folder and keeps about `limit` bytes at most.
     pub fn new(folder: &Path, limit: u64) -> OutputWriter {
         OutputWriter {
             folder: folder.to_owned(),
@@ -31,14 +31,14 @@ impl OutputWriter {
         }
     }
 
-    /// Appends. When the newest file is full another is begun and the oldest removed. What cannot be
-    /// written, on a full disk, is given up: a gap in the stream, and the answer says how large.
+    /// Appends. When the newest file is full, a new one is started and the oldest removed. Bytes that
+    /// cannot be written to a full disk are lost: they leave a gap whose size is returned.
     pub fn write(&mut self, bytes: &[u8]) -> u64 {
         let end = self.next + bytes.len() as u64;
         let lost = match self.append(bytes) {
             Ok(()) => 0,
             Err(_) => {
-                // The next byte has a place of its own, behind the gap.
+                // The next byte is written after the gap.
                 self.current = None;
                 end - self.next
             }
@@ -78,7 +78,7 @@ impl OutputWriter {
     }
 }
 
-/// Gives up the oldest file of a stream. Says whether there was one.
+/// Removes the oldest file of a stream. Returns whether there was one.
 pub(crate) fn give_up_oldest(folder: &Path) -> bool {
     let oldest = files(folder).ok().and_then(|files| files.into_iter().next());
     oldest.is_some_and(|(_, path)| fs::remove_file(path).is_ok())
@@ -99,8 +99,8 @@ fn files(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// At most `limit` bytes of the output from an offset on, with the offset of the first: a later one
-/// than asked for if bytes were given up there.
+/// At most `limit` bytes of the output from an offset, with the offset of the first byte: a later one
+/// than requested if bytes were lost there.
 pub fn read(folder: &Path, from: u64, limit: usize) -> io::Result<(u64, Vec<u8>)> {
     let mut start = None;
     let mut offset = from;
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_from_any_offset() {
+    fn output_is_read_from_any_offset() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut writer = OutputWriter::new(folder.path(), 80);
         let text: Vec<u8> = (0..60_u8).collect();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_output_is_given_up_and_the_newest_kept() {
+    fn the_oldest_output_is_removed_and_the_newest_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut writer = OutputWriter::new(folder.path(), 80);
         for byte in 0..200_u8 {
@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_a_gap_and_the_rest_is_kept() {
+    fn bytes_that_cannot_be_written_leave_a_gap() {
         let folder = tempfile::tempdir().expect("a folder");
         let place = folder.path().join("output");
         fs::create_dir(&place).expect("made");
         let mut writer = OutputWriter::new(&place, 80);
         assert_eq!(writer.write(b"before "), 0);
-        // The next file cannot be made: another has its name.
+        // The next file cannot be created: its name is taken.
         fs::write(place.join("output.17"), "").expect("written");
         assert_eq!(writer.write(b"more text "), 0);
         assert_eq!(writer.write(b"lost"), 4);

@@ -1,4 +1,4 @@
-//! Processes of this machine: who they are, who belongs to whom, and how to end them.
+//! Processes of this machine: identity, descent and signals.
 
 use std::{fs, io};
 
@@ -7,17 +7,17 @@ use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-/// A process, told from a later one that got the same number.
+/// The identity of a process. A later process with the same pid has another one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Its number.
+    /// The pid.
     pub pid: i32,
     /// When it started, in the kernel's ticks since the boot.
     pub start_ticks: u64,
 }
 
 impl Identity {
-    /// The process that has this number now.
+    /// The process that has this pid now.
     pub fn of(pid: i32) -> io::Result<Identity> {
         let stat = Stat::read(pid)?;
         Ok(Identity { pid, start_ticks: stat.start_ticks })
@@ -28,13 +28,13 @@ impl Identity {
         Identity::of(Pid::this().as_raw())
     }
 
-    /// Whether it still runs. One that only waits to be collected does not.
+    /// Whether it still runs. A zombie does not.
     pub fn is_alive(&self) -> bool {
         Stat::read(self.pid).is_ok_and(|stat| stat.start_ticks == self.start_ticks && !stat.is_dead)
     }
 
-    /// Kills it, and never another that got its number since: the process is held first and looked
-    /// at then. One that is gone needs no signal.
+    /// Kills it, and never a later process with the same pid: a handle is opened first and the identity
+    /// checked afterwards. Does nothing if the process has ended.
     pub fn kill(&self) {
         let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return };
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return };
@@ -44,7 +44,7 @@ impl Identity {
     }
 }
 
-/// What the kernel says of a process.
+/// The kernel's data about a process.
 struct Stat {
     parent: i32,
     start_ticks: u64,
@@ -53,13 +53,13 @@ struct Stat {
 
 impl Stat {
     fn read(pid: i32) -> io::Result<Stat> {
-        // A process chooses its name, which need not be text.
+        // A process chooses its name, which may be invalid UTF-8.
         let bytes = fs::read(format!("/proc/{pid}/stat"))?;
         Stat::parse(&String::from_utf8_lossy(&bytes))
             .ok_or_else(|| io::Error::other("/proc has an unknown form"))
     }
 
-    /// The name stands in brackets and may contain anything, brackets and spaces too.
+    /// The name is in parentheses and may contain any characters, including parentheses and spaces.
     fn parse(text: &str) -> Option<Stat> {
         let (_, rest) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -70,15 +70,15 @@ impl Stat {
     }
 }
 
-/// The numbers of all processes.
+/// The pids of all processes.
 fn all() -> io::Result<Vec<i32>> {
     let entries = fs::read_dir("/proc")?.flatten();
     Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// Everything below a process that still runs.
+/// All running descendants of a process.
 pub fn descendants(root: i32) -> io::Result<Vec<Identity>> {
-    // One that is gone by now has no descendants: they were handed to someone above.
+    // A process that has ended has no descendants: they were reparented.
     let read = |pid: i32| Some((pid, Stat::read(pid).ok()?));
     let processes: Vec<(i32, Stat)> = all()?.into_iter().filter_map(read).collect();
     let mut found = vec![(root, None)];
@@ -95,24 +95,24 @@ pub fn descendants(root: i32) -> io::Result<Vec<Identity>> {
     Ok(alive.collect())
 }
 
-/// Everything that was started with this variable and value, wherever it went since.
+/// All processes that were started with this variable and value, whatever their parent is now.
 pub fn marked(name: &str, value: &str) -> io::Result<Vec<Identity>> {
     let wanted = format!("{name}={value}");
     let carries = |process: &Identity| {
         let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
     };
-    // Known before it is looked at: a later process with its number is not taken for it.
+    // Identified before it is inspected: a later process with its pid is not confused with it.
     Ok(all()?.into_iter().filter_map(|pid| Identity::of(pid).ok()).filter(carries).collect())
 }
 
-/// Kills each; those that are gone need no signal.
+/// Kills each process that still runs.
 pub fn kill_all(processes: &[Identity]) {
     processes.iter().for_each(Identity::kill);
 }
 
-/// Sends a signal to the process group of a leader that was not collected yet: until then the
-/// number is its own. A group that is gone needs none.
+/// Sends a signal to the process group of a leader that was not reaped yet: until then the pid
+/// is not reused. Does nothing if the group has ended.
 pub fn signal_group(leader: i32, signal: Signal) {
     let _ = killpg(Pid::from_raw(leader), signal);
 }
@@ -123,7 +123,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_name_with_brackets_does_not_confuse() {
+    fn a_name_with_parentheses_is_parsed() {
         let text = "7 (a) R (b) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
         let stat = Stat::parse(text).expect("well formed");
         assert_eq!((stat.parent, stat.start_ticks, stat.is_dead), (3, 4711, false));
@@ -151,7 +151,7 @@ mod tests {
         let below = descendants(Pid::this().as_raw()).expect("/proc is there");
         let is_child = |process: &Identity| process.pid == pid;
         assert!(below.iter().any(is_child));
-        // The variable is there once the program has replaced its parent's copy.
+        // The variable is visible once the program was executed.
         while !marked("BURSAR_TEST_MARK", "descendants").expect("/proc").iter().any(is_child) {
             std::thread::yield_now();
         }
@@ -166,8 +166,8 @@ mod tests {
         let pid = i32::try_from(child.id()).expect("a small number");
         let identity = Identity::of(pid).expect("it runs");
         Identity { start_ticks: identity.start_ticks + 1, ..identity }.kill();
-        assert!(identity.is_alive(), "the signal was for an earlier process of this number");
-        // Still there, it answers to the end of its input.
+        assert!(identity.is_alive(), "the signal was for an earlier process with this pid");
+        // It still runs: it ends at the end of its input.
         drop(child.stdin.take());
         assert!(child.wait().expect("it ends").success());
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat is there");

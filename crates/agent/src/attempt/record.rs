@@ -1,4 +1,4 @@
-//! What is written down of an attempt: what to start, and what became of it.
+//! The stored state of an attempt: what to start, and how it ended.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub struct Launch {
     pub job: String,
     /// The node that it runs on.
     pub node: String,
-    /// Which of the job's nodes this is, from 0.
+    /// The rank of this node in the job, from 0.
     pub rank: u32,
     /// The names of the job's nodes, by rank.
     pub nodes: Vec<String>,
@@ -26,29 +26,29 @@ pub struct Launch {
     pub command: Vec<String>,
     /// Variables of the job.
     pub env: BTreeMap<String, String>,
-    /// Where it starts; the agent's working folder for jobs if not given.
+    /// The working directory; the agent's one for jobs if absent.
     pub workdir: Option<PathBuf>,
     /// The devices that it may use, by their ids.
     pub gpus: Vec<String>,
     /// The user that it runs as; the agent's own if not given.
     pub run_as: Option<String>,
-    /// The control group that it runs in, where there is one.
+    /// The control group that it runs in, if any.
     pub cgroup: Option<PathBuf>,
-    /// So many bytes of output are kept.
+    /// The most bytes of output that are kept.
     pub output_limit: u64,
-    /// Variables of the machine that the job inherits. They travel here and not in the environment
-    /// of supervisors, which may be root's processes and have none.
+    /// Variables of the machine that the job inherits. They are stored here and not in the environment
+    /// of supervisors, which may run as root and have an empty one.
     #[serde(default)]
     pub machine_env: BTreeMap<String, String>,
-    /// The size of the folders for temporary files that it has for itself; none: the machine's.
+    /// The size of its private folders for temporary files; `None` if it uses the machine's.
     #[serde(default)]
     pub tmp_bytes: Option<u64>,
 }
 
-/// What became of an attempt. Its supervisor writes it, unless there never was one.
+/// The state of an attempt. Its supervisor writes it, unless there never was one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The boot of the machine in which the instants mean something.
+    /// The boot of the machine that the instants belong to.
     pub boot_id: String,
     /// The supervisor; none if the attempt was never started.
     pub supervisor: Option<Identity>,
@@ -56,28 +56,28 @@ pub struct Record {
     pub child: Option<Identity>,
     /// When it started.
     pub started: Option<BootTime>,
-    /// Until when it is known to have run.
+    /// The last instant at which it was known to run.
     pub seen: BootTime,
-    /// Why it was told to end, if it was.
+    /// Why it was stopped, if it was.
     pub stop: Option<StopCause>,
     /// Whether it was killed.
     pub killed: bool,
-    /// How its process ended. Others that it started may still run.
+    /// How its process ended. Processes that it started may still run.
     pub exit: Option<Exit>,
-    /// Whether nothing of it is left.
+    /// Whether all its processes have ended.
     pub ended: bool,
-    /// So many bytes of its output could not be kept: the disk was full.
+    /// Bytes of output that were lost because the disk was full.
     #[serde(default)]
     pub output_lost: u64,
 }
 
-/// Why an attempt was told to end.
+/// Why an attempt was stopped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
-    /// The server said so.
+    /// The server ordered it.
     Ordered,
-    /// Nothing was heard of the server for so long that others may get the GPUs.
+    /// The lease ran out without an answer of the server, so other jobs may get the GPUs.
     LeaseRanOut,
 }
 
@@ -85,7 +85,7 @@ pub enum StopCause {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// By itself.
+    /// With an exit code.
     Code(i32),
     /// By a signal.
     Signal(i32),
@@ -94,7 +94,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number that a shell would show.
+    /// The exit code that a shell would show.
     pub fn code(&self) -> Option<i32> {
         match self {
             Exit::Code(code) => Some(*code),
@@ -121,7 +121,7 @@ impl Record {
         }
     }
 
-    /// The record of an attempt of which nothing is known but that it was here.
+    /// The record of an attempt whose record was lost.
     pub fn unknown(boot_id: String, now: BootTime) -> Record {
         Record {
             boot_id,
@@ -153,7 +153,7 @@ impl Record {
         }
     }
 
-    /// How long it has run. While its supervisor lives that is until now, afterwards until it was
+    /// How long it has run: until now while its supervisor runs, afterwards until it was
     /// last seen.
     pub fn running_time(&self, now: BootTime, is_supervised: bool) -> Duration {
         let Some(started) = self.started else { return Duration::ZERO };
@@ -163,21 +163,21 @@ impl Record {
     }
 }
 
-/// Until when attempts may run without news from the server.
+/// Until when attempts may run without an answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The boot of the machine in which the instants mean something.
+    /// The boot of the machine that the instants belong to.
     pub boot_id: String,
-    /// They are asked to end at this instant.
+    /// Attempts are stopped at this instant.
     pub stop_at: BootTime,
-    /// They are killed at this instant, whatever their grace.
+    /// Attempts are killed at this instant, whatever their grace period.
     pub kill_at: BootTime,
 }
 
 impl Lease {
-    /// The lease that follows from a report that was sent at `sent` and accepted: the server gives
+    /// The lease of a heartbeat that was sent at `sent` and accepted: the server gives
     /// up the node `length` after it arrived, which was later. A third is left for the attempts to
-    /// end, and a tenth for clocks that do not run equally fast and processes that die slowly.
+    /// end, and a tenth for clock drift and slow termination of processes.
     pub fn granted(boot_id: String, sent: BootTime, length: Duration) -> Lease {
         let stop_at = sent.plus(length / 3 * 2);
         Lease { boot_id, stop_at, kill_at: sent.plus(length / 10 * 9) }

@@ -1,8 +1,8 @@
-//! The supervisor of one attempt: a process of its own, so that the attempt outlives the agent.
+//! The supervisor of one attempt: a separate process, so that the attempt outlives the agent.
 //!
-//! It starts the job, measures its time, keeps its output and its exit code, passes on what the
-//! agent asks for, and ends it by itself when the lease runs out. It is the reaper of everything
-//! below it: when it has no child left, nothing of the attempt is left.
+//! It starts the job, measures its time, stores its output and its exit code, carries out the agent's
+//! orders, and ends the job when the lease runs out. It is the reaper of all processes
+//! below it: when it has no child, the attempt has ended.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -29,34 +29,34 @@ use crate::clock::{BootTime, boot_id};
 use crate::folder::{AttemptFolder, claim_json, read_json, write_json};
 use crate::isolation::{cgroup, privilege};
 
-/// How often it is written down that the attempt still runs.
+/// How often the record of a running attempt is updated.
 const TOUCH: Duration = Duration::from_secs(5);
-/// How often what should be gone is looked for again.
+/// How often remaining processes of a killed attempt are searched.
 const SWEEP: Duration = Duration::from_millis(50);
-/// How long output may take to arrive after the last process is gone.
+/// How long output may take to arrive after the last process has ended.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// What a supervisor hears.
+/// Events of a supervisor.
 enum Event {
-    /// The attempt shall end, and be killed at this instant.
+    /// Stop the attempt, and kill it at this instant.
     Stop(BootTime),
-    /// The attempt shall be gone.
+    /// Kill the attempt.
     Kill,
-    /// The server was heard of: the attempt may run on until the first instant, and is killed at the
+    /// The lease was renewed: the attempt is stopped at the first instant and killed at the
     /// second.
     Lease(BootTime, BootTime),
     /// The job's process ended.
     Exited(Exit),
-    /// Nothing is left of the attempt.
+    /// All processes of the attempt have ended.
     AllGone,
-    /// All output is kept.
+    /// All output is stored.
     OutputEnded,
 }
 
-/// Runs the attempt whose folder this is to its end. Does nothing if another did, or was told to.
+/// Runs the attempt in this folder to its end. Does nothing if another supervisor has claimed it.
 pub fn run(folder: &Path) -> io::Result<()> {
     privilege::close_inherited()?;
-    // Whoever leads a session already has left the agent's.
+    // Fails only if this process already leads a session, apart from the agent's.
     let _ = setsid();
     prctl::set_child_subreaper(true)?;
     let folder = AttemptFolder::at(folder.to_owned());
@@ -90,23 +90,23 @@ struct Supervisor {
     folder: AttemptFolder,
     launch: Launch,
     record: Record,
-    /// When a stop turns into a kill.
+    /// When a stopped attempt is killed.
     kill_at: Option<BootTime>,
     gone: bool,
     output_ended: bool,
-    /// The lease need not be read again before this instant.
+    /// The lease is not read again before this instant.
     lease_checked_at: BootTime,
-    /// The lease that the agent told of when it could not write it.
+    /// The lease that the agent sent when it could not write the file.
     told_lease: Option<Lease>,
-    /// So many bytes of output could not be kept.
+    /// Bytes of output that were lost.
     output_lost: Arc<AtomicU64>,
-    /// Whether the job's process was collected. Until then its number, and that of its group, is
-    /// its own; held while a signal is sent to it.
+    /// Whether the job's process was reaped. Until then its pid, and that of its group, is
+    /// not reused; locked while a signal is sent to it.
     is_collected: Arc<Mutex<bool>>,
 }
 
 impl Supervisor {
-    /// Starts the job and everything that listens; a job that cannot start has ended.
+    /// Starts the job and the threads that listen; a job that cannot start has ended.
     fn start(&mut self, events: &Sender<Event>) {
         match self.spawn(events) {
             Ok(child) => {
@@ -126,15 +126,15 @@ impl Supervisor {
     fn spawn(&self, events: &Sender<Event>) -> io::Result<Identity> {
         listen(&self.folder, events.clone())?;
         let (reader, writer) = io::pipe()?;
-        // Itself, even if the file was replaced by a newer version since.
+        // This program, even if the file was replaced by a newer version since.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("bursar").args(["agent-supervise", "--exec"]).arg(self.folder.path());
-        // What the job sees is set when this has become its user, and not before.
+        // The job's environment is set after the change of user, not before.
         command.env_clear();
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         command.process_group(0);
         let child = command.spawn()?;
-        // It holds the writing end of the pipe.
+        // The command holds the write end of the pipe.
         drop(command);
         let pid = i32::try_from(child.id()).expect("Linux has no larger numbers");
         let identity = Identity::of(pid)?;
@@ -144,7 +144,7 @@ impl Supervisor {
         Ok(identity)
     }
 
-    /// Attends to the attempt until nothing of it is left, and writes that down.
+    /// Supervises the attempt until all its processes have ended, and records the end.
     fn attend(&mut self, events: &Receiver<Event>) {
         let mut drained_by = None;
         loop {
@@ -156,7 +156,7 @@ impl Supervisor {
             let pause = self.on_time(now).min(if self.gone { DRAIN } else { TOUCH });
             match events.recv_timeout(pause) {
                 Ok(event) => self.on(event),
-                // Everyone who could say something has ended.
+                // All senders have ended.
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -169,8 +169,8 @@ impl Supervisor {
         }
         self.record.ended = true;
         self.record.output_lost = self.output_lost.load(Ordering::Relaxed);
-        // Without this record the exit code would be lost. On a full disk output makes room for it;
-        // where there is none left, room is waited for.
+        // Without this record the exit code would be lost. On a full disk, old output is removed for it;
+        // without any output left, wait for free space.
         while !self.write() {
             if !output::give_up_oldest(self.folder.path()) {
                 thread::sleep(TOUCH);
@@ -178,7 +178,7 @@ impl Supervisor {
         }
     }
 
-    /// What time asks for, and how long nothing else is due.
+    /// Handles due timers, and returns the time until the next one.
     fn on_time(&mut self, now: BootTime) -> Duration {
         if self.gone {
             return DRAIN;
@@ -222,15 +222,15 @@ impl Supervisor {
         }
     }
 
-    /// Ends the attempt if nothing was heard of the server for too long. A lease that cannot be
-    /// read is none.
+    /// Stops the attempt if the lease has run out. A lease that cannot be
+    /// read counts as missing.
     fn check_lease(&mut self, now: BootTime) {
         if now < self.lease_checked_at {
             return;
         }
         let written = read_json::<Lease>(&self.folder.state().lease()).ok();
         let written = written.filter(|lease| lease.boot_id == self.record.boot_id);
-        // The agent says it directly where it cannot be written.
+        // The agent sends the lease directly if it cannot write the file.
         let leases = [written, self.told_lease.clone()].into_iter().flatten();
         match leases.max_by_key(|lease| lease.stop_at) {
             Some(lease) if now < lease.stop_at => self.lease_checked_at = lease.stop_at,
@@ -242,13 +242,13 @@ impl Supervisor {
         }
     }
 
-    /// Asks the attempt to end. Asked again, the earlier of the two instants counts.
+    /// Stops the attempt. After several calls the earliest instant applies.
     fn stop(&mut self, cause: StopCause, kill_at: BootTime) {
         self.kill_at = Some(self.kill_at.map_or(kill_at, |known| known.min(kill_at)));
         if self.record.stop.is_some() || self.record.exit.is_some() {
             return;
         }
-        // Written first: an exit that follows is then known to be asked for.
+        // Written first: a later exit is then known to be a stop.
         self.record.stop = Some(cause);
         self.write();
         let is_collected = self.is_collected.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,7 +265,7 @@ impl Supervisor {
         self.sweep();
     }
 
-    /// Kills whatever is left. What is being born meanwhile is found the next time.
+    /// Kills the remaining processes. New ones are found by the next sweep.
     fn sweep(&self) {
         if let Some(group) = &self.launch.cgroup {
             cgroup::kill(group);
@@ -274,7 +274,7 @@ impl Supervisor {
         kill_all(&left);
     }
 
-    /// Writes the record and tells the agent, if there is one. Says whether it could be written.
+    /// Writes the record and notifies the agent, if there is one. Returns whether it was written.
     fn write(&self) -> bool {
         let written = self.save();
         let agent = OpenOptions::new()
@@ -288,15 +288,15 @@ impl Supervisor {
         written
     }
 
-    /// Writes the record. Says whether it could be written.
+    /// Writes the record. Returns whether it was written.
     fn save(&self) -> bool {
         write_json(&self.folder.record(), &self.record).is_ok()
     }
 }
 
-/// Listens to the agent.
+/// Reads the agent's orders.
 fn listen(folder: &AttemptFolder, events: Sender<Event>) -> io::Result<()> {
-    // Open for writing too, so that it does not end when the agent does.
+    // Open for writing too, so that the pipe does not end with the agent.
     let control = OpenOptions::new().read(true).write(true).open(folder.control())?;
     thread::spawn(move || {
         for line in BufReader::new(control).lines().map_while(Result::ok) {
@@ -318,7 +318,7 @@ fn listen(folder: &AttemptFolder, events: Sender<Event>) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps what the attempt prints until nobody can print any more.
+/// Stores the output of the attempt until every writer has closed it.
 fn keep_output(
     mut writer: OutputWriter,
     mut reader: io::PipeReader,
@@ -330,7 +330,7 @@ fn keep_output(
         loop {
             match reader.read(&mut buffer) {
                 Ok(0) => break,
-                // On a full disk the job goes on and its output is lost.
+                // On a full disk the job continues and its output is lost.
                 Ok(length) => {
                     lost.fetch_add(writer.write(&buffer[..length]), Ordering::Relaxed);
                 }
@@ -342,12 +342,12 @@ fn keep_output(
     });
 }
 
-/// Collects everything below that ends, until there is nothing left.
+/// Reaps all descendants until none is left.
 fn collect(child: i32, is_collected: Arc<Mutex<bool>>, events: Sender<Event>) {
     thread::spawn(move || {
         let any_end = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while let Ok(_) | Err(nix::Error::EINTR) = waitid(Id::All, any_end) {
-            // Nobody signals the job's process between the look and the end of its number.
+            // The lock prevents signals to the job's pid between the check and the reaping.
             let mut is_collected = is_collected.lock().unwrap_or_else(PoisonError::into_inner);
             let exit = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::Exited(pid, code)) if pid.as_raw() == child => Exit::Code(code),

@@ -1,15 +1,15 @@
-//! Control groups, version 2, where the agent was given some: nothing escapes from them, and all of
-//! one is killed at once. Where there are none, supervisors find what belongs to an attempt by
+//! Control groups, version 2, if the agent has any: no process escapes from them, and all of a
+//! group are killed at once. Without them, supervisors find the processes of an attempt by
 //! descent.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The name that the service unit gives to the agent's own group; its siblings are ours to make.
+/// The name that the service unit gives to the agent's own group; the agent creates its siblings.
 const OWN_GROUP: &str = "agent";
 
-/// The group below which the service manager lets the agent make others.
+/// The group under which the service manager lets the agent create others.
 pub fn delegated() -> Option<PathBuf> {
     let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = memberships.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -21,31 +21,31 @@ pub fn delegated() -> Option<PathBuf> {
     is_usable(&group).then_some(group)
 }
 
-/// Where groups are to be found on this machine, if it has the second version.
+/// The mount point of control groups version 2 on this machine, if any.
 pub fn mounted() -> Option<PathBuf> {
     mount_point(&fs::read_to_string("/proc/self/mounts").ok()?)
 }
 
-/// Where the second version is mounted.
+/// The mount point of version 2.
 fn mount_point(mounts: &str) -> Option<PathBuf> {
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<&str>>());
     let mut found = fields.filter(|fields| fields.get(2) == Some(&"cgroup2"));
     found.next().and_then(|fields| fields.get(1).map(PathBuf::from))
 }
 
-/// Whether groups can be made below this one.
+/// Whether groups can be created under this one.
 pub fn is_usable(base: &Path) -> bool {
     let probe = base.join(format!("bursar-probe-{}", std::process::id()));
     let made = fs::create_dir(&probe).is_ok();
     let usable = made && probe.join("cgroup.procs").exists();
     if made {
-        // It has no members, so it can be removed; if not, it is empty and harms nobody.
+        // It has no members, so it can be removed; if that fails, an empty group is harmless.
         let _ = fs::remove_dir(&probe);
     }
     usable
 }
 
-/// What an attempt may use at most.
+/// The limits of an attempt.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of main memory.
@@ -56,21 +56,21 @@ pub struct Limits {
     pub pids: Option<u32>,
 }
 
-/// What limits need, of the kernel and of whoever started the agent.
+/// The controllers that limits need, from the kernel and the service manager.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
-/// The controllers that groups below this one cannot have: their limits do not count.
+/// The controllers that are missing under this group: their limits are not enforced.
 pub fn missing_controllers(base: &Path) -> Vec<&'static str> {
     let given = fs::read_to_string(base.join("cgroup.controllers")).unwrap_or_default();
     let is_given = |name: &&str| given.split_ascii_whitespace().any(|one| one == *name);
     CONTROLLERS.into_iter().filter(|name| !is_given(name)).collect()
 }
 
-/// Makes the group of an attempt. Limits count where the controllers were given to the agent too.
+/// Creates the group of an attempt. Limits apply if the controllers are delegated to the agent.
 pub fn create(base: &Path, attempt: &str, limits: Limits) -> io::Result<PathBuf> {
-    // Parts of the name come from the server: whatever they are, the group lies right below the base.
+    // Parts of the name come from the server: the group must be a direct child of the base.
     if attempt.contains(['/', '\0']) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no name of a group"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "invalid group name"));
     }
     let group = base.join(format!("bursar-{attempt}"));
     match fs::create_dir(&group) {
@@ -78,7 +78,7 @@ pub fn create(base: &Path, attempt: &str, limits: Limits) -> io::Result<PathBuf>
         Ok(()) | Err(_) => {}
     }
     for controller in CONTROLLERS {
-        // Each may be missing; what the attempt uses is then bounded by the machine alone.
+        // Each may be missing; that limit is then not enforced.
         let _ = fs::write(base.join("cgroup.subtree_control"), format!("+{controller}"));
     }
     limit(&group, limits);
@@ -88,7 +88,7 @@ pub fn create(base: &Path, attempt: &str, limits: Limits) -> io::Result<PathBuf>
 fn limit(group: &Path, limits: Limits) {
     if let Some(bytes) = limits.memory_bytes {
         set(group, "memory.max", &bytes.to_string());
-        // Memory on disk is memory too, and a job that lost a part of itself is no job.
+        // Swap counts as memory, and a job with a killed process must not continue.
         set(group, "memory.swap.max", "0");
         set(group, "memory.oom.group", "1");
     }
@@ -100,7 +100,7 @@ fn limit(group: &Path, limits: Limits) {
     }
 }
 
-/// Sets a limit where there is a controller for it. The kernel makes the files; none is made here.
+/// Sets a limit if there is a controller for it. The kernel creates the files; none is created here.
 fn set(group: &Path, file: &str, value: &str) {
     let written = fs::OpenOptions::new().write(true).open(group.join(file));
     match written.and_then(|mut file| file.write_all(value.as_bytes())) {
@@ -117,7 +117,7 @@ pub fn join(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), std::process::id().to_string())
 }
 
-/// Kills everything in a group at once; a group that is gone has nothing in it.
+/// Kills all processes of a group at once; does nothing if the group does not exist.
 pub fn kill(group: &Path) {
     if fs::write(group.join("cgroup.kill"), "1").is_err() {
         // Kernels before 5.14 cannot; descent finds the processes then.
@@ -125,13 +125,13 @@ pub fn kill(group: &Path) {
     }
 }
 
-/// The processes in a group; none if it is gone.
+/// The processes in a group; none if it does not exist.
 pub fn members(group: &Path) -> Vec<i32> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Removes an empty group. One that is not empty yet is removed by whoever looks next.
+/// Removes an empty group. One that is not empty yet is removed by a later call.
 pub fn remove(group: &Path) {
     let _ = fs::remove_dir(group);
 }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_lies_right_below_its_base() {
+    fn a_group_is_a_direct_child_of_its_base() {
         let folder = tempfile::tempdir().expect("a folder");
         let base = folder.path().join("base");
         fs::create_dir_all(base.join("bursar-a")).expect("made");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_folder_is_no_group() {
+    fn an_ordinary_folder_is_not_a_group() {
         let folder = tempfile::tempdir().expect("a folder");
         assert!(!is_usable(folder.path()));
         assert!(!is_usable(&folder.path().join("missing")));

@@ -1,4 +1,4 @@
-//! Keeps what the agent has from the jobs that it runs: checked at each start, and put right where
+//! Protects the agent's files from the jobs that it runs: checked at each start, and corrected where
 //! that is safe.
 
 use std::ffi::CString;
@@ -9,13 +9,13 @@ use std::path::Path;
 
 use nix::unistd::{User, geteuid, getgrouplist};
 
-/// Makes a folder of the agent its own alone. One that belongs to another user cannot be.
+/// Makes a folder accessible only to the agent. Fails if it belongs to another user.
 pub(crate) fn close_folder(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path)?;
     let own = geteuid().as_raw();
     if found.uid() != own {
         let why = format!(
-            "{} belongs to the user with the number {}, who could change what the agent keeps \
+            "{} belongs to the user with the id {}, who could change what the agent keeps \
              there: `chown {own} {}`, or name another folder with --state",
             path.display(),
             found.uid(),
@@ -24,14 +24,14 @@ pub(crate) fn close_folder(path: &Path) -> io::Result<()> {
         return Err(io::Error::other(why));
     }
     if found.mode() & 0o077 != 0 {
-        tracing::warn!(folder = %path.display(), "others could look into it; it is closed now");
+        tracing::warn!(folder = %path.display(), "other users could read it; it is closed now");
         fs::set_permissions(path, Permissions::from_mode(0o700))?;
     }
     Ok(())
 }
 
-/// Whether the way to a path can be changed by root and the agent alone. Otherwise what is opened
-/// there tomorrow need not be what was put there today.
+/// Checks that only root and the agent can change the folders of a path. Otherwise a job could
+/// replace the agent's files.
 pub fn check_way(path: &Path) -> io::Result<()> {
     let path = path.canonicalize()?;
     for folder in path.ancestors().skip(1) {
@@ -51,7 +51,7 @@ pub fn check_way(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file with a secret is closed to the user of the jobs.
+/// Checks that the user of the jobs cannot read a file with a secret.
 pub fn check_secret(path: &Path, user: &User) -> io::Result<()> {
     let groups = getgrouplist(&CString::new(user.name.as_str())?, user.gid)?;
     let groups: Vec<u32> = groups.into_iter().map(|group| group.as_raw()).collect();
@@ -68,7 +68,7 @@ pub fn check_secret(path: &Path, user: &User) -> io::Result<()> {
 
 fn is_open_to(file: &Metadata, user: u32, groups: &[u32]) -> bool {
     let mode = file.mode();
-    // Owners can give themselves the right to read.
+    // An owner can always add the read permission.
     file.uid() == user || mode & 0o007 != 0 || (mode & 0o070 != 0 && groups.contains(&file.gid()))
 }
 
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_others_can_change_is_refused() {
+    fn a_path_that_other_users_can_change_is_rejected() {
         let place = tempfile::tempdir().expect("a folder");
         let (open, inner) = (place.path().join("open"), place.path().join("open/state"));
         fs::create_dir_all(&inner).expect("made");

@@ -1,4 +1,4 @@
-//! What keeps jobs apart from the agent and from each other.
+//! Isolation of jobs from the agent and from each other.
 
 pub mod cgroup;
 pub mod guard;

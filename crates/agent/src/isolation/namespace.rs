@@ -1,5 +1,5 @@
-//! Folders for temporary files that each job has for itself. They lie in main memory and are gone
-//! with the last process of the job, so there is nothing to clear away.
+//! Private folders of each job for temporary files. They are in main memory and disappear
+//! with the last process of the job, so no cleanup is needed.
 
 use std::path::Path;
 use std::{fs, io};
@@ -7,25 +7,25 @@ use std::{fs, io};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// What each job has for itself.
+/// The private folders of each job.
 const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", SHARED_MEMORY];
-/// What processes of one job share. It is the job's memory, and as large as the machine's: half of
-/// all.
+/// Shared memory of the processes of one job. It counts as the job's memory, and is as large as the
+/// machine's: half of the main memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Whether this process may give folders of their own to jobs.
+/// Whether this process may create private folders for jobs.
 pub fn is_available() -> bool {
-    // A thread has a view of the file system of its own once it asked for one; it ends with it.
+    // A thread can have its own mount namespace, which ends with it.
     let tried = std::thread::spawn(|| enter(1 << 20)).join();
     tried.is_ok_and(|outcome| outcome.is_ok())
 }
 
-/// Gives this thread, and what it becomes, folders of their own; those for temporary files have at
-/// most so many bytes each.
+/// Gives this thread, and the program that it executes, private folders; those for temporary files have at
+/// most this many bytes each.
 pub(crate) fn enter(bytes: u64) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let nothing = None::<&str>;
-    // What is mounted on the machine later is seen; what is mounted here is not seen there.
+    // Later mounts of the machine are visible here; mounts made here are not visible there.
     mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_SLAVE, nothing)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     let of_size = format!("mode=1777,size={bytes}");
@@ -39,7 +39,7 @@ pub(crate) fn enter(bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a path lies in a folder that each job has for itself.
+/// Whether a path is in a private folder of jobs.
 pub(crate) fn is_private(path: &Path) -> bool {
     PRIVATE.iter().any(|place| path.starts_with(place))
 }

@@ -1,4 +1,4 @@
-//! What a process gives up before it becomes a job: another user's rights, capabilities, open
+//! What a process drops before it executes a job: the rights of its user, capabilities, open
 //! descriptors, and more of the machine than a job needs.
 
 use std::ffi::CString;
@@ -13,14 +13,14 @@ use rustix::thread::{
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// Files that jobs make are their user's alone, unless the job says otherwise.
+/// Files of jobs are accessible only to their user, unless the job changes it.
 const UMASK: Mode = Mode::from_bits_truncate(0o077);
 /// Open files that a job may have without asking for more. The hard limit stays the machine's.
 const DEFAULT_OPEN_FILES: rlim_t = 65_536;
 /// Processes and threads that the user of the jobs may have on a node.
 const MAX_PROCESSES_OF_USER: rlim_t = 65_536;
 
-/// Closes what was inherited beyond standard input, output and error: libraries of the process that
+/// Closes inherited descriptors except standard input, output and error: libraries of the process that
 /// started this one may have left files open. Call it before anything else is opened.
 pub(crate) fn close_inherited() -> io::Result<()> {
     let mut open = Vec::new();
@@ -29,7 +29,7 @@ pub(crate) fn close_inherited() -> io::Result<()> {
         open.extend(number.filter(|number| *number > 2));
     }
     for descriptor in open {
-        // The one through which they were listed is closed already.
+        // The descriptor of the listing is closed already.
         let _ = close(descriptor);
     }
     Ok(())
@@ -57,7 +57,7 @@ pub fn job_user(name: &str) -> io::Result<User> {
     Ok(user)
 }
 
-/// Becomes a user for good: nothing of what this process could do before can be had back.
+/// Changes to a user permanently: no earlier right can be regained.
 pub(crate) fn become_user(name: &str) -> io::Result<User> {
     let user = job_user(name)?;
     if user.uid != geteuid() {
@@ -78,14 +78,14 @@ pub(crate) fn become_user(name: &str) -> io::Result<User> {
     Ok(user)
 }
 
-/// Leaves no capability that a program could bring back.
+/// Drops all capabilities from the bounding set, so that no program can regain them.
 fn drop_bounding_set() -> io::Result<()> {
     for bit in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
         match capability_is_in_bounding_set(capability) {
             Ok(true) => remove_capability_from_bounding_set(capability)?,
             Ok(false) => {}
-            // The kernel knows no more of them.
+            // The kernel has no more capabilities.
             Err(rustix::io::Errno::INVAL) => break,
             Err(error) => return Err(error.into()),
         }
@@ -93,10 +93,10 @@ fn drop_bounding_set() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the limits of a job, and lets nothing that it starts gain rights.
+/// Sets the limits of a job, and prevents its programs from gaining rights.
 pub(crate) fn confine() -> io::Result<()> {
     prctl::set_no_new_privs()?;
-    // A core of a job with large memory would fill the disk; a job that wants one can ask.
+    // A core dump of a large job would fill the disk; a job may raise the soft limit.
     lower(Resource::RLIMIT_CORE, 0, rlim_t::MAX)?;
     lower(Resource::RLIMIT_NOFILE, DEFAULT_OPEN_FILES, rlim_t::MAX)?;
     lower(Resource::RLIMIT_NPROC, MAX_PROCESSES_OF_USER, MAX_PROCESSES_OF_USER)?;
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_run_as_an_ordinary_user_that_is_there() {
+    fn jobs_run_as_an_existing_ordinary_user() {
         for (name, why) in [("root", "is root"), ("no-such-user", "there is no user")] {
             let refused = job_user(name).expect_err(name).to_string();
             assert!(refused.contains(why), "{refused}");
