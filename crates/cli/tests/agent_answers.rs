@@ -1,5 +1,5 @@
-//! An agent and a server that answers whatever it likes: nothing that comes back ends the agent,
-//! and nothing of what it keeps is lost.
+//! An agent and a server with arbitrary answers: no answer ends the agent,
+//! and none of its state is lost.
 
 #[path = "attempts/small_disk.rs"]
 mod small_disk;
@@ -21,11 +21,11 @@ const ENDLESS: usize = 512 << 20;
 
 /// How a server answers.
 enum Reply {
-    /// These bytes, and the connection is closed.
+    /// These bytes, then the connection is closed.
     Raw(Vec<u8>),
     /// A status and a body.
     Body(u16, Vec<u8>),
-    /// A body that goes on for as long as it is read.
+    /// A body without end.
     Endless,
 }
 
@@ -33,7 +33,7 @@ fn json_reply(value: &impl serde::Serialize) -> Reply {
     Reply::Body(200, serde_json::to_vec(value).expect("plain fields"))
 }
 
-/// A request, and the way to answer it.
+/// A request and its connection.
 struct Asked {
     path: String,
     body: String,
@@ -64,7 +64,7 @@ impl Asked {
         Some(Asked { path, body: String::from_utf8_lossy(&body).into_owned(), stream })
     }
 
-    /// Answers. Says how many bytes of an endless body were taken.
+    /// Answers. Returns how many bytes of an endless body were read.
     fn answer(mut self, reply: Reply) -> usize {
         match reply {
             Reply::Raw(bytes) => {
@@ -95,7 +95,7 @@ impl Asked {
     }
 }
 
-/// A server that hands every request to the test.
+/// A server that passes every request to the test.
 fn listen() -> (String, Receiver<Asked>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -177,7 +177,7 @@ fn no_orders() -> Reply {
     orders(vec![])
 }
 
-/// The next request that is no output; output is taken in as it comes.
+/// The next request that is not output; output is accepted.
 fn next(asked: &Receiver<Asked>) -> Asked {
     loop {
         let one = asked.recv().expect("the server listens");
@@ -188,7 +188,7 @@ fn next(asked: &Receiver<Asked>) -> Asked {
     }
 }
 
-/// Answers reports in one way until one of them says something, and gives back that one.
+/// Answers heartbeats in one way until one satisfies the condition, and returns that one.
 fn until(
     asked: &Receiver<Asked>,
     said: impl Fn(&Asked) -> bool,
@@ -220,7 +220,7 @@ fn no_answer_ends_an_agent() {
         Reply::Body(200, b"{\"node\": 7}".to_vec()),
         Reply::Body(200, vec![b'['; 100_000]),
         json_reply(&registration(&"x".repeat(5000))),
-        // Names that would become paths of what the agent writes.
+        // Names that would become paths of the agent's files.
         json_reply(&registration("a/../b")),
         json_reply(&registration("..")),
         json_reply(&registration("")),
@@ -230,14 +230,14 @@ fn no_answer_ends_an_agent() {
     ];
     for reply in strange {
         let first = next(&asked);
-        // A registration that is obeyed is followed by a heartbeat.
+        // A registration that is accepted is followed by a heartbeat.
         let registers = first.path == "/v1/nodes" || first.path.starts_with("/v1/nodes?");
         assert!(registers, "{}", first.path);
         first.answer(reply);
     }
     let last = next(&asked);
-    assert!(!state.join("others").exists(), "none of them was obeyed");
-    assert!(!state.join("owner.json").exists(), "none of them was obeyed");
+    assert!(!state.join("others").exists(), "none of them was accepted");
+    assert!(!state.join("owner.json").exists(), "none of them was accepted");
     last.answer(json_reply(&registration("store")));
 
     // A job, so that there is something to lose. Orders repeat until they are done.
@@ -254,7 +254,7 @@ fn no_answer_ends_an_agent() {
         next(&asked).answer(no_orders());
     }
 
-    // Orders that make no sense, for attempts that cannot be.
+    // Invalid orders, with invalid attempt ids.
     let long = "a".repeat(4000);
     let mut strange = Vec::new();
     for id in ["", ".", "..", "../../x", "a/b", "a\0b", &long, "att.1"] {
@@ -270,7 +270,7 @@ fn no_answer_ends_an_agent() {
     strange.push(order(OrderType::Start, "att_3", Some(run(&["a\0b"]))));
     strange.push(order(OrderType::Start, "att_4", None));
 
-    // What could be an attempt has failed, the job still runs, and the agent reports both.
+    // The attempts with valid ids have failed, the job still runs, and the agent reports both.
     let failed = |beat: &Asked| {
         assert!(runs(beat), "{}", beat.body);
         beat.body.matches("failed").count() == 3
@@ -287,8 +287,8 @@ fn no_answer_ends_an_agent() {
 }
 
 #[test]
-fn a_full_disk_silences_no_agent() {
-    // Only root can make a disk.
+fn an_agent_with_a_full_disk_keeps_reporting() {
+    // Only root can mount a disk.
     if !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -300,7 +300,7 @@ fn a_full_disk_silences_no_agent() {
     let runs = |beat: &Asked| beat.body.contains("running");
     until(&asked, runs, || orders(start.clone()));
     disk.fill();
-    // It reports on. What it is asked to start now has failed, and it says so when there is room.
+    // It keeps reporting. A new attempt has failed, which is reported when there is free space.
     let more = vec![order(OrderType::Start, "att_2", Some(run(&["true"])))];
     for _ in 0..5 {
         let beat = next(&asked);

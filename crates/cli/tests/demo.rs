@@ -1,4 +1,4 @@
-//! `bursar demo` as a whole: what it says is true, and nothing of it stays.
+//! `bursar demo` as a whole: its output is correct, and it leaves nothing behind.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

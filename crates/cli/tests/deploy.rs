@@ -27,8 +27,8 @@ fn the_units_use_options_that_exist() {
     check("bursar-agent.service", "agent");
 }
 
-/// What systemd thinks of a unit: it must not get worse. The numbers are its exposure, from 0 to 100,
-/// with a little room for versions that count differently.
+/// The exposure of a unit as systemd rates it, from 0 to 100: it must not get worse. The bounds have
+/// some tolerance for versions that rate differently.
 #[test]
 fn the_units_stay_closed() {
     for (unit, most) in [("bursar.service", 14), ("bursar-agent.service", 52)] {

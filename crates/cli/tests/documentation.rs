@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 #[path = "rehearsal/mod.rs"]
 mod rehearsal;
 
-/// What stands for ids that differ each time; as long as they are, so that columns stay.
+/// The placeholder of ids that differ each time; of the same length, so that columns stay aligned.
 const ID: &str = "01JAB2C3D4E5F6G7H8J9K0MNPQ";
 
 /// A running server, killed at the end.
@@ -108,7 +108,7 @@ impl Session {
             text.push_str(match word.len() {
                 26 if word.starts_with("01") => ID,
                 32.. => "…",
-                // What a state hashes to says nothing to a reader, and changes with every field.
+                // The hash of a state means nothing to a reader, and changes with every field.
                 16 if text.ends_with("state ") => "…",
                 // How many records share a commit depends on how fast they came.
                 _ if rest[end..].starts_with(" batches") => "…",
@@ -170,12 +170,12 @@ fn check(name: &str) {
 }
 
 #[test]
-fn every_session_in_the_documentation_is_real() {
+fn every_session_in_the_documentation_is_executed() {
     check("cli.md");
 }
 
 #[test]
-fn every_walk_through_a_job_is_real() {
+fn every_walkthrough_is_executed() {
     check("walkthroughs.md");
 }
 

@@ -217,7 +217,7 @@ fn a_request_larger_than_the_pool_never_blocks_anyone() {
     let held = pool.allocate("c", &[("gpu", 2), ("cpu", 8)]);
     assert_eq!(held["type"], "allocated");
     pool.release("c", &held);
-    // Nobody else is told anything: the next line answers the next question.
+    // No other client gets a message: the next line is the reply to the next request.
     assert_eq!(pool.allocate("d", &[("gpu", 1)])["type"], "allocated");
 }
 

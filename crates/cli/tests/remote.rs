@@ -91,7 +91,7 @@ async fn the_same_answer_is_a_table_yaml_or_csv() {
 }
 
 #[tokio::test]
-async fn a_refusal_ends_with_the_command_that_helps() {
+async fn a_rejection_ends_with_the_command_that_fixes_it() {
     let mut problem = Problem::new(Code::InsufficientCredits, "too few credits can be drawn");
     let mut blocker = Blocker::new(BlockerType::Credits, "acme can spend 2 of 5", "grant some");
     blocker.account = Some("acme".into());
@@ -146,7 +146,7 @@ async fn a_change_without_answer_says_how_to_repeat_it() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_unavailable() {
+async fn a_closed_port_is_unavailable() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = format!("http://{}", listener.local_addr().expect("bound"));
     drop(listener);
@@ -156,7 +156,7 @@ async fn nobody_listening_is_unavailable() {
 }
 
 #[tokio::test]
-async fn wrong_usage_is_told_before_anything_is_sent() {
+async fn wrong_usage_is_reported_before_anything_is_sent() {
     let server = Scripted::start([]).await;
     for arguments in [
         &["account", "open", "acme:nlp"][..],
@@ -247,7 +247,7 @@ async fn watching_shows_it_again_until_it_is_refused() {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_seen_enough_is_no_failure() {
+async fn a_closed_pipe_is_not_a_failure() {
     let server = Scripted::start((0..100).map(|_| Reply::json(200, TOP))).await;
     let mut command = bursar(&server.address, &["top", "--watch=1", "-o", "json"]);
     let status = tokio::task::spawn_blocking(move || {

@@ -1,5 +1,5 @@
-//! A node whose disk is full: its attempts run on, and their ends are known. These need root, who
-//! can make a small disk.
+//! A node with a full disk: its attempts continue, and their ends are recorded. These tests need root,
+//! to mount a small disk.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::node::{Node, until};
 use super::small_disk::SmallDisk;
 
 #[test]
-fn a_full_disk_ends_no_lease_and_hides_no_end() {
+fn a_full_disk_neither_ends_a_lease_nor_hides_an_end() {
     if !geteuid().is_root() {
         return;
     }
@@ -52,7 +52,7 @@ fn outlives_its_lease(seconds: u64) -> Option<()> {
 }
 
 #[test]
-fn what_cannot_be_written_down_is_not_started_and_disturbs_nothing() {
+fn an_attempt_that_cannot_be_recorded_is_not_started() {
     if !geteuid().is_root() {
         return;
     }
@@ -61,8 +61,8 @@ fn what_cannot_be_written_down_is_not_started_and_disturbs_nothing() {
     node.launch("att_1", "echo ready; while [ ! -e go ]; do sleep 0.01; done");
     node.says("att_1", "ready");
     disk.fill();
-    let refused = node.runner.fail("att_2", "there is no room");
-    assert!(refused.is_err(), "there is no room");
+    let refused = node.runner.fail("att_2", "there is no free space");
+    assert!(refused.is_err(), "there is no free space");
     assert_eq!(node.observe("att_1").local, Local::Running);
     std::fs::remove_file(disk.path().join("filler")).expect("there");
     std::fs::write(node.file("go"), "").expect("written");

@@ -1,5 +1,5 @@
-//! What a job cannot do to the node that it runs on, and to the agent that started it. These need
-//! root, as an agent that runs jobs as another user does; without it there is nothing to protect.
+//! Isolation of jobs from their node and their agent. These tests need
+//! root, as an agent that runs jobs as another user does.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn open_to_all(path: &Path, mode: u32) {
 }
 
 #[test]
-fn what_a_job_preloads_never_runs_as_root() {
+fn a_preloaded_library_never_runs_as_root() {
     if !geteuid().is_root() {
         return;
     }
@@ -105,7 +105,7 @@ fn supervisors_have_no_environment() {
 }
 
 #[test]
-fn a_job_keeps_nothing_of_root() {
+fn a_job_keeps_no_rights_of_root() {
     if !geteuid().is_root() {
         return;
     }
@@ -152,7 +152,7 @@ fn variables_that_would_set_others_are_refused() {
 }
 
 #[test]
-fn a_job_has_temporary_folders_of_its_own() {
+fn a_job_has_private_temporary_folders() {
     if !geteuid().is_root() || !bursar_agent::isolation::namespace::is_available() {
         return;
     }
@@ -187,7 +187,7 @@ fn a_job_has_temporary_folders_of_its_own() {
 }
 
 #[test]
-fn a_job_reads_and_changes_nothing_of_the_agent() {
+fn a_job_can_neither_read_nor_change_the_agents_files() {
     if !geteuid().is_root() {
         return;
     }

@@ -34,7 +34,7 @@ fn a_job_runs_prints_and_ends_with_its_exit_code() {
 }
 
 #[test]
-fn what_cannot_be_started_says_why() {
+fn a_failed_start_has_a_reason() {
     let mut node = Node::new();
     node.launch_with("att_b1", "", |launch| launch.command = vec!["no-such-program".into()]);
     node.launch_with("att_b2", "", |launch| launch.workdir = Some("/no/such/folder".into()));
@@ -51,7 +51,7 @@ fn what_cannot_be_started_says_why() {
 }
 
 #[test]
-fn a_job_sees_its_devices_and_nothing_of_the_agent() {
+fn a_job_sees_its_devices_and_not_the_agents_environment() {
     let mut node = Node::new();
     node.launch_with("att_c", "env; pwd", |launch| {
         launch.env = [("EPOCHS".to_owned(), "3".to_owned())].into();
@@ -81,7 +81,7 @@ fn a_stop_lets_the_job_save_its_work() {
         "trap 'echo 7 > checkpoint; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
     node.launch("att_d", script);
     node.says("att_d", "ready");
-    node.runner.stop("att_d", Duration::from_secs(600)).expect("told");
+    node.runner.stop("att_d", Duration::from_secs(600)).expect("sent");
     let record = node.end_of("att_d");
     assert_eq!(record.exit, Some(Exit::Code(0)));
     assert_eq!(record.stop, Some(StopCause::Ordered));
@@ -100,7 +100,7 @@ fn after_the_grace_the_whole_tree_is_killed() {
     node.says("att_e", "ready");
     node.says("att_e", "away");
     assert!(node.left("att_e").len() >= 3);
-    node.runner.stop("att_e", Duration::from_millis(50)).expect("told");
+    node.runner.stop("att_e", Duration::from_millis(50)).expect("sent");
     let record = node.end_of("att_e");
     assert_eq!(record.exit, Some(Exit::Signal(9)));
     assert!(record.killed);
@@ -108,7 +108,7 @@ fn after_the_grace_the_whole_tree_is_killed() {
 }
 
 #[test]
-fn what_a_job_leaves_behind_is_gone_before_its_end_is_known() {
+fn remaining_processes_of_a_job_end_before_its_end_is_recorded() {
     let mut node = Node::new();
     node.launch("att_f", "setsid bash -c 'while :; do sleep 0.1; done' & echo ready; exit 5");
     let record = node.end_of("att_f");
@@ -119,12 +119,12 @@ fn what_a_job_leaves_behind_is_gone_before_its_end_is_known() {
 #[test]
 fn a_process_with_a_strange_name_is_killed_too() {
     let mut node = Node::new();
-    // Its name is no text, and it has left its session.
+    // Its name is not UTF-8, and it has left its session.
     let child = "printf \"\\377\" > /proc/self/comm; echo renamed; while :; do sleep 0.1; done";
     let script = format!("setsid bash -c '{child}' & echo ready; while :; do sleep 0.1; done");
     node.launch("att_v", &script);
     node.says("att_v", "renamed");
-    node.runner.kill("att_v").expect("told");
+    node.runner.kill("att_v").expect("sent");
     assert!(node.end_of("att_v").killed);
     assert_eq!(node.left("att_v"), []);
 }
@@ -164,7 +164,7 @@ fn a_job_outlives_the_agent_and_its_exit_code_is_kept() {
 }
 
 #[test]
-fn an_end_that_nobody_watched_is_found_later() {
+fn an_end_without_a_running_agent_is_found_later() {
     let mut node = Node::new();
     node.launch("att_h", "exit 9");
     let record = node.file("attempts/att_h/record.json");
@@ -179,7 +179,7 @@ fn an_end_that_nobody_watched_is_found_later() {
 }
 
 #[test]
-fn when_its_supervisor_is_killed_nothing_of_the_job_runs_on() {
+fn a_job_ends_when_its_supervisor_is_killed() {
     let mut node = Node::new();
     let script =
         "setsid bash -c 'echo ready; while :; do sleep 0.1; done' & while :; do sleep 0.1; done";
@@ -200,7 +200,7 @@ fn attempts_of_two_servers_may_have_one_name() {
         node.launch("att_t", "echo ready; while [ ! -e go ]; do sleep 0.01; done");
         node.says("att_t", "ready");
     }
-    // What is left of the one is cleared away; that of the other is none of its business.
+    // Processes of the one attempt are ended; those of the other are not affected.
     let supervisor = one.observe("att_t").record.and_then(|one| one.supervisor).expect("known");
     let killed = Command::new("kill").args(["-9", &supervisor.pid.to_string()]).status();
     assert!(killed.expect("kill is there").success());
@@ -222,7 +222,7 @@ fn an_attempt_is_started_at_most_once() {
     std::fs::write(node.file("go"), "").expect("written");
     node.end_of("att_j");
     assert_eq!(std::fs::read_to_string(node.file("log")).expect("written"), "started\n");
-    // One that was declined does not start however often it is told to.
+    // A declined attempt never starts, however often it is ordered.
     node.runner.decline("att_k").expect("recorded");
     let declined = node.end_of("att_k");
     assert_eq!(declined.started, None);
@@ -250,7 +250,7 @@ fn a_launch_that_was_interrupted_never_happens_later() {
 }
 
 #[test]
-fn a_decision_to_launch_of_which_nothing_came_is_given_up() {
+fn a_launch_without_a_supervisor_is_declined() {
     let node = Node::new();
     let state = StateFolder::open(node.folder.path()).expect("a folder");
     // The agent died between the decision and the start.
@@ -260,7 +260,7 @@ fn a_decision_to_launch_of_which_nothing_came_is_given_up() {
 }
 
 #[test]
-fn without_news_from_the_server_a_job_ends_by_itself() {
+fn a_job_ends_when_its_lease_runs_out() {
     let mut node = Node::new();
     let script = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
     // The lease that it starts with has a second left.
@@ -317,9 +317,9 @@ fn usable_groups(test: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn with_control_groups_nothing_escapes() {
+fn no_process_escapes_a_control_group() {
     // Elsewhere descent does the same, as tested above.
-    let Some(base) = usable_groups("with_control_groups_nothing_escapes") else { return };
+    let Some(base) = usable_groups("no_process_escapes_a_control_group") else { return };
     let mut node = Node::new();
     let name = format!("att_q{}", std::process::id());
     let group = cgroup::create(&base, &name, Limits::default()).expect("made");
@@ -328,7 +328,7 @@ fn with_control_groups_nothing_escapes() {
     node.launch_with(&name, script, |launch| launch.cgroup = Some(group.clone()));
     node.says(&name, "ready");
     assert!(cgroup::members(&group).len() >= 2);
-    node.runner.kill(&name).expect("told");
+    node.runner.kill(&name).expect("sent");
     assert!(node.end_of(&name).killed);
     assert_eq!(node.left(&name), []);
     assert!(!group.exists(), "an empty group is removed");
@@ -358,14 +358,14 @@ fn a_job_has_no_more_processes_than_its_group_allows() {
     };
     until(refused);
     assert!(cgroup::members(&group).len() <= MAX_PROCESSES as usize);
-    node.runner.kill(&name).expect("told");
+    node.runner.kill(&name).expect("sent");
     assert!(node.end_of(&name).killed);
     assert_eq!(node.left(&name), []);
 }
 
 #[test]
 fn a_job_may_run_as_another_user() {
-    // Only root can become somebody else.
+    // Only root can change to another user.
     if std::fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own)).ok()
         != Some(0)
     {
@@ -383,7 +383,7 @@ fn a_job_may_run_as_another_user() {
 }
 
 #[test]
-fn a_supervisor_is_told_from_a_namesake() {
+fn a_later_process_with_the_same_pid_is_not_the_supervisor() {
     let own = Identity::own().expect("/proc is there");
     assert!(own.is_alive());
     assert!(!Identity { start_ticks: own.start_ticks.wrapping_sub(1), ..own }.is_alive());

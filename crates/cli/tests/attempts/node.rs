@@ -26,7 +26,7 @@ pub(crate) fn runner(folder: &Path) -> Runner {
     Runner::new(state, PathBuf::from(BURSAR)).expect("the machine has a boot id")
 }
 
-/// Waits for a condition. A test that waits for ever is stopped by whoever runs the tests.
+/// Waits for a condition. A test that waits too long is stopped by the test runner.
 pub(crate) fn until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
     loop {
         if let Some(found) = condition() {

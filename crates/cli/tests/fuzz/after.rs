@@ -1,4 +1,4 @@
-//! What must hold afterwards: every machine serves, and what was written is good.
+//! Checks afterwards: every machine serves, and the journals verify.
 
 use serde_json::{Value, json};
 

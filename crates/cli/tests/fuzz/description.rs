@@ -1,4 +1,4 @@
-//! The description that the server gives of itself: its operations, and whether an answer is as described.
+//! The OpenAPI document of the server: its operations, and whether an answer matches its schema.
 
 use serde_json::Value;
 

@@ -10,7 +10,7 @@ use crate::requests::Made;
 use crate::wire::{Answer, Outcome};
 use crate::world::Client;
 
-/// After so many kinds of faults there is nothing more to learn.
+/// The most kinds of faults that are collected.
 const ENOUGH: usize = 40;
 /// What may be refused every time: nothing of this world is owed, so that nothing can be collected, and on most
 /// nodes something runs; `after.rs` removes nodes.

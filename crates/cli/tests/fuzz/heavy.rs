@@ -1,4 +1,4 @@
-//! Requests that are valid field by field and too much as a whole.
+//! Requests whose fields are valid but whose total is too large.
 
 use serde_json::{Value, json};
 

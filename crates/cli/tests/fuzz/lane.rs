@@ -1,4 +1,4 @@
-//! One sender: it walks through every slot and every hostile value in an order of its seed.
+//! One sender: it tries every slot with every hostile value, in an order that depends on the seed.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! HTTP by hand: what a well-behaved client would refuse to send.
+//! Raw HTTP, for requests that a client library rejects.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! A server with all that requests can be about: two tenants, money, jobs, nodes and keys of every role.
+//! A server with every kind of resource: two tenants, credits, jobs, nodes and keys of every role.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -55,7 +55,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if !std::thread::panicking() {

@@ -1,4 +1,4 @@
-//! A node's agent, played by the test: it reports what it is told to report, on the test's time.
+//! A simulated agent of a node: it reports what the test sets, on the test's clock.
 
 use std::collections::BTreeMap;
 
@@ -137,15 +137,15 @@ impl Agent {
         server.send("POST", &path, report, &self.key, &[]).await
     }
 
-    /// Reports once and says what it was told, without doing it.
+    /// Sends one heartbeat and returns the orders, without carrying them out.
     pub(crate) async fn ask(&mut self, server: &Server) -> Vec<Value> {
         let report = self.report();
         let answer = self.send(server, report).await.expect(200);
         answer["orders"].as_array().expect("orders").clone()
     }
 
-    /// Reports and does what it is told until nothing more is asked; what it stops has stopped at
-    /// once.
+    /// Sends heartbeats and carries out orders until there are none; attempts stop
+    /// immediately.
     pub(crate) async fn beat(&mut self, server: &Server) {
         for _ in 0..8 {
             let orders = self.ask(server).await;

@@ -1,4 +1,4 @@
-//! A message between machines that fails again and again, on a whole server.
+//! A message between machines that always fails, on a complete server.
 
 use std::time::Duration;
 

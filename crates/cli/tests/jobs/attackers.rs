@@ -1,5 +1,5 @@
-//! Agents that try what is not theirs: attempts of other nodes, earlier starts, names and GPUs that
-//! another owner uses, output without end.
+//! Hostile agents: attempts of other nodes, earlier incarnations, names and GPUs of
+//! another owner, output without end.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ async fn attempt_of(server: &Server, id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_agent_that_names_attempts_of_other_nodes_is_only_told_to_forget_them() {
+async fn an_agent_that_names_attempts_of_other_nodes_gets_only_orders_to_forget() {
     let server = priced(&[]).await;
     let key = server.key("agent", "umbra").await;
     // The same name and the same GPUs as the node that it is after.
@@ -69,7 +69,7 @@ async fn an_agent_that_names_attempts_of_other_nodes_is_only_told_to_forget_them
     victim.send(&server, report).await.expect(200);
     let orders = victim.ask(&server).await;
     assert_eq!(orders[0]["type"], "forget", "{orders:?}");
-    assert_eq!(orders[0]["job"], "a", "of its own it is told whose it was: {orders:?}");
+    assert_eq!(orders[0]["job"], "a", "an order about its own attempt names the job: {orders:?}");
     victim.obey(&orders);
     // One thread writes: what comes later is written later.
     let own = json!({ "incarnation": 1, "attempt": attempt, "offset": 9, "data": "" });
@@ -106,7 +106,7 @@ async fn a_poll_of_an_earlier_start_ends_when_the_agent_starts_again() {
 }
 
 #[tokio::test]
-async fn owners_use_the_same_names_and_gpus_without_learning_of_each_other() {
+async fn owners_may_use_the_same_names_and_gpus_without_seeing_each_other() {
     let server = priced(&["--region", "default", "--region", "other"]).await;
     let keys = [
         (server.root.clone(), "*"),
@@ -155,7 +155,7 @@ async fn owners_use_the_same_names_and_gpus_without_learning_of_each_other() {
         assert_eq!((&drained["state"], &drained["scope"]), (&json!("drained"), &json!(scope)));
         assert_eq!(send("PUT", plan, window.clone()).await.expect(200)["nodes"], json!(["n1"]));
     }
-    let header = [("Bursar-Tenant", "nobody")];
+    let header = [("Bursar-Tenant", "missing")];
     server
         .send("GET", "/v1/nodes/n1", Value::Null, &server.root, &header)
         .await
@@ -177,7 +177,7 @@ async fn owners_use_the_same_names_and_gpus_without_learning_of_each_other() {
 }
 
 #[tokio::test]
-async fn what_an_agent_says_and_sends_is_bounded() {
+async fn messages_and_output_of_an_agent_are_bounded() {
     let server = priced(&[]).await;
     let mut node = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, small("a")).await;
@@ -270,7 +270,7 @@ async fn ids_of_attempts_are_not_guessed_and_stay_what_they_are() {
 }
 
 #[tokio::test]
-async fn types_that_tenants_make_up_are_no_metrics() {
+async fn gpu_types_of_tenants_are_not_metric_labels() {
     let server = priced(&[]).await;
     let key = server.key("agent", "umbra").await;
     Agent::register(&server, "p1", "Own", 1).await;
@@ -285,7 +285,7 @@ async fn types_that_tenants_make_up_are_no_metrics() {
 }
 
 #[tokio::test]
-async fn without_room_for_output_agents_keep_it_and_everything_else_goes_on() {
+async fn without_space_for_output_agents_keep_it_and_jobs_continue() {
     // No file system has this much free.
     let lines = "[logs]\nmin_free_bytes = 4611686018427387904\n";
     let server = Server::configured(lines, &["--clock", "manual"]);

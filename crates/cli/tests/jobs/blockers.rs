@@ -1,4 +1,4 @@
-//! All that blocks a job is listed, never only the first.
+//! All blockers of a job are listed, not only the first.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::agent::Agent;
 use crate::world::{blocker_types, priced, small, state, submit, verify, with};
 
 #[tokio::test]
-async fn a_job_that_is_frozen_without_credits_and_without_budget_is_told_all_three() {
+async fn all_three_blockers_of_a_frozen_job_without_credits_and_budget_are_listed() {
     let server = priced(&[]).await;
     server.call("POST", "/v1/grants/funds/revoke", json!({})).await.expect(200);
     server.grant("few", "acme", "6").await;
@@ -33,7 +33,7 @@ async fn a_job_that_is_frozen_without_credits_and_without_budget_is_told_all_thr
 }
 
 #[tokio::test]
-async fn a_job_behind_a_busy_node_that_is_drained_is_told_of_the_drain() {
+async fn a_drain_of_a_busy_node_is_a_blocker_of_waiting_jobs() {
     let server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, small("a")).await;
@@ -48,7 +48,7 @@ async fn a_job_behind_a_busy_node_that_is_drained_is_told_of_the_drain() {
 }
 
 #[tokio::test]
-async fn a_job_that_waits_for_another_and_for_an_account_is_told_both() {
+async fn a_dependency_and_a_frozen_account_are_both_listed_as_blockers() {
     let server = priced(&[]).await;
     submit(&server, small("first")).await;
     submit(&server, with(small("second"), "after", json!(["first"]))).await;

@@ -1,4 +1,4 @@
-//! Classes and prices, where jobs and cells feel them; and jobs long after their end.
+//! Effects of classes and prices on jobs and cells; and jobs long after their end.
 
 use std::process::Command;
 

@@ -46,7 +46,7 @@ async fn a_job_runs_to_success_and_costs_what_it_used() {
     assert_eq!(attempt["nodes"], json!(["n1"]));
     assert_eq!(micros(&ended["charged"]), price_of(H100, 100_000));
     assert_eq!(micros(&ended["charged"]) + micros(&ended["returned"]), 6_000_000);
-    assert!(agent.runs.is_empty(), "the server told the agent to forget it");
+    assert!(agent.runs.is_empty(), "the server ordered the agent to forget it");
     check_books(&server, GRANTED, &["j"]).await;
 }
 
@@ -107,7 +107,7 @@ async fn a_job_can_be_cancelled_in_every_state() {
 }
 
 #[tokio::test]
-async fn a_job_that_ran_as_long_as_it_may_is_stopped_and_pays_for_no_more() {
+async fn a_job_at_its_time_limit_is_stopped_and_charged_for_no_more() {
     let server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, with(small("j"), "max_runtime_seconds", json!(60))).await;

@@ -150,7 +150,7 @@ async fn an_agent_that_came_back_without_an_attempt_has_lost_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_goes_on_where_it_was() {
+async fn a_killed_server_resumes_its_state() {
     let mut server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, small("runs")).await;

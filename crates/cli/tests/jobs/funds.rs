@@ -1,4 +1,4 @@
-//! Jobs and money: what is refused, topped up, owed and given back.
+//! Jobs and credits: rejections, rolling holds, overdrafts and refunds.
 
 use serde_json::json;
 
@@ -98,7 +98,7 @@ async fn a_rolling_reserve_is_topped_up_while_there_is_money() {
 }
 
 #[tokio::test]
-async fn a_rolling_job_runs_for_all_the_money_there_is_and_then_ends() {
+async fn a_rolling_job_runs_until_the_credits_run_out() {
     let server = with_funds("7").await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, with(rolling("j"), "grace_seconds", json!(30))).await;
@@ -122,7 +122,7 @@ async fn warnings(server: &Server, id: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn those_who_follow_a_job_are_warned_once_before_its_credits_end() {
+async fn one_warning_is_emitted_before_the_credits_of_a_job_run_out() {
     let server = with_funds("7").await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, rolling("j")).await;
@@ -254,7 +254,7 @@ async fn what_a_job_cost_can_be_refunded() {
     assert_eq!(refund.expect(201)["refunded"], "0.1");
     let rest = server.call("POST", "/v1/refunds", json!({ "job": "j" })).await.expect(201);
     assert_eq!(micros(&rest["refunded"]), charged - 100_000);
-    // Each attempt had a hold of its own; what went back to their grants is told of all of them.
+    // Each attempt had its own hold; the returned credits of all of them are listed.
     let lots = rest["lots"].as_array().expect("a list").iter();
     assert_eq!(lots.map(|lot| micros(&lot["amount"])).sum::<u128>(), charged - 100_000);
     assert_eq!(crate::world::spendable(&server).await, GRANTED);

@@ -25,8 +25,8 @@ async fn a_gpu_is_not_given_out_twice_under_two_names_of_its_machine() {
     let detail = refused["detail"].as_str().expect("text");
     assert!(detail.contains("`d1`") && detail.contains("GPU-d1-0"), "{detail}");
     register(&server, renamed("d2", "other")).await.problem("conflict");
-    // What others call their GPUs is no concern of a tenant, and within it a key that may not know
-    // the other node is told no name.
+    // GPU names of other tenants do not conflict, and within a tenant a key that may not see
+    // the other node does not receive its name.
     let nlp = server.key("agent", "acme:nlp").await;
     let vision = server.key("agent", "acme:vision").await;
     let send = async |key: &str, name: &str| {

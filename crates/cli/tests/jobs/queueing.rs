@@ -69,7 +69,7 @@ async fn a_lost_job_may_go_on_in_another_region() {
 }
 
 #[tokio::test]
-async fn a_job_waits_for_those_it_comes_after() {
+async fn a_job_waits_for_its_dependencies() {
     let server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "H100", 4).await;
     submit(&server, small("first")).await;
@@ -90,7 +90,7 @@ async fn a_job_waits_for_those_it_comes_after() {
     assert_eq!(state(&server, "third").await, "cancelled", "what it came after failed");
     let refused = server.call("POST", "/v1/jobs", with(small("late"), "after", json!(["second"])));
     refused.await.problem("conflict");
-    let unknown = server.call("POST", "/v1/jobs", with(small("late"), "after", json!(["nobody"])));
+    let unknown = server.call("POST", "/v1/jobs", with(small("late"), "after", json!(["missing"])));
     assert!(matches!(unknown.await.status, 404 | 422));
     check_books(&server, GRANTED, &["first", "second", "third"]).await;
 }
@@ -121,7 +121,7 @@ async fn an_array_is_submitted_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_concurrency_group_lets_only_so_many_run() {
+async fn a_concurrency_group_limits_running_jobs() {
     let server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "H100", 8).await;
     let group = json!({ "name": "g", "limit": 1 });
@@ -324,7 +324,7 @@ async fn queue(server: &crate::server::Server) -> Vec<(String, Vec<String>)> {
 }
 
 #[tokio::test]
-async fn the_queue_lists_everybody_who_waits_and_all_that_they_wait_for() {
+async fn the_queue_lists_every_waiting_job_and_all_its_blockers() {
     let server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "H100", 8).await;
     let group = json!({ "name": "g", "limit": 1 });
@@ -337,7 +337,7 @@ async fn the_queue_lists_everybody_who_waits_and_all_that_they_wait_for() {
     submit(&server, with(small("later"), "after", json!(["second"]))).await;
     let waiting = queue(&server).await;
     let names: Vec<&str> = waiting.iter().map(|(job, _)| job.as_str()).collect();
-    assert_eq!(names, ["large", "second", "later"], "competing, held by its group, not yet told");
+    assert_eq!(names, ["large", "second", "later"], "competing, held by its group, not yet sent");
     assert_eq!(waiting[0].1, ["capacity"]);
     assert_eq!(waiting[1].1, ["group", "capacity"]);
     assert_eq!(waiting[2].1, ["dependency"]);

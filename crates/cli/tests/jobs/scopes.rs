@@ -29,7 +29,7 @@ async fn a_node_under_a_teams_key_runs_that_teams_jobs_alone() {
     assert_eq!(blocker_types(&why), ["gpu_type"]);
     let blocker = &why["blockers"][0];
     assert_eq!(blocker["detail"], "nodes with H100 in default run no jobs of acme:vision");
-    assert!(blocker["fix"].as_str().expect("a way out").contains("agent key"), "{blocker}");
+    assert!(blocker["fix"].as_str().expect("a fix").contains("agent key"), "{blocker}");
     let quote = |account: &str| server.call("POST", "/v1/quotes", of("q", account));
     let (own, other) =
         (quote("acme:nlp").await.expect(200), quote("acme:vision").await.expect(200));
@@ -61,7 +61,7 @@ async fn a_job_stays_with_its_accounts_nodes_over_kill_nine() {
 }
 
 #[tokio::test]
-async fn nodes_of_others_do_not_exist_for_a_tenant() {
+async fn nodes_of_other_tenants_are_not_visible() {
     let server = priced(&[]).await;
     for (scope, name) in [("acme:nlp", "nlp-1"), ("acme", "acme-1"), ("umbra", "umbra-1")] {
         let key = server.key("agent", scope).await;
@@ -165,7 +165,7 @@ async fn operators_change_the_nodes_of_their_own_scope() {
 }
 
 #[tokio::test]
-async fn a_siblings_job_is_as_unknown_as_one_that_does_not_exist() {
+async fn a_siblings_job_is_answered_like_one_that_does_not_exist() {
     let server = priced(&[]).await;
     submit(&server, of("ours", "acme:nlp")).await;
     submit(&server, of("theirs", "acme:vision")).await;

@@ -192,7 +192,7 @@ async fn a_store_that_an_earlier_build_restored_and_served_goes_on() {
 }
 
 #[tokio::test]
-async fn a_store_that_an_earlier_build_restored_and_nobody_served_is_fenced() {
+async fn a_store_that_an_earlier_build_restored_and_no_server_used_is_fenced() {
     let mut server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, small("j")).await;

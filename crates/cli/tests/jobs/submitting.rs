@@ -44,7 +44,7 @@ async fn a_job_says_whether_it_resumes() {
 }
 
 #[tokio::test]
-async fn what_can_never_be_right_is_refused_and_named() {
+async fn invalid_fields_are_rejected_and_named() {
     let server = priced(&[]).await;
     for (field, value, param) in [
         ("gpus", json!({ "types": ["H100"], "count": 0 }), "gpus.count"),
@@ -79,7 +79,7 @@ async fn what_can_never_be_right_is_refused_and_named() {
     let unpriced = with(small("j"), "gpus", json!({ "types": ["B200"] }));
     let problem = server.call("POST", "/v1/jobs", unpriced).await.problem("unsatisfiable");
     assert_eq!(blocker_types(&problem), ["gpu_type"]);
-    let nobody = with(small("j"), "account", json!("acme:nobody"));
+    let nobody = with(small("j"), "account", json!("acme:missing"));
     server.call("POST", "/v1/jobs", nobody).await.problem("not_found");
 }
 

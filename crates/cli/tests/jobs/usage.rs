@@ -1,4 +1,4 @@
-//! Usage that others measured.
+//! Usage measured by another system.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ async fn a_job_that_runs_elsewhere_is_metered_from_outside() {
 }
 
 #[tokio::test]
-async fn records_stand_on_their_own() {
+async fn records_are_independent() {
     let server = priced(&[]).await;
     let hold = json!({ "id": "h", "account": "acme:nlp", "amount": "5" });
     server.call("POST", "/v1/holds", hold).await.expect(201);
@@ -43,7 +43,7 @@ async fn records_stand_on_their_own() {
         &server,
         json!([
             { "hold": "h", "seq": 1, "amount_total": "2" },
-            { "hold": "nobody", "seq": 1, "amount_total": "2" },
+            { "hold": "missing", "seq": 1, "amount_total": "2" },
             { "hold": "h", "seq": 2, "amount_total": "3", "ended": true },
             { "hold": "h", "job": "j", "seq": 1, "amount_total": "2" },
             { "hold": "h", "seq": 1 },
@@ -145,9 +145,9 @@ async fn usage_of_an_attempt_counts_for_that_attempt_alone() {
     let results = report(
         &server,
         json!([
-            { "job": "j", "attempt": "att_nobody", "seq": 2, "gpu_ms_total": 100_000 },
+            { "job": "j", "attempt": "att_missing", "seq": 2, "gpu_ms_total": 100_000 },
             { "hold": "h", "attempt": attempt, "seq": 1, "amount_total": "1" },
-            { "job": "nobody", "attempt": attempt, "seq": 1, "gpu_ms_total": 1 },
+            { "job": "missing", "attempt": attempt, "seq": 1, "gpu_ms_total": 1 },
             { "job": "j", "attempt": attempt, "seq": 2, "gpu_ms_total": 90_000 },
         ]),
     )

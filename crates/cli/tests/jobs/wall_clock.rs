@@ -1,4 +1,4 @@
-//! On the wall clock nothing waits for anything: messages arrive by themselves, and soon.
+//! On the wall clock messages are delivered immediately.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn until(server: &Server, id: &str, state: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_agent_that_waits_is_told_to_start_as_soon_as_a_job_comes() {
+async fn a_waiting_agent_receives_the_order_to_start_a_new_job_immediately() {
     let server = Server::with(&[]);
     let price = json!({ "per_gpu_hour": "6" });
     server.call("PUT", "/v1/prices/H100", price).await.expect(200);

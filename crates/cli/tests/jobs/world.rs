@@ -133,7 +133,7 @@ pub(crate) fn verify(server: &Server) {
 pub(crate) fn blocker_types(body: &Value) -> Vec<String> {
     let blockers = body["blockers"].as_array().expect("blockers");
     for blocker in blockers {
-        assert!(!blocker["fix"].as_str().expect("a way out").is_empty(), "{blocker}");
+        assert!(!blocker["fix"].as_str().expect("a fix").is_empty(), "{blocker}");
         assert!(!blocker["detail"].as_str().expect("what blocks").is_empty(), "{blocker}");
     }
     blockers.iter().map(|b| b["type"].as_str().expect("a type").to_owned()).collect()

@@ -78,7 +78,7 @@ fn a_job_that_fails_passes_its_exit_code_on() {
     assert_eq!(code, Some(127), "{errors}");
     assert!(output.contains("`no-such-program` is not on this node"), "{output}");
     assert_eq!(world.output(&["wait", "bad"]).status.code(), Some(7));
-    // Nobody is there to say yes: nothing is submitted.
+    // Without a terminal there is no confirmation: nothing is submitted.
     let asked = world.output(&["run", "--id", "unasked", "-a", "acme", "-t", "1m", "--", "true"]);
     assert_eq!(asked.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&asked.stderr).contains("pass --yes"));
@@ -140,7 +140,7 @@ fn an_agent_that_is_killed_and_restarted_loses_nothing() {
     world.kill_agent("n1");
     world.start_agent("n1");
     assert_eq!(world.job("steady")["state"], "running");
-    // And once more; this time it ends while nobody watches.
+    // And once more; this time it ends while no agent runs.
     world.kill_agent("n1");
     world.write("go", "");
     let job = world.job("steady");
@@ -191,7 +191,7 @@ fn a_job_whose_node_falls_silent_ends_there_before_it_starts_elsewhere() {
     world.write("go", "");
     let job = world.wait_for("mobile", "succeeded");
     assert_eq!(ends(&job), ["lost", "succeeded"]);
-    // The node comes back with a story that nobody wants to hear any more.
+    // The node comes back with reports that no longer matter.
     world.start_agent("n1");
     let first = job["attempts"][0]["id"].as_str().expect("an id");
     let forgotten = world.path("n1").join("forgotten").join(first);
@@ -240,7 +240,7 @@ fn a_gang_runs_on_all_of_its_nodes_at_once() {
     let names: Vec<&str> = nodes.iter().map(|node| node.as_str().expect("a name")).collect();
     let expected = |node: &str| format!("{node} of {}\n", names.join(","));
     assert_eq!(said, [expected("n1"), expected("n2")]);
-    // Every rank's output is kept; the first one's is what is shown unless somebody asks.
+    // The output of every rank is kept; that of rank 0 is shown by default.
     until(|| (world.done(&["logs", "gang", "--rank", "1"]) == "rank 1\n").then_some(()));
     assert_eq!(world.done(&["logs", "gang"]), "rank 0\n");
     assert_eq!(world.done(&["logs", "gang", "--all-ranks"]), "[0] rank 0\n[1] rank 1\n");

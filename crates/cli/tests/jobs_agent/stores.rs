@@ -1,4 +1,4 @@
-//! Agents of several servers on one machine: what belongs to one store is no business of another.
+//! Agents of several servers on one machine: their state is separate.
 
 use crate::ends;
 use crate::world::{World, until};
@@ -40,7 +40,7 @@ fn a_fresh_server_is_served_at_once_by_an_agent_that_knew_another() {
 }
 
 #[test]
-fn what_runs_for_one_server_is_left_alone_by_an_agent_of_another() {
+fn an_agent_does_not_touch_attempts_of_another_server() {
     let mut world = World::new(60);
     world.start_agent("n1");
     world.submit("old", "H100", "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 3");

@@ -25,7 +25,7 @@ pub(crate) struct World {
     agents: BTreeMap<String, Child>,
 }
 
-/// Waits for a condition. A test that waits for ever is stopped by whoever runs the tests.
+/// Waits for a condition. A test that waits too long is stopped by the test runner.
 pub(crate) fn until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
     loop {
         if let Some(found) = condition() {
@@ -338,7 +338,7 @@ fn records(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn kill_and_wait(mut child: Child) {
-    // It may have ended by itself.
+    // It may have ended already.
     let _ = child.kill();
     let _ = child.wait();
 }

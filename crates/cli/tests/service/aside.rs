@@ -1,4 +1,4 @@
-//! A timer that fails again and again, on a whole server: it goes on without it, and says so.
+//! A timer that always fails, on a complete server: the server continues without it and reports it.
 
 use std::time::Duration;
 

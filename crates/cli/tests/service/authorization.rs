@@ -15,7 +15,7 @@ const ROLES: [&str; 7] =
 enum Hidden {
     /// 404.
     NotFound,
-    /// 200 with a list in which nothing of the account is.
+    /// 200 with a list without the account.
     Empty,
     /// 200 with 404 for each operation inside.
     Inside,
@@ -26,7 +26,7 @@ enum Hidden {
     Taken,
 }
 
-/// A request that is right for whoever may make it.
+/// A request that succeeds with a permitted key.
 struct Sample {
     method: &'static str,
     path: String,
@@ -235,7 +235,7 @@ async fn prepare(server: &Server) {
     server.call("PUT", "/v1/regions/default/maintenance", window()).await.expect(200);
 }
 
-/// What a sample uses up must be there before each try by somebody who may.
+/// Recreates what a sample uses up, before each request with a permitted key.
 async fn refill(server: &Server, operation: &str, account: &str, round: usize) {
     let tag = account.replace(':', "-");
     match operation {
@@ -276,7 +276,7 @@ fn mentions(body: &Value, account: &str) -> bool {
 }
 
 #[tokio::test]
-async fn every_operation_refuses_everybody_who_may_not() {
+async fn every_operation_rejects_every_key_without_permission() {
     let server = Server::start();
     prepare(&server).await;
     let operations = operations(&server).await;
@@ -357,7 +357,7 @@ async fn every_operation_refuses_everybody_who_may_not() {
                 ("platform", _) | (_, false) if id != "run_batch" => {
                     drop(answer.problem("forbidden"));
                 }
-                // A batch is open to whoever may change anything; inside, each part is checked.
+                // A batch is open to every key that may change anything; each operation is checked.
                 (_, false) => assert!(matches!(answer.status, 200 | 403), "{id} {role}"),
                 (_, true) => {
                     let refused = matches!(answer.status, 401 | 403 | 404);
@@ -369,7 +369,7 @@ async fn every_operation_refuses_everybody_who_may_not() {
     }
 }
 
-/// Operations whose repeats are told apart by their own numbers, and one that changes nothing.
+/// Operations whose repeats are recognised by their own numbers, and one that changes nothing.
 const WITHOUT_KEY: [&str; 3] = ["heartbeat_node", "send_node_log", "get_quote"];
 
 #[tokio::test]

@@ -44,7 +44,7 @@ async fn an_atomic_batch_happens_whole_in_one_record_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn operations_of_a_plain_batch_stand_on_their_own_and_keep_their_order() {
+async fn operations_of_a_plain_batch_are_independent_and_keep_their_order() {
     let server = Server::start();
     server.tree().await;
     server.grant("g", "acme", "10").await;
@@ -110,7 +110,7 @@ async fn a_batch_under_one_key_has_one_effect() {
 }
 
 #[tokio::test]
-async fn a_batch_that_came_to_nothing_keeps_its_answer_under_its_key() {
+async fn a_failed_batch_keeps_its_answer_under_its_key() {
     let mut server = Server::start();
     server.tree().await;
     let root = server.root.clone();

@@ -1,4 +1,4 @@
-//! Nothing that one request asks for stops or stalls a machine.
+//! No single request stops or stalls a machine.
 
 use std::process::{Command, Stdio};
 

@@ -63,7 +63,7 @@ fn case(code: Code) -> Case {
             "the disk must fail under the writer; the engine's tests do that, and a test of \
              problem.rs pins how the engine's errors are told",
         ),
-        Code::Internal => Elsewhere("it would be a defect; a panic in a handler is told so"),
+        Code::Internal => Elsewhere("it would be a defect; a panic in a handler is answered so"),
     }
 }
 
@@ -118,7 +118,7 @@ async fn steps(server: &Server, code: Code) -> Answer {
 }
 
 #[tokio::test]
-async fn every_code_of_the_closed_list_is_met_from_outside_or_says_why_not() {
+async fn every_problem_code_is_provoked_or_has_a_reason_why_not() {
     let server = Server::configured("[limits]\nper_key = 5\n", &["--clock", "manual"]);
     prepare(&server).await;
     for code in Code::ALL {

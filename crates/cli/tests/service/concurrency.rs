@@ -1,4 +1,4 @@
-//! Many clients at once, with retries, with crashes: never a micro-credit too much.
+//! Many concurrent clients, with retries and crashes: no micro-credit is spent twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::server::Server;
 const CLIENTS: u64 = 64;
 
 /// One client: charges until there is nothing left, sends each request twice, and repeats it under
-/// the same key until there is an answer. Says how many micro-credits it was told it spent.
+/// the same key until there is an answer. Returns how many micro-credits the answers say it spent.
 async fn spend(client: Client, url: String, key: String, number: u64, rounds: u64) -> u64 {
     let mut spent = 0;
     for round in 0..rounds {
@@ -66,7 +66,7 @@ async fn run(server: &Server, rounds: u64) -> Vec<tokio::task::JoinHandle<u64>> 
 
 async fn check(server: &Server, told: u64) {
     let grant = server.get("/v1/grants/g").await;
-    assert_eq!(micros(&grant["spent"]), i128::from(told), "what was told is what was spent");
+    assert_eq!(micros(&grant["spent"]), i128::from(told), "the answers match what was spent");
     let sum = ["available", "held", "spent", "expired", "revoked", "moved"]
         .map(|part| micros(&grant[part]))
         .iter()
@@ -109,7 +109,7 @@ async fn the_same_holds_when_the_server_is_killed_under_them() {
     let mut crashes = 0;
     while !finished.load(Ordering::SeqCst) && crashes < 6 {
         let before = server.get("/v1/accounts/acme/balance").await["position"].as_u64();
-        // Let some of it happen, then pull the plug.
+        // Let some requests complete, then kill the server.
         loop {
             let now = server.get("/v1/accounts/acme/balance").await["position"].as_u64();
             if now >= before.map(|before| before + 25) || finished.load(Ordering::SeqCst) {

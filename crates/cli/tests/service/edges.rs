@@ -1,5 +1,5 @@
-//! The edges of the contract: the last instant, what is not text, numbers beyond all bounds, lists
-//! of one page, and what every answer about money says.
+//! Edge cases of the contract: the last instant, invalid UTF-8, numbers out of range, lists
+//! of one page, and the time and position of answers about credits.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ async fn raw(server: &Server, path: &str, body: String) -> Answer {
 }
 
 #[tokio::test]
-async fn who_asks_too_often_is_told_of_the_limit_too() {
+async fn the_rate_limit_is_in_the_headers_of_a_rejection_too() {
     let server = Server::configured("[limits]\nper_key = 5\n", &["--clock", "manual"]);
     server.tree().await;
     let key = server.key("viewer", "acme").await;
@@ -102,7 +102,7 @@ async fn the_last_instant_of_the_calendar_is_an_instant_everywhere() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_not_text_leads_nowhere() {
+async fn a_path_that_is_not_utf8_is_not_found() {
     let server = Server::start();
     server.tree().await;
     let description = server.send("GET", "/openapi.json", Value::Null, "", &[]).await.expect(200);
@@ -159,7 +159,7 @@ async fn a_name_that_nothing_can_have_is_named_when_it_is_set() {
 }
 
 #[tokio::test]
-async fn a_number_beyond_all_bounds_is_named() {
+async fn a_number_out_of_range_is_named() {
     let server = Server::start();
     server.tree().await;
     for digits in ["1e400".to_owned(), "9".repeat(300), "9".repeat(400), "-1e999".to_owned()] {
@@ -185,7 +185,7 @@ async fn a_number_beyond_all_bounds_is_named() {
 }
 
 #[tokio::test]
-async fn whoever_reads_money_is_told_as_of_when() {
+async fn every_read_of_credits_has_its_time_and_position() {
     let server = Server::start();
     server.tree().await;
     server.grant("g", "acme", "10").await;
@@ -254,7 +254,7 @@ const LISTS: [&str; 18] = [
 ];
 
 #[tokio::test]
-async fn every_list_takes_a_page_and_refuses_one_that_cannot_be() {
+async fn every_list_accepts_a_page_and_rejects_invalid_ones() {
     let server = Server::start();
     server.tree().await;
     server.grant("g", "acme", "10").await;
@@ -332,13 +332,13 @@ async fn nodes_and_queues_are_walked_page_by_page() {
 }
 
 #[tokio::test]
-async fn what_lies_outside_the_scope_is_not_there_whatever_the_role() {
+async fn resources_outside_the_scope_are_not_found_for_any_role() {
     let server = Server::start();
     server.tree().await;
     for role in ["agent", "viewer"] {
         let key = server.key(role, "acme:nlp").await;
         for list in ["grants", "holds", "jobs", "audit"] {
-            for account in ["acme", "acme:vision", "umbra", "nobody"] {
+            for account in ["acme", "acme:vision", "umbra", "missing"] {
                 let path = format!("/v1/{list}?account={account}");
                 server.send("GET", &path, Value::Null, &key, &[]).await.problem("not_found");
             }

@@ -108,7 +108,7 @@ async fn a_year(server: &Server) {
 }
 
 #[tokio::test]
-async fn what_is_told_of_long_ago_is_what_was_told_when_it_happened() {
+async fn old_events_are_the_same_as_when_they_were_new() {
     let mut server = Server::start();
     let root = server.root.clone();
     let live = {

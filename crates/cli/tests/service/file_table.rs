@@ -1,6 +1,6 @@
 //! Every file of a data folder, one after the other, removed, emptied, cut, older than it was and of another
 //! store, while no server runs and while one does. Afterwards a server refuses by the file's name and with
-//! the way out, and has changed nothing; or all that was acknowledged is there.
+//! how to fix it, and has changed nothing; or every acknowledged change is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -222,7 +222,7 @@ fn check_needed(refused: &BTreeSet<(String, Harm)>, harms: &[Harm]) {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_in_silence_with_a_file_of_a_store_that_was_stopped() {
+async fn no_loss_is_silent_with_a_file_of_a_store_that_was_stopped() {
     let harms = [Harm::Removed, Harm::Emptied, Harm::Halved, Harm::Foreign, Harm::Older];
     let refused = harm_all(true, &harms).await;
     // What was cut from a database may lie in the log beside it; what was cut from a tail lies nowhere.
@@ -248,7 +248,7 @@ async fn nothing_is_lost_in_silence_with_a_file_of_a_store_that_was_stopped() {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_in_silence_with_a_file_of_a_store_that_was_killed() {
+async fn no_loss_is_silent_with_a_file_of_a_store_that_was_killed() {
     let harms = [Harm::Removed, Harm::Emptied, Harm::Halved, Harm::Foreign, Harm::Older];
     let refused = harm_all(false, &harms).await;
     check_needed(&refused, &[Harm::Removed, Harm::Emptied, Harm::Foreign]);
@@ -291,16 +291,16 @@ async fn harm_running(harm: Harm) {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_in_silence_with_a_file_that_is_removed_under_a_server() {
+async fn no_loss_is_silent_with_a_file_that_is_removed_under_a_server() {
     harm_running(Harm::Removed).await;
 }
 
 #[tokio::test]
-async fn nothing_is_lost_in_silence_with_a_file_that_is_emptied_under_a_server() {
+async fn no_loss_is_silent_with_a_file_that_is_emptied_under_a_server() {
     harm_running(Harm::Emptied).await;
 }
 
 #[tokio::test]
-async fn nothing_is_lost_in_silence_with_a_file_of_another_store_under_a_server() {
+async fn no_loss_is_silent_with_a_file_of_another_store_under_a_server() {
     harm_running(Harm::Foreign).await;
 }

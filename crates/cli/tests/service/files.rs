@@ -1,4 +1,4 @@
-//! What a server says of a data folder that is not what it was.
+//! What a server reports about a data folder that was changed.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -168,7 +168,7 @@ async fn a_ledger_that_is_older_than_its_cell_is_noticed_without_the_manifests_h
     server.stop();
     let old = content(&data);
     server.restart(&MANUAL);
-    // The cell is told of every account.
+    // The cell receives every account.
     server.open("umbra", "org").await;
     let quota = json!({ "running_jobs": 3 });
     server.call("PUT", "/v1/accounts/umbra/quota", quota).await.expect(200);

@@ -52,7 +52,7 @@ async fn refusals_of_money_are_kept_and_mistakes_are_not() {
     let key = [("Idempotency-Key", "k-2")];
     let wrong = json!({ "account": "acme", "amount": 1.5 });
     server.send("POST", "/v1/charges", wrong, &root, &key).await.problem("invalid_field");
-    let unknown = json!({ "account": "nobody", "amount": "1" });
+    let unknown = json!({ "account": "missing", "amount": "1" });
     server.send("POST", "/v1/charges", unknown, &root, &key).await.problem("not_found");
     server.send("POST", "/v1/charges", charge, &root, &key).await.expect(201);
 }
@@ -105,7 +105,7 @@ async fn an_id_chosen_by_the_caller_works_like_a_key() {
 }
 
 #[tokio::test]
-async fn exactly_one_of_many_equal_creations_is_told_that_it_created() {
+async fn exactly_one_of_many_equal_creations_is_answered_with_201() {
     let server = std::sync::Arc::new(Server::start());
     server.tree().await;
     server.grant("g", "acme", "10").await;
@@ -149,21 +149,21 @@ async fn the_first_of_two(method: &str, path: &str, first: Value, second: Value)
 }
 
 #[tokio::test]
-async fn a_changed_account_is_told_as_the_change_left_it() {
+async fn a_replayed_account_change_shows_the_account_after_that_change() {
     let first = json!({ "name": "Acme", "metadata": { "n": 1 } });
     let second = json!({ "name": "Acme Corporation", "weight": "3" });
     the_first_of_two("PATCH", "/v1/accounts/acme", first, second).await;
 }
 
 #[tokio::test]
-async fn a_budget_is_told_as_it_was_set() {
+async fn a_replayed_budget_shows_it_as_it_was_set() {
     let first = json!({ "limit": "5", "period": "total", "mode": "hard" });
     let second = json!({ "limit": "7", "period": "day", "mode": "soft" });
     the_first_of_two("PUT", "/v1/accounts/acme/budgets/b", first, second).await;
 }
 
 #[tokio::test]
-async fn what_was_opened_issued_frozen_or_set_is_told_as_it_was_at_first() {
+async fn replayed_answers_are_the_same_as_the_first_ones() {
     let server = Server::start();
     server.tree().await;
     let root = server.root.clone();
@@ -305,7 +305,7 @@ async fn a_refusal_comes_again_byte_for_byte_also_after_a_crash() {
         assert!(!replayed && body.contains("\"request_id\":\"req_"), "{body}");
         told.push(body);
     }
-    // What would help now does not change what was told.
+    // A fix of the cause does not change the stored answer.
     server.grant("more", "acme", "100").await;
     for crash in [false, true] {
         if crash {

@@ -39,7 +39,7 @@ async fn a_key_is_shown_once_works_in_its_scope_and_ends_at_once() {
 }
 
 #[tokio::test]
-async fn nobody_makes_a_key_that_is_wider_than_their_own() {
+async fn no_key_creates_a_key_with_a_wider_scope() {
     let server = Server::start();
     server.tree().await;
     let admin = server.key("admin", "acme:nlp").await;
@@ -77,7 +77,7 @@ async fn a_key_works_through_its_last_instant() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_made_and_revoked_within_a_millisecond_works_no_more() {
+async fn a_key_revoked_within_a_millisecond_of_its_creation_is_invalid() {
     // The manual clock stands still: all of it happens at one instant.
     let mut server = Server::start();
     server.tree().await;
@@ -104,7 +104,7 @@ async fn a_key_that_is_made_and_revoked_within_a_millisecond_works_no_more() {
 }
 
 #[tokio::test]
-async fn nobody_makes_a_key_that_outlives_their_own() {
+async fn no_key_creates_a_key_that_outlives_it() {
     let server = Server::start();
     server.tree().await;
     let admin = json!({
@@ -159,7 +159,7 @@ async fn ids_and_idempotency_keys_of_keys_belong_to_their_tenant() {
             server.send("GET", &foreign, Value::Null, secret, &[]).await.problem("not_found");
         }
     }
-    // Whoever sees both is asked which is meant, and finds both on pages of one.
+    // A caller that sees both must name the tenant, and finds both on pages of one.
     let mut seen = Vec::new();
     let mut cursor = String::new();
     loop {
@@ -223,7 +223,7 @@ async fn the_capability_to_issue_is_given_by_the_platform_alone_and_is_shown() {
     let mut server = Server::start();
     server.tree().await;
     let issuer = server.issuer("admin", "acme").await;
-    // Never inherited: whoever has it cannot give it.
+    // Never inherited: a key with the capability cannot grant it.
     let more = json!({ "role": "admin", "scope": "acme", "name": "n", "capabilities": ["issue"] });
     let refused = server.send("POST", "/v1/keys", more, &issuer, &[]).await.problem("forbidden");
     assert!(refused["detail"].as_str().expect("text").contains("\"*\""), "{refused}");

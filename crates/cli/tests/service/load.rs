@@ -1,5 +1,5 @@
-//! Slow clients cannot hold the server, and under load what was used is counted before anything
-//! else is done.
+//! Slow clients cannot block the server, and under load usage is recorded before any
+//! other request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -118,7 +118,7 @@ async fn when_too_much_is_waiting_reads_are_shed_before_holds_and_holds_before_s
 }
 
 #[tokio::test]
-async fn what_a_caller_invents_is_no_label_of_a_metric() {
+async fn text_of_callers_is_not_a_metric_label() {
     let server = Server::start();
     for number in 0..20 {
         let method = format!("BREW{number}");

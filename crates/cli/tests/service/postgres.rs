@@ -14,7 +14,7 @@ fn verify(store: &str) -> Output {
         .expect("the binary starts")
 }
 
-/// What a blocking piece of work gives, off the runtime of the test.
+/// The result of blocking work, outside the runtime of the test.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("no panic")
 }
@@ -60,7 +60,7 @@ async fn the_auditor_reads_a_journal_in_postgresql_and_finds_a_changed_record() 
 }
 
 #[tokio::test]
-async fn a_way_over_the_network_that_is_not_encrypted_is_refused_in_plain_words() {
+async fn an_unencrypted_connection_to_another_machine_is_rejected() {
     let output = verify("postgres://bursar@db.example/bursar?sslmode=disable");
     assert_eq!(output.status.code(), Some(1));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();

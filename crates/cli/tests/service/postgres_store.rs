@@ -1,4 +1,4 @@
-//! What a server says of a database that is not what it was, and a backup that becomes one.
+//! What a server reports about a database that was changed, and restores into a database.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -116,7 +116,7 @@ async fn a_ledger_that_is_older_than_its_cell_is_noticed_without_the_manifests_h
          CREATE TABLE old_machine AS TABLE bursar_machine",
     );
     let server = start(&store, &root);
-    // The cell is told of every account.
+    // The cell receives every account.
     server.open("umbra", "org").await;
     let quota = json!({ "running_jobs": 3 });
     server.call("PUT", "/v1/accounts/umbra/quota", quota).await.expect(200);
@@ -326,7 +326,7 @@ pub(crate) fn start_logged(store: &str, root: &Path, flags: &[&str], log: &Path)
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let started = lines.any(|line| line.is_ok_and(|line| line.starts_with("listening on")));
     let id = child.id().to_string();
-    // It may have ended by itself.
+    // It may have ended already.
     let _ = Command::new("kill").args(["-TERM", &id]).status();
     let ended = child.wait().expect("it ends");
     let said = std::fs::read_to_string(log).expect("it was written");

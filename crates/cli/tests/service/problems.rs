@@ -70,7 +70,7 @@ async fn accounts_follow_the_rules_of_the_tree() {
 }
 
 #[tokio::test]
-async fn states_that_forbid_a_change_are_told_apart() {
+async fn states_that_forbid_a_change_have_different_codes() {
     let server = Server::start();
     server.tree().await;
     server.grant("g", "acme", "10").await;
@@ -136,7 +136,7 @@ async fn paths_methods_and_headers_that_are_not_there_are_problems_too() {
 }
 
 #[tokio::test]
-async fn a_key_that_asks_too_often_is_told_when_to_come_back() {
+async fn a_rate_limited_key_gets_a_retry_after() {
     let server = Server::configured("[limits]\nper_key = 5\nper_tenant = 8\n", &[]);
     server.tree().await;
     let key = server.key("viewer", "acme").await;
@@ -175,7 +175,7 @@ async fn whole_numbers_in_metadata_are_kept_exactly_or_refused() {
 }
 
 #[tokio::test]
-async fn null_takes_a_setting_of_an_account_back() {
+async fn null_removes_a_setting_of_an_account() {
     let server = Server::start();
     server.tree().await;
     let set = json!({

@@ -71,7 +71,7 @@ async fn another_tenant_may_use_the_same_old_id() {
 }
 
 #[tokio::test]
-async fn what_one_record_tells_of_names_that_look_alike_is_told_apart() {
+async fn similar_names_in_one_record_are_distinguished() {
     let charge = json!({ "id": "c", "account": "acme", "amount": "9" });
     let refund = |id: &str, amount: &str| json!({ "id": id, "charge": "c", "amount": amount });
     let operation = |body: Value| json!({ "method": "POST", "path": "/v1/refunds", "body": body });

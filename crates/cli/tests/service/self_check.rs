@@ -1,4 +1,4 @@
-//! A broken law while running: counted, told, and the tenant's spending stops.
+//! A violated invariant at run time: counted, reported, and the tenant's spending stops.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ pub(crate) fn write_behind(
     event: impl FnOnce(AccountNo) -> Event,
     path: &str,
 ) {
-    let journal = SqliteJournal::open(file, SqliteOptions::default()).expect("nobody has it open");
+    let journal =
+        SqliteJournal::open(file, SqliteOptions::default()).expect("no process has it open");
     let mut found = None;
     let mut last = None;
     for batch in journal.read(Head::genesis(journal.id())).expect("it can be read") {
@@ -66,7 +67,7 @@ fn false_budget(account: AccountNo) -> Event {
 }
 
 #[tokio::test]
-async fn a_broken_law_is_counted_and_stops_the_spending_of_its_tenant_only() {
+async fn a_violated_invariant_is_counted_and_stops_the_spending_of_its_tenant_only() {
     let flags = ["--clock", "manual"];
     let mut server = Server::with(&flags);
     server.tree().await;

@@ -12,7 +12,7 @@ use crate::journal_support::postgres::TestPostgres;
 use crate::server::Server;
 
 const ROOT_KEY: &str = "root-key-of-two-servers-that-is-long-enough-to-be-taken";
-/// A server that says nothing for so long will not say it any more.
+/// The longest wait for a line of the server.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A server, and what it says about itself.
@@ -158,7 +158,7 @@ async fn a_key_that_was_revoked_elsewhere_and_an_old_price_are_gone_after_fail_b
     late.problem("unavailable");
     // Once it has asked, it knows the leader.
     while first.until_status("/readyz", 503).await["owner"] != second.url.as_str() {}
-    // What happens is told elsewhere now: a stream must not wait here for what never comes.
+    // Events are on another server now: a stream must not wait here for ever.
     let ended = async { while let Ok(Some(_)) = stream.chunk().await {} };
     tokio::time::timeout(PATIENCE, ended).await.expect("the stream ends");
 

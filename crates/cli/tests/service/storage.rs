@@ -1,4 +1,4 @@
-//! What clients see when the disk is full, and when nobody knows whether it kept what it was given.
+//! What clients see when the disk is full, and when the outcome of a write is unknown.
 
 use std::fs::File;
 use std::io::Write;

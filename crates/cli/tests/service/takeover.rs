@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::journal_support::postgres::TestPostgres;
 use crate::standby::Member;
 
-/// Leases that somebody has, of the store and of machines.
+/// Leases that a server holds, of the store and of machines.
 const HELD: &str = "SELECT (SELECT count(*) FROM bursar_store WHERE until > clock_timestamp())
     + (SELECT count(*) FROM bursar_lease WHERE until > clock_timestamp())";
 
