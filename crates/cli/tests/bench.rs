@@ -1,4 +1,4 @@
-//! The benchmarks run, check what they measured, and say it as JSON.
+//! The benchmarks run, check their measurements, and print JSON.
 
 use std::process::Command;
 

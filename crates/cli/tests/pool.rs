@@ -30,7 +30,7 @@ fn only_body(input: &str) -> (String, Value) {
     (text, message["body"].clone())
 }
 
-/// A pool that is spoken to, line by line.
+/// A pool process with an interactive client.
 struct Conversation {
     child: Child,
     stdin: ChildStdin,
@@ -244,7 +244,7 @@ fn a_retry_is_answered_alike_and_has_no_second_effect() {
 }
 
 #[test]
-fn a_retry_of_a_request_that_was_granted_since_hears_of_the_grant() {
+fn a_retry_of_a_request_that_was_granted_since_gets_the_grant() {
     let mut pool = Conversation::start();
     let held = pool.allocate("a", &[("gpu", 2)]);
     let mut request = allocate(&[("gpu", 1)]);

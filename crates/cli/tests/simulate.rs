@@ -65,7 +65,7 @@ fn placement_prints_a_table_and_draws_its_curves() {
 }
 
 #[test]
-fn a_study_that_cannot_be_made_says_why() {
+fn a_failed_study_has_a_reason() {
     let output = simulate(&["placement", "--nodes", "none.csv", "--jobs", "none.csv"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty());

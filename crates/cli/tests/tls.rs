@@ -21,7 +21,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server with a certificate of its own and says where it listens.
+/// Starts a server with its own certificate and returns its address.
 fn start(folder: &Path) -> (Server, String) {
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let certified = rcgen::generate_simple_self_signed(names).expect("a certificate");

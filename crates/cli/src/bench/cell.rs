@@ -9,11 +9,11 @@ use crate::render::{print_line, progress, rounded, table};
 
 #[derive(Args)]
 pub(crate) struct CellArguments {
-    /// How many nodes there are; may be given several times or with commas.
+    /// The number of nodes; may be given several times or with commas.
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 10_000],
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     nodes: Vec<u32>,
-    /// How often everything is measured; medians are printed.
+    /// The number of repetitions; medians are printed.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
     /// Print only JSON on standard output.

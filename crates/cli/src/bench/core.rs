@@ -11,7 +11,7 @@ use crate::render::print_line;
 
 #[derive(Args)]
 pub(crate) struct CoreArguments {
-    /// A tenth of the work, for a first look.
+    /// Do a tenth of the work.
     #[arg(long)]
     quick: bool,
     /// Print only JSON on standard output.
@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: CoreArguments) -> Result<(), Failure> {
     let scale = if quick { 10 } else { 1 };
     let rows = rows(scale, |row| {
         if !json {
-            // A closed output is noticed by the line at the end.
+            // A closed output is detected by the last line.
             let _ = print_line(&line(row));
         }
     })?;

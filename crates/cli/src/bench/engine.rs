@@ -40,7 +40,7 @@ pub(crate) struct EngineArguments {
     /// Pairs of the long run.
     #[arg(long, default_value_t = 1_000_000)]
     pairs: u64,
-    /// Pairs between two looks at memory.
+    /// Pairs between two measurements of memory.
     #[arg(long, default_value_t = 250_000, value_parser = clap::value_parser!(u64).range(1..))]
     step: u64,
     /// How long the long run remembers answers and closed holds.
@@ -60,7 +60,7 @@ pub(crate) struct EngineArguments {
 enum Part {
     /// Durable commands per second, against the limit.
     Rates,
-    /// What snapshots do to those who wait.
+    /// The effect of snapshots on waiting requests.
     Snapshots,
     /// How fast a start without a snapshot is.
     Replay,
@@ -133,7 +133,7 @@ fn measure(
                 written: !arguments.unwritten,
             };
             long_run(folder, run, |at| {
-                // A closed output is noticed by the lines that follow.
+                // A closed output is detected by the following lines.
                 let _ = say(memory_line(&at));
                 figures.memory.push(at);
             })?;

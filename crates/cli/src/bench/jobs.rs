@@ -27,7 +27,7 @@ const GPUS: usize = 8;
 const ACCOUNTS: usize = 100;
 /// Micro-credits per GPU-hour.
 const PRICE: u128 = 2_500_000;
-/// Operations of one request of the set-up.
+/// Operations in one request of the preparation.
 const AT_ONCE: usize = 1000;
 /// Connections that carry the reports; an agent keeps its own, but here they share one process.
 const CONNECTIONS: usize = 32;
@@ -298,7 +298,7 @@ impl Worker {
         Ok(())
     }
 
-    /// One report of a node, and what it is told to start.
+    /// One heartbeat of a node and its orders to start.
     async fn report(&mut self, node: usize, state: &str) -> Result<u32, Failure> {
         let present = &mut self.nodes[node];
         present.seq += 1;
@@ -394,7 +394,7 @@ fn cost(gpu_ms: u64) -> i128 {
     i128::try_from(whole + u128::from(up)).unwrap_or(i128::MAX)
 }
 
-/// Looks at every job: it succeeded, and cost exactly what its node reported. Says how many cost
+/// Checks every job: it succeeded, and cost exactly what its node reported. Returns how many cost
 /// more than was held, and what all cost together.
 async fn check(target: &Target, workers: &[Worker]) -> Result<(usize, i128), Failure> {
     let mut connection = Connection::open(target).await?;
@@ -403,7 +403,7 @@ async fn check(target: &Target, workers: &[Worker]) -> Result<(usize, i128), Fai
         let request = target.request("GET", &format!("/v1/jobs/{}", attempt.job), None, "");
         let job = loop {
             let job = call(&mut connection, &request, 200).await?;
-            // The ledger hears of the end from the cell, a moment later.
+            // The ledger receives the end from the cell a moment later.
             if job["state"] != "running" {
                 break job;
             }

@@ -1,5 +1,5 @@
-//! `bursar bench`: what the parts that are shipped cost on this machine. The loops that are measured
-//! live in `bursar-bench`; here they are called and their figures printed.
+//! `bursar bench`: performance of the shipped parts on this machine. The measured loops
+//! are in `bursar-bench`; here they are called and their figures printed.
 
 mod cell;
 mod core;
@@ -24,10 +24,10 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  bursar bench cell\n  \
         bursar bench cell --nodes 10000 --repeat 3 --json")]
     Cell(cell::CellArguments),
-    /// The ledger in memory, beside the least that the same draws could cost.
+    /// The ledger in memory, beside a lower bound for the same draws.
     #[command(after_help = "Examples:\n  bursar bench core --quick\n  bursar bench core --json")]
     Core(core::CoreArguments),
-    /// Durable commands through the engine and SQLite, beside what group commit can give.
+    /// Durable commands through the engine and SQLite, beside the limit of group commit.
     #[command(after_help = "Examples:\n  bursar bench engine\n  \
         bursar bench engine --part rates --in-flight 1,64,8000 --json\n  \
         bursar bench engine --part replay --events 10000000 --dir /var/tmp\n  \
@@ -44,7 +44,7 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  bursar bench jobs\n  \
         bursar bench jobs --jobs 50000 --seconds 120 --json")]
     Jobs(jobs::JobsArguments),
-    /// The journal in PostgreSQL with a synchronous standby, beside what a team would write there.
+    /// The journal in PostgreSQL with a synchronous standby, beside a plain SQL implementation.
     #[command(after_help = "Example:\n  bursar bench postgres --dir /var/tmp --json")]
     Postgres(postgres::PostgresArguments),
 }
@@ -61,7 +61,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     }
 }
 
-/// Where files are put.
+/// The location of files.
 #[derive(Args)]
 struct Place {
     /// The folder on the disk to be measured; that of temporary files if none is given.
@@ -70,7 +70,7 @@ struct Place {
 }
 
 impl Place {
-    /// A new folder that is gone at the end.
+    /// A new folder that is removed at the end.
     fn folder(&self) -> Result<TempDir, Failure> {
         let folder = match &self.dir {
             Some(dir) => TempDir::with_prefix_in("bursar-bench-", dir),

@@ -1,4 +1,4 @@
-//! The peer: what a team would write in PostgreSQL, measured by its own script.
+//! The peer: a plain implementation in PostgreSQL, measured by its own script.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::exit::Failure;
 /// Where the peer's script is, seen from the root of the repository.
 pub(in crate::bench) const PG_SCRIPT: &str = "crates/bench/peers/pg/run.sh";
 
-/// Seconds after which the script is given up: a standby that does not follow keeps it for ever.
+/// The timeout of the script in seconds: a standby that does not follow would block it for ever.
 const LONGEST: &str = "600";
 
-/// What the peer gives.
+/// The result of the peer.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::bench) struct Peer {
     /// Accounts.

@@ -117,7 +117,7 @@ fn tenants(arguments: &QueueArguments, jobs: &[JobRow]) -> Vec<String> {
     let named = jobs.iter().any(|job| job.tenant.is_some());
     let account = |(place, job): (usize, &JobRow)| match (&job.tenant, dealt(place)) {
         (Some(name), _) => format!("lab:{}", name.to_ascii_lowercase()),
-        (None, _) if named => "lab:nobody".to_string(),
+        (None, _) if named => "lab:unnamed".to_string(),
         (None, Some(tenant)) => format!("lab:t{tenant}"),
         (None, None) => format!("lab:u{place}"),
     };

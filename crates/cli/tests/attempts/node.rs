@@ -102,7 +102,7 @@ impl Node {
         until(|| self.output(attempt).contains(what).then_some(()));
     }
 
-    /// What still runs of an attempt.
+    /// The running processes of an attempt.
     pub(crate) fn left(&self, attempt: &str) -> Vec<Identity> {
         let place = self.file("attempts").join(attempt).display().to_string();
         marked("BURSAR_PLACE", &place).expect("/proc is there")

@@ -1,4 +1,4 @@
-//! A disk that is quickly full.
+//! A small disk.
 
 use std::io::Write;
 use std::path::Path;
@@ -24,7 +24,7 @@ impl SmallDisk {
         self.0.path()
     }
 
-    /// Leaves no room for anything.
+    /// Fills the disk.
     pub(crate) fn fill(&self) {
         let mut file = std::fs::File::create(self.path().join("filler")).expect("made");
         for piece in [vec![0; 4096], vec![0; 1]] {

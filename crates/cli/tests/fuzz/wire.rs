@@ -57,7 +57,7 @@ impl Request {
     }
 }
 
-/// What came back.
+/// An answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

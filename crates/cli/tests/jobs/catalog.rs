@@ -60,8 +60,8 @@ async fn a_class_stops_only_jobs_of_the_classes_on_its_list() {
     }
     let states = [state(&server, "second").await, state(&server, "usual").await];
     assert_eq!(states, ["running", "queued"], "those who wait have the longer list too");
-    let told = events(&server, "default", "class_set");
-    assert_eq!(told.len(), 2, "{told:?}");
+    let found = events(&server, "default", "class_set");
+    assert_eq!(found.len(), 2, "{found:?}");
     verify(&server);
 }
 
@@ -78,8 +78,8 @@ async fn a_price_set_ahead_reaches_quotes_and_cells_when_it_begins_to_count() {
     assert_eq!(quoted().await, "6");
     server.advance(600).await;
     assert_eq!(quoted().await, "9");
-    let told = events(&server, "default", "price_set").into_iter();
-    let h100: Vec<(String, u128)> = told
+    let found = events(&server, "default", "price_set").into_iter();
+    let h100: Vec<(String, u128)> = found
         .filter(|(_, event)| event["model"] == "H100")
         .map(|(at, event)| (at, event["price"].as_u64().expect("a number").into()))
         .collect();
@@ -151,14 +151,14 @@ async fn a_job_stays_readable_after_the_ledger_has_forgotten_it() {
         }
         job
     };
-    let told = async || {
+    let timeline = async || {
         let timeline = server.get("/v1/jobs/old/timeline").await;
         let steps = timeline["data"].as_array().expect("a list").iter();
         steps.map(|step| (step["type"].clone(), step["position"].clone())).collect::<Vec<_>>()
     };
     let audited = async || server.get("/v1/audit?job=old&limit=100").await["data"].clone();
-    let (told_before, audited_before) = (told().await, audited().await);
-    assert!(told_before.len() > 20, "{told_before:?}");
+    let (timeline_before, audited_before) = (timeline().await, audited().await);
+    assert!(timeline_before.len() > 20, "{timeline_before:?}");
     let before = [plain(job(&server, "old").await), plain(job(&server, "never").await)];
     assert_eq!(before[0]["attempts"].as_array().map(Vec::len), Some(2));
     assert!(micros(&before[0]["charged"]) > 0);
@@ -166,7 +166,7 @@ async fn a_job_stays_readable_after_the_ledger_has_forgotten_it() {
     submit(&server, small("new")).await;
     let after = [plain(job(&server, "old").await), plain(job(&server, "never").await)];
     assert_eq!(after, before, "state, cost and attempts as they were");
-    assert_eq!(told().await, told_before, "every step of it");
+    assert_eq!(timeline().await, timeline_before, "every step of it");
     assert_eq!(audited().await, audited_before, "and every decision");
     let ids = |page: &Value| -> Vec<String> {
         let jobs = page["data"].as_array().expect("a list").iter();

@@ -20,7 +20,7 @@ async fn records(server: &Server) -> u64 {
 }
 
 #[tokio::test]
-async fn days_of_waiting_write_only_what_happens() {
+async fn waiting_jobs_write_no_records() {
     let server = priced(&[]).await;
     // One that no node serves, one that is too large, and two behind a node that falls silent.
     let agent = Agent::register(&server, "n1", "H100", 1).await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::server::{Answer, Server, read};
 use crate::world::{furnish, small, submit};
 
-/// An agent's key of a tenant and nodes of it; says the key.
+/// Creates an agent's key of a tenant and nodes; returns the key.
 async fn nodes(server: &Server, scope: &str, count: u32) -> String {
     let key = server.key("agent", scope).await;
     for number in 0..count {
@@ -32,7 +32,7 @@ fn spawn(server: &Server, key: &str, node: u32, seq: u32) -> tokio::task::JoinHa
 }
 
 #[tokio::test]
-async fn polls_of_one_tenant_that_wait_shed_nothing_of_another() {
+async fn waiting_polls_of_one_tenant_do_not_shed_requests_of_another() {
     let limits = "[limits]\nin_flight = 8\nwaiting = 64\n";
     let server = Server::configured(limits, &["--clock", "manual"]);
     furnish(&server).await;
@@ -76,7 +76,7 @@ async fn a_newer_poll_of_a_node_ends_the_older_one() {
 }
 
 #[tokio::test]
-async fn a_key_has_so_many_streams_at_once() {
+async fn streams_of_a_key_are_limited() {
     let server = Server::configured("[limits]\nwaiting = 64\n", &["--clock", "manual"]);
     furnish(&server).await;
     let viewer = server.key("viewer", "acme").await;
@@ -133,7 +133,7 @@ impl Lasting {
 }
 
 #[tokio::test]
-async fn a_revoked_key_ends_all_that_it_waits_for() {
+async fn a_revoked_key_ends_its_waiting_requests() {
     let server = Server::start();
     furnish(&server).await;
     nodes(&server, "acme", 1).await;
@@ -181,7 +181,7 @@ async fn a_revoked_key_ends_a_read_that_waits_for_a_position() {
 }
 
 #[tokio::test]
-async fn an_expired_key_ends_all_that_it_waits_for() {
+async fn an_expired_key_ends_its_waiting_requests() {
     let server = Server::start();
     furnish(&server).await;
     nodes(&server, "acme", 1).await;

@@ -27,7 +27,7 @@ mod servers;
 
 /// What jobs print, and the key that signs checkpoints, are not in the database.
 #[tokio::test]
-async fn what_jobs_print_outlives_a_server_on_a_postgres_store() {
+async fn output_of_jobs_outlives_a_server_on_a_postgres_store() {
     let database = servers::TestPostgres::start();
     let folder = TempDir::new();
     let place = |name: &str| folder.path().join(name).display().to_string();

@@ -61,7 +61,7 @@ impl World {
         std::fs::set_permissions(world.path("agent.key"), own).expect("it is ours");
     }
 
-    /// Ends the server, and starts one that knows nothing at the same address.
+    /// Stops the server, and starts a new one with an empty store at the same address.
     pub(crate) fn replace_server(&mut self) {
         kill_and_wait(self.server.take().expect("it runs"));
         self.data = "fresh".to_owned();
@@ -76,7 +76,7 @@ impl World {
         tool(&["admin", "backup", &place], &self.path(&self.data));
     }
 
-    /// Ends the server, and starts one on what a backup is restored to at the same address.
+    /// Stops the server, and starts one on a restored backup at the same address.
     pub(crate) fn restore(&mut self, name: &str) {
         kill_and_wait(self.server.take().expect("it runs"));
         self.data = "restored".to_owned();
@@ -131,7 +131,7 @@ impl World {
         self.start_server(&address);
     }
 
-    /// Starts the agent of a node with two made-up GPUs, and waits until the node takes work.
+    /// Starts the agent of a node with two simulated GPUs, and waits until the node is ready.
     pub(crate) fn start_agent(&mut self, node: &str) {
         self.start_agent_with(node, &[]);
     }
@@ -202,7 +202,7 @@ impl World {
         self.bursar(arguments).output().expect("the binary is there")
     }
 
-    /// What a command prints that works.
+    /// The output of a command that succeeds.
     #[track_caller]
     pub(crate) fn done(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
@@ -248,7 +248,7 @@ impl World {
         });
     }
 
-    /// What still runs of a job's attempts, on whatever node.
+    /// The running processes of a job's attempts on all nodes.
     pub(crate) fn left(&self, job: &Value) -> Vec<Identity> {
         let attempts = job["attempts"].as_array().expect("a list");
         let mut found = Vec::new();
@@ -315,7 +315,7 @@ impl Drop for World {
     }
 }
 
-/// Ends every job that is left below the folder of the test.
+/// Ends every remaining job under the folder of the test.
 fn clear(folder: &Path) {
     for record in records(folder) {
         let text = std::fs::read_to_string(record).unwrap_or_default();

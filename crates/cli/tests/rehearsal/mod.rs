@@ -1,5 +1,5 @@
-//! What every store is good for at the end of a test: its audit holds, it can be copied, the copy can
-//! be unpacked, and a server on what was unpacked starts and answers the same.
+//! Checks of every store at the end of a test: its audit holds, it can be backed up, the backup can
+//! be restored, and a server on the restored store starts and answers the same.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -20,10 +20,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const BURSAR: &str = env!("CARGO_BIN_EXE_bursar");
-/// Of so many accounts the restored server is asked.
+/// The number of accounts that are compared with the restored server.
 const MAX_ASKED: usize = 20;
 
-/// Runs the binary; says what it wrote if it ended well.
+/// Runs the binary; returns its output if it succeeded.
 #[track_caller]
 fn run(arguments: &[&str]) -> String {
     said(Command::new(BURSAR).args(arguments))
@@ -37,7 +37,7 @@ fn said(command: &mut Command) -> String {
     words
 }
 
-/// Runs the binary with a data folder; says what it wrote if it ended well.
+/// Runs the binary with a data folder; returns its output if it succeeded.
 #[track_caller]
 pub(crate) fn tool(arguments: &[&str], data: &Path) -> String {
     run(&[arguments, &["--data", plain(data)]].concat())
@@ -211,7 +211,7 @@ fn at(mut ledger: Ledger, now: Timestamp) -> Ledger {
     while let Some(due) = ledger.next_deadline().filter(|due| *due <= now) {
         let (mut events, due) = (Vec::new(), due.max(ledger.now()));
         ledger.decide_due(due, &mut events);
-        assert!(!events.is_empty(), "something is due for ever");
+        assert!(!events.is_empty(), "timers never become due");
         events.iter().for_each(|event| ledger.apply(due, event));
     }
     ledger

@@ -10,7 +10,7 @@ use crate::journal_support::postgres::TestPostgres;
 use crate::postgres_serve::{address, start};
 use crate::server::{Server, tool};
 
-/// Starts a server that must not start; says why it did not.
+/// Starts a server that must not start; returns its error.
 #[track_caller]
 pub(crate) fn refused(store: &str, root: &Path) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_bursar"))

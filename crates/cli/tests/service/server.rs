@@ -21,15 +21,15 @@ pub(crate) struct Server {
     data: PathBuf,
     /// The PostgreSQL store, if its journals are there.
     store: Option<String>,
-    /// Why what is left at the end is not good: the test itself broke it.
+    /// Why the store at the end is broken: the test itself broke it.
     spoilt: Option<&'static str>,
     _folder: Option<TempDir>,
 }
 
-/// The root key of servers that do not make one.
+/// The root key of servers that do not create one.
 const ROOT_KEY: &str = "root-key-of-a-test-that-is-long-enough-to-be-taken";
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -180,12 +180,12 @@ impl Server {
         Err(words)
     }
 
-    /// Says why what this test leaves is not good.
+    /// Records why the store at the end is broken.
     pub(crate) fn spoil(&mut self, reason: &'static str) {
         self.spoilt = Some(reason);
     }
 
-    /// Asks it to end and waits for that.
+    /// Stops it and waits for its end.
     pub(crate) fn stop(&mut self) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill is there");
@@ -206,7 +206,7 @@ impl Server {
         self.spoil("its disk is gone with the process, and its loss was rehearsed before");
     }
 
-    /// A server whose set-up has these lines, in a folder of its own.
+    /// A server whose configuration has these lines, in its own folder.
     pub(crate) fn configured(lines: &str, flags: &[&str]) -> Server {
         let folder = TempDir::new().expect("a temporary folder");
         let file = folder.path().join("bursar.toml");
@@ -295,7 +295,7 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Asks until the answer to a request without a key has this status; says what it was.
+    /// Repeats a request without a key until the answer has this status; returns the answer.
     pub(crate) async fn until_status(&self, path: &str, status: u16) -> Value {
         loop {
             let answer = self.send("GET", path, Value::Null, "", &[]).await;
@@ -312,7 +312,7 @@ impl Server {
         self.child.wait().expect("it was killed");
     }
 
-    /// Asks it to end, and says how it ended.
+    /// Stops it, and returns its exit status.
     pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
         self.signal("-TERM");
         self.child.wait().expect("it ends")
@@ -369,7 +369,7 @@ impl Server {
         made["key"].as_str().expect("shown once").to_owned()
     }
 
-    /// A key that may let credits in.
+    /// A key that may issue credits.
     pub(crate) async fn issuer(&self, role: &str, scope: &str) -> String {
         let body =
             json!({ "role": role, "scope": scope, "name": "test", "capabilities": ["issue"] });
@@ -401,7 +401,7 @@ impl Drop for Server {
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Whatever a test did, what it left is good, unless it says why not.
+        // Every test must leave a valid store, unless it gives a reason.
         if self.spoilt.is_some() || std::thread::panicking() {
             return;
         }
@@ -412,7 +412,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server that must not start; says why it did not.
+/// Starts a server that must not start; returns its error.
 #[track_caller]
 pub(crate) fn refused(data: &std::path::Path, flags: &[&str]) -> String {
     match Server::try_at(data, flags) {
@@ -436,7 +436,7 @@ fn until_listening(lines: &mut impl Iterator<Item = std::io::Result<String>>) ->
     panic!("it ended before it was ready");
 }
 
-/// Turns a response into what tests look at.
+/// Converts a response to an answer.
 pub(crate) async fn read(response: reqwest::Response) -> Answer {
     let status: StatusCode = response.status();
     let headers = response.headers().clone();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::server::{Answer, Server};
 
-/// A file system of two megabytes that only the server sees and that is gone with it.
+/// A file system of two megabytes that only the server sees and that ends with it.
 const SMALL_DISK: [&str; 6] = [
     "unshare",
     "--map-root-user",
@@ -24,7 +24,7 @@ async fn place(server: &Server, number: u32) -> Answer {
     server.send("POST", "/v1/holds", body, &server.root, &[("idempotency-key", &key)]).await
 }
 
-/// Asks again until `ready` says that the answer is the one waited for.
+/// Repeats a request until `ready` accepts the answer.
 async fn until<F: Future<Output = Answer>>(
     what: &str,
     ask: impl Fn() -> F,
@@ -59,7 +59,7 @@ async fn a_full_disk_refuses_writes_goes_on_reading_and_recovers_by_itself() {
             break answer;
         }
         placed += 1;
-        assert!(placed < 5_000, "a full disk takes everything");
+        assert!(placed < 5_000, "the disk did not fill up");
     };
     let problem = refused.problem("storage_full");
     assert_eq!(problem["status"], 503);
@@ -106,7 +106,7 @@ async fn a_failed_sync_leaves_the_outcome_unknown_and_a_repeat_after_a_restart_s
             break answer;
         }
         number += 1;
-        assert!(number < 100, "a disk that fails takes everything");
+        assert!(number < 100, "no write failed");
     };
     let problem = unknown.problem("outcome_unknown");
     assert_eq!(problem["status"], 503);

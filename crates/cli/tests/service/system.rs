@@ -1,4 +1,4 @@
-//! What the process says about itself, how it starts and ends.
+//! Health, metrics, start and end of the process.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::server::Server;
 
 #[tokio::test]
-async fn it_tells_whether_it_is_there_ready_and_what_it_counted() {
+async fn health_readiness_and_metrics_are_served() {
     let server = Server::start();
     server.tree().await;
     let plain = async |path: &str| server.send("GET", path, Value::Null, "", &[]).await.expect(200);
@@ -56,7 +56,7 @@ async fn the_committed_description_is_the_one_that_the_server_gives() {
 }
 
 #[tokio::test]
-async fn it_ends_with_zero_when_asked_to_and_keeps_what_it_answered() {
+async fn it_exits_with_zero_on_a_signal_and_keeps_acknowledged_changes() {
     let server = Server::start();
     server.tree().await;
     let stream = server
@@ -102,7 +102,7 @@ fn bursar(arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn an_unsafe_or_mistyped_set_up_is_refused_with_what_to_do() {
+fn an_unsafe_or_mistyped_configuration_is_rejected_with_a_fix() {
     let (started, text) = bursar(&["serve", "--dev", "--listen", "0.0.0.0:0"]);
     assert!(!started && text.contains("--unsafe-plaintext"), "{text}");
     let (started, text) = bursar(&["serve"]);

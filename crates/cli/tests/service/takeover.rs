@@ -1,4 +1,4 @@
-//! When a server on PostgreSQL may lead: leases that were given back or ran out, and clocks that agree.
+//! When a server on PostgreSQL may lead: released or expired leases, and clocks that agree.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What others chose never commands the terminal on which it is shown.
+//! Text of other users is escaped on a terminal.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::server::Server;
 
-/// Sets the title, clears the screen, rings, turns the text around, and forges a line.
+/// Sets the title, clears the screen, rings the bell, reverses text, and forges a line.
 const HOSTILE: &str =
     "x\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{7f}\u{8}\u{202e}\r\nforged  1000000";
 
@@ -46,7 +46,7 @@ fn run_on_a_terminal(server: &Server, arguments: &[&str], with_errors: bool) -> 
     String::from_utf8(bytes).expect("text")
 }
 
-/// The same, where nothing is left that a terminal obeys.
+/// The same; fails if any control character is left.
 fn shown(server: &Server, arguments: &[&str]) -> String {
     checked(arguments, on_a_terminal(server, arguments))
 }
@@ -59,7 +59,7 @@ fn checked(arguments: &[&str], shown: String) -> String {
 }
 
 #[tokio::test]
-async fn names_and_references_of_others_are_shown_and_not_obeyed() {
+async fn names_and_references_are_escaped_on_a_terminal() {
     let server = Server::start();
     let account = json!({ "id": "acme", "kind": "org", "name": HOSTILE });
     server.call("POST", "/v1/accounts", account).await.expect(201);
@@ -91,7 +91,7 @@ async fn names_and_references_of_others_are_shown_and_not_obeyed() {
 }
 
 #[tokio::test]
-async fn what_is_exported_is_shown_and_not_obeyed() {
+async fn exports_are_escaped_on_a_terminal() {
     let server = Server::start();
     let account = json!({ "id": "acme", "kind": "org", "name": HOSTILE });
     server.call("POST", "/v1/accounts", account).await.expect(201);
@@ -102,7 +102,7 @@ async fn what_is_exported_is_shown_and_not_obeyed() {
 }
 
 #[tokio::test]
-async fn what_a_job_prints_is_shown_and_not_obeyed() {
+async fn output_of_jobs_is_escaped_on_a_terminal() {
     let server = Server::start();
     server.tree().await;
     server.grant("g", "acme", "1000").await;
@@ -133,5 +133,5 @@ async fn what_a_job_prints_is_shown_and_not_obeyed() {
     server.call("POST", "/v1/nodes/n1/logs", piece).await.expect(200);
     assert!(shown(&server, &["logs", "j"]).contains("owned"));
     let obeyed = on_a_terminal(&server, &["logs", "--raw", "j"]);
-    assert!(obeyed.contains('\u{1b}'), "asked for, it is passed on: {obeyed:?}");
+    assert!(obeyed.contains('\u{1b}'), "with --raw it is unchanged: {obeyed:?}");
 }

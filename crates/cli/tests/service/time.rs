@@ -1,4 +1,4 @@
-//! Time over restarts: what fell due meanwhile, and clocks that cannot be believed.
+//! Time over restarts: timers that fell due meanwhile, and wrong clocks.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn records(server: &Server) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn what_fell_due_while_no_server_ran_happened_at_its_own_instant() {
+async fn timers_that_fell_due_while_no_server_ran_fire_at_their_own_instant() {
     let mut server = of_2020().await;
     server.restart(&["--accept-clock"]);
     assert_eq!(available(&server).await, "0");
@@ -174,7 +174,7 @@ async fn after_a_clock_was_a_year_ahead_a_restore_goes_back_to_before() {
     server.advance(3600).await;
     server.grant("later", "acme", "1").await;
     let before = server.get("/v1/accounts/acme/balance").await;
-    // The clock is wrong by a year: everything believes it.
+    // The clock is wrong by a year, and is accepted.
     let wrong = json!({ "now": "2021-01-01T02:00:00Z" });
     server.call("POST", "/v1/clock", wrong).await.expect(200);
     assert_eq!(available(&server).await, "1", "it has expired");

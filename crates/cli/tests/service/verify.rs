@@ -1,4 +1,4 @@
-//! `bursar audit verify` of a server, from outside.
+//! `bursar audit verify` of a server, by its proofs.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -29,7 +29,7 @@ async fn busy_server() -> Server {
 }
 
 #[tokio::test]
-async fn a_server_is_held_to_an_earlier_checkpoint_from_outside() {
+async fn a_server_is_verified_against_an_earlier_checkpoint() {
     let (server, stranger) = (busy_server().await, busy_server().await);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let since = folder.path().join("since.json");
@@ -48,13 +48,13 @@ async fn a_server_is_held_to_an_earlier_checkpoint_from_outside() {
     assert_eq!(shown["records_proven"], 16);
     assert!(shown["size"].as_u64() > earlier["size"].as_u64());
 
-    // Another server has another history, however alike it looks.
+    // Another server has another history.
     let foreign = verified(&stranger, &since).await;
     assert_eq!(foreign.status.code(), Some(3), "{}", String::from_utf8_lossy(&foreign.stdout));
     let words = String::from_utf8_lossy(&foreign.stderr).into_owned();
     assert!(words.contains("the signature does not match the trusted key"), "{words}");
 
-    // What people read beside the signature must be what was signed.
+    // The fields beside the signature must match the signed form.
     let text = String::from_utf8_lossy(&checkpoint.stdout).replace("\"size\":", "\"size\":1");
     std::fs::write(&since, text).expect("the folder is ours");
     let forged = verified(&server, &since).await;

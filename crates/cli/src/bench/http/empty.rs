@@ -14,12 +14,12 @@ async fn nothing(Json(_): Json<Value>) -> Json<Value> {
     }))
 }
 
-/// Answers until the process is killed.
+/// Serves until the process is killed.
 pub(super) async fn serve() -> Result<(), Failure> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("listening on http://{}", listener.local_addr()?);
     let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
-        // Small answers leave at once, as they do from the server.
+        // Small answers are sent immediately, as by the server.
         let _ = stream.set_nodelay(true);
     });
     Ok(axum::serve(listener, Router::new().fallback(any(nothing))).await?)

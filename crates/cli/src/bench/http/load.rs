@@ -1,4 +1,4 @@
-//! Clients: those that wait for each answer, and those that come whether they are answered or not.
+//! Load generators: closed loops, and an open loop at a fixed rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::exit::Failure;
 /// What every pair spends, in micro-credits: half of what it holds.
 pub(in crate::bench) const SPENT: i128 = 500;
 
-/// What a closed loop came to.
+/// The result of a closed loop.
 #[derive(Clone, Debug, Default)]
 pub(in crate::bench) struct Closed {
     /// Answered requests.
@@ -38,7 +38,7 @@ impl Closed {
     }
 }
 
-/// What is sent over and over.
+/// The request that is repeated.
 #[derive(Copy, Clone, Debug)]
 pub(in crate::bench) enum Work {
     /// A hold is placed and settled: two requests.
@@ -57,14 +57,14 @@ pub(in crate::bench) enum Work {
     },
 }
 
-/// Makes requests that no other maker makes.
+/// Creates unique requests.
 pub(super) struct Maker {
     target: Target,
     number: u64,
     state: u64,
 }
 
-/// Makers of one process never meet: each has a number of its own.
+/// Each maker of a process has a unique number.
 static MAKERS: AtomicU64 = AtomicU64::new(0);
 
 impl Maker {
@@ -105,7 +105,7 @@ impl Maker {
         self.target.request("POST", "/v1/batch", None, &body)
     }
 
-    /// A look at an account.
+    /// A read of an account.
     pub(super) fn read(&mut self, accounts: usize) -> Vec<u8> {
         let path = format!("/v1/accounts/{}/balance", account(self.any(accounts)));
         self.target.request("GET", &path, None, "")
@@ -120,8 +120,8 @@ impl Maker {
     }
 }
 
-/// Clients that each wait for an answer before the next request, for a while. What was begun is
-/// finished, so that what was spent is known. `per_second` holds them back.
+/// Clients that each wait for an answer before the next request, for a while. Open pairs are
+/// finished, so that the spent amount is known. `per_second` limits the rate.
 pub(in crate::bench) async fn closed(
     target: &Target,
     connections: usize,
@@ -178,9 +178,9 @@ pub(super) struct Counts {
     pub(super) failed: AtomicU64,
 }
 
-/// Requests that come at a fixed rate whether the ones before are answered or not: a third each of
-/// looks, holds, and settlements of the holds that were placed. Returns when all are answered;
-/// settlements that were shed are repeated then, so that what was spent is known.
+/// Requests at a fixed rate, independent of answers: a third each of
+/// reads, holds, and settlements of placed holds. Returns when all are answered;
+/// settlements that were shed are then repeated, so that the spent amount is known.
 pub(super) async fn open(
     target: &Target,
     connections: usize,
@@ -215,7 +215,7 @@ pub(super) async fn open(
     Ok(Visited { counts, settled, answered })
 }
 
-/// What came of requests at a fixed rate.
+/// The result of an open loop.
 pub(super) struct Visited {
     pub(super) counts: Arc<Counts>,
     /// Holds that were settled, also those that were repeated at the end.
@@ -287,7 +287,7 @@ impl Visitor {
                 }
             }
             due += step;
-            // What should have come while this connection was busy never comes.
+            // Requests that were due while this connection was busy are skipped.
             let now = Instant::now();
             while due + step < now && due < end {
                 due += step;

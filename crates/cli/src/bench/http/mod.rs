@@ -1,5 +1,5 @@
 //! `bursar bench http`: a real server process and clients over loopback, beside an empty handler and,
-//! where PostgreSQL is installed, what a team would write there.
+//! where PostgreSQL is installed, a plain implementation there.
 
 mod empty;
 pub(super) mod load;
@@ -39,10 +39,10 @@ pub(crate) struct HttpArguments {
     /// How long each repetition takes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Instead: three times as many requests as can be answered, and what comes of it.
+    /// Measure overload instead: three times as many requests as can be answered.
     #[arg(long, conflicts_with = "soak")]
     overload: bool,
-    /// Instead: half the load for so long, and what it does to memory.
+    /// Measure memory instead: half the load for this time.
     #[arg(long, value_name = "SECONDS")]
     soak: Option<u64>,
     /// The script of the PostgreSQL baseline, seen from the root of the repository; left out if it is not there.
@@ -56,7 +56,7 @@ pub(crate) struct HttpArguments {
     /// Print only JSON on standard output.
     #[arg(long)]
     json: bool,
-    /// Be the empty handler that others are measured against.
+    /// Run the empty handler that serves as the limit.
     #[arg(long, hide = true)]
     empty_handler: bool,
 }
@@ -191,7 +191,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// The limit and ours in turns, so that both meet the same machine.
+    /// The limit and the server alternately, so that both see the same conditions.
     async fn row(
         &mut self,
         connections: usize,

@@ -1,4 +1,4 @@
-//! More than can be answered, and the same for a long time.
+//! Overload, and constant load for a long time.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ const IN_FLIGHT: u32 = 1024;
 /// How many times as many requests come as can be answered.
 const TIMES: f64 = 3.0;
 
-/// What came of an overload.
+/// The result of an overload.
 #[derive(Debug, Serialize)]
 pub(super) struct Overload {
     peak_requests_per_second: f64,
@@ -132,7 +132,7 @@ impl Overload {
     }
 }
 
-/// What a long time at half load does to memory.
+/// Memory over a long time at half load.
 #[derive(Debug, Serialize)]
 pub(super) struct Soak {
     seconds: f64,
@@ -146,7 +146,7 @@ pub(super) struct Soak {
     load: f64,
 }
 
-/// Half of the peak for a while.
+/// Runs half of the peak load for a while.
 pub(super) async fn soak(folder: &Path, accounts: u32, time: Duration) -> Result<Soak, Failure> {
     let accounts = accounts as usize;
     let server = Process::server(folder, None)?;

@@ -1,5 +1,5 @@
-//! The least that an HTTP client can be: one connection, one request at a time, bytes that are
-//! ready. So the client takes little of the machine away from what is measured.
+//! A minimal HTTP client: one connection, one request at a time, prepared
+//! bytes. It uses little of the machine that is measured.
 
 use std::fmt::Write;
 use std::io;
@@ -7,7 +7,7 @@ use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Where to send requests, and as whom.
+/// The address and the key of requests.
 #[derive(Clone, Debug)]
 pub(in crate::bench) struct Target {
     pub(in crate::bench) address: String,

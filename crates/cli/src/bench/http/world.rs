@@ -1,4 +1,4 @@
-//! The processes that are measured, what is in them before, and whether it adds up afterwards.
+//! The measured processes, their initial data, and the check of the books afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(in crate::bench) const TENANT: &str = "bench";
 const GRANTS: u32 = 3;
 /// Credits of each grant.
 const GRANTED: i128 = 1_000_000;
-/// Operations of one request of the set-up.
+/// Operations in one request of the preparation.
 const AT_ONCE: usize = 1000;
 
 /// A child process that answers HTTP; killed at the end.
@@ -163,7 +163,7 @@ pub(in crate::bench) fn micros(value: &Value) -> i128 {
     digits.parse().unwrap_or(-1)
 }
 
-/// Goes through every grant: nothing is lost, nothing is held, and exactly what was answered is
+/// Checks every grant: nothing is lost, nothing is held, and exactly the answered amount is
 /// spent.
 pub(in crate::bench) async fn check_conservation(
     target: &Target,

@@ -105,7 +105,7 @@ pub(crate) async fn run(session: &Session, command: GrantCommand) -> Result<(), 
             let effect = async |session: &Session| {
                 let grant = session.send(grants::show(&id)).await?.value;
                 Ok(vec![format!(
-                    "takes back {} at once, and of the {} held what comes back",
+                    "revokes {} now, and the {} held when it returns",
                     grant.available, grant.held
                 )])
             };

@@ -58,7 +58,7 @@ impl View for Quote {
         ]);
         fields
             .with_section("offers", Sheet::list(&self.offers))
-            .with_section("in the way", Sheet::list(&self.blockers))
+            .with_section("blocked by", Sheet::list(&self.blockers))
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn plan(quote: &Quote, time: Option<u64>, reserve: Option<Reserve>) -
         let start = match offer.estimated_start_at {
             Some(start) if start <= quote.as_of => "starts at once".to_owned(),
             Some(start) => format!("could start at {start}"),
-            None => "has no place for it".to_owned(),
+            None => "no node fits".to_owned(),
         };
         let (kind, region, price) = (&offer.gpu_type, &offer.region, offer.per_hour);
         lines.push(format!("  {kind} in {region}: {price} credits an hour, {start}"));
@@ -77,9 +77,9 @@ pub(crate) fn plan(quote: &Quote, time: Option<u64>, reserve: Option<Reserve>) -
     let what = match (reserve.unwrap_or_default(), time) {
         (Reserve::Full, Some(seconds)) => format!("for all of {}", span(seconds)),
         (Reserve::Full, None) => "in all".to_owned(),
-        (Reserve::Rolling, _) => "for the first hour, and on while it runs".to_owned(),
+        (Reserve::Rolling, _) => "for the first hour, extended while it runs".to_owned(),
     };
-    lines.push(format!("  holds {} {what}; what is not used comes back", quote.hold));
+    lines.push(format!("  holds {} {what}; unused credits are returned", quote.hold));
     lines.push(format!("  {} can still be spent afterwards", quote.spendable_after));
     lines.join("\n")
 }
@@ -122,7 +122,7 @@ mod tests {
         expect_test::expect![[r#"
             plan:
               H100 in eu: 10 credits an hour, starts at once
-              holds 20 for all of 2 hours; what is not used comes back
+              holds 20 for all of 2 hours; unused credits are returned
               80 can still be spent afterwards"#]]
         .assert_eq(&format!("plan:\n{}", plan(&quote, Some(7200), None)));
     }

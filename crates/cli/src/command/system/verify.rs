@@ -94,12 +94,12 @@ async fn continued(
 fn told(shown: &Shown, format: Format) -> String {
     let Shown { checkpoint, trusted, since, records } = shown;
     if format == Format::Json {
-        let told = json!({
+        let report = json!({
             "ok": true, "journal": checkpoint.journal, "public_key": checkpoint.public_key,
             "size": checkpoint.size, "root": checkpoint.root, "trusted_before": trusted,
             "continues": since, "records_proven": records,
         });
-        return format!("{told:#}\n");
+        return format!("{report:#}\n");
     }
     let mut text = format!(
         "signed       {} records, root {}\n",
