@@ -76,7 +76,7 @@ impl Place {
             Some(dir) => TempDir::with_prefix_in("bursar-bench-", dir),
             None => TempDir::with_prefix("bursar-bench-"),
         };
-        folder.map_err(|error| Failure::new("cannot make a folder for the benchmark", error))
+        folder.map_err(|error| Failure::new("cannot create a folder for the benchmark", error))
     }
 }
 

@@ -150,7 +150,7 @@ pub(in crate::bench) async fn set_up(target: &Target, accounts: usize) -> Result
         let done = call(&mut connection, &request, 200).await?;
         let results = done["results"].as_array().map(Vec::as_slice).unwrap_or_default();
         if let Some(failed) = results.iter().find(|result| result["status"] != 201) {
-            return Err(wrong(format_args!("the set-up: {failed}")));
+            return Err(wrong(format_args!("the preparation: {failed}")));
         }
     }
     Ok(())
