@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Client, REGIONS, gpus};
 
-/// One change and one read through the directory, the ledger and each cell. `name` is of no one else.
+/// One change and one read through the directory, the ledger and each cell. `name` must be unique.
 pub(crate) fn every_machine_serves(root: &mut Client, name: &str) {
     let ready = root.call("GET", "/readyz", &Value::Null).expect("an answer");
     assert_eq!(ready.status, 200, "{}", String::from_utf8_lossy(&ready.body));
@@ -55,7 +55,7 @@ fn cell(root: &mut Client, name: &str, region: &str, gpu_type: &str) {
     root.must("POST", "/v1/jobs", body);
     let heartbeat = format!("/v1/nodes/{node}/heartbeat");
     let mut attempt = Value::Null;
-    // The order takes a few steps between the machines.
+    // The order needs several messages between the machines.
     for seq in 1.. {
         let body = json!({ "incarnation": incarnation, "seq": seq, "attempts": [] });
         let heard = root.must("POST", &heartbeat, body);

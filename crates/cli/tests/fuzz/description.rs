@@ -9,7 +9,7 @@ pub(crate) struct Operation {
     pub(crate) method: String,
     /// With its parameters in braces.
     pub(crate) path: String,
-    /// Where each parameter goes, and its name.
+    /// The location and the name of each parameter.
     pub(crate) parameters: Vec<(Place, String)>,
     /// The schema of the body, if it has one.
     pub(crate) body: Option<Value>,
@@ -50,7 +50,7 @@ impl Description {
         schema
     }
 
-    /// What is wrong with an answer, if anything.
+    /// The fault of an answer, if any.
     pub(crate) fn fault(
         &self,
         operation: &Operation,
@@ -75,7 +75,7 @@ impl Description {
         self.mismatch(&content["schema"], body, "")
     }
 
-    /// Where a value departs from a schema.
+    /// Where a value differs from a schema.
     pub(crate) fn mismatch(&self, schema: &Value, value: &Value, at: &str) -> Option<String> {
         let schema = self.resolved(schema);
         if let Some(choices) = schema["oneOf"].as_array().or(schema["anyOf"].as_array()) {

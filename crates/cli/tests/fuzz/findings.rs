@@ -1,4 +1,4 @@
-//! What was wrong, and with which request.
+//! Faults and the requests that caused them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -12,10 +12,10 @@ use crate::world::Client;
 
 /// The most kinds of faults that are collected.
 const ENOUGH: usize = 40;
-/// What may be refused every time: nothing of this world is owed, so that nothing can be collected, and on most
-/// nodes something runs; `after.rs` removes nodes.
+/// Operations that may always be rejected: no account owes credits, so nothing can be collected, and on most
+/// nodes attempts run; `after.rs` removes nodes.
 const MAY_BE_REFUSED: [&str; 2] = ["collect", "delete_node"];
-/// How many requests are kept to tell what stopped a machine.
+/// The number of requests that are kept to find what stopped a machine.
 const REMEMBERED: usize = 400;
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ struct Notes {
     faults: BTreeMap<String, (String, usize)>,
     recent: std::collections::VecDeque<String>,
     by_status: BTreeMap<u16, usize>,
-    /// Operations that were done at least once, and what others were last refused with.
+    /// Operations that succeeded at least once, and the last rejection of the others.
     done: BTreeSet<String>,
     refused: BTreeMap<String, String>,
     waiting: usize,
@@ -50,7 +50,7 @@ impl Findings {
         self.notes().faults.entry(kind).or_insert((what, 0)).1 += 1;
     }
 
-    /// Looks at one answer.
+    /// Checks one answer.
     pub(crate) fn judge(
         &self,
         description: &Description,
@@ -103,7 +103,7 @@ impl Findings {
         }
     }
 
-    /// Whether the machines still serve: a change and a read through each. Says what came before if not.
+    /// Checks that the machines still serve: a change and a read through each. Reports the last requests if not.
     pub(crate) fn look_after(&self, root: &mut Client, lane: usize, epoch: usize) {
         let id = format!("probe-{lane}-{epoch}");
         let hold = json!({ "id": id, "account": "umbra", "amount": "0.000001" });
@@ -136,7 +136,7 @@ impl Findings {
         }
     }
 
-    /// What was found, for people.
+    /// A readable list of the faults.
     pub(crate) fn words(&self) -> Option<String> {
         let notes = self.notes();
         if notes.faults.is_empty() {
@@ -158,7 +158,7 @@ impl Findings {
         self.notes().done.contains(&operation.id)
     }
 
-    /// Operations of the description that were never done: nothing is shown by requests that are all refused.
+    /// Operations that never succeeded: rejected requests alone test too little.
     pub(crate) fn never_done(&self, description: &Description) -> Vec<String> {
         let notes = self.notes();
         let all = description.operations.iter().map(|operation| operation.id.clone());
@@ -183,7 +183,7 @@ fn fault(
     if status >= 400 {
         if !made.is_plain && matches!(status, 400 | 404 | 405 | 414 | 431) && answer.body.is_empty()
         {
-            // Not HTTP, or none of our addresses.
+            // Not HTTP, or not an address of the server.
             return None;
         }
         if content_type != Some("application/problem+json") {

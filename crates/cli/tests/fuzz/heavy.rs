@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::findings::Findings;
 use crate::world::Client;
 
-/// What must be refused or done, and must never stop a machine.
+/// Requests that must be rejected or carried out, and must never stop a machine.
 fn requests() -> Vec<(&'static str, &'static str, Value)> {
     let job = |array: u32, more: Value| {
         let mut body = json!({

@@ -1,6 +1,6 @@
 //! Values that no caller should send.
 
-/// What stands in a body where a hostile literal goes: JSON of our own cannot hold all of them.
+/// The placeholder of a hostile literal in a body: `serde_json` cannot represent all of them.
 pub(crate) const MARK: &str = "@@hostile@@";
 
 /// Texts for paths, queries, cursors and headers, and as strings in bodies.
@@ -138,7 +138,7 @@ pub(crate) fn texts() -> Vec<String> {
 /// How many [`literals`] come before the texts.
 pub(crate) const NO_TEXTS: usize = 53;
 
-/// Literals for a field of a body: what is no text, every text, and what is large.
+/// Literals for a field of a body: non-strings, every string, and large values.
 pub(crate) fn literals() -> Vec<String> {
     let literals: [&str; NO_TEXTS] = [
         "null",

@@ -14,13 +14,13 @@ use crate::slots::{Slot, slots};
 use crate::wire::{Outcome, Wire};
 use crate::world::{Client, World, gpus};
 
-/// So many requests, then the world is mended and looked after.
+/// The number of requests after which the world is repaired and checked.
 const EPOCH: usize = 100;
 
-/// Operations that are left to the end: they take the world with them.
+/// Operations that are sent at the end, because they destroy the world.
 const LAST: &str = "move_clock";
 
-/// What there is to speak of, and grows with every epoch.
+/// The resources that requests can name; they grow with every epoch.
 pub(crate) struct Things {
     lane: usize,
     epoch: usize,
@@ -68,14 +68,14 @@ impl Things {
         }
     }
 
-    /// A value that stands for something.
+    /// A value that names a resource.
     pub(crate) fn path_value(&self, operation: &Operation, name: &str, dice: &mut Dice) -> String {
         let kind = operation.path.split('/').nth(2).unwrap_or("");
         match (kind, name) {
             ("accounts", "id") if operation.method == "GET" && !operation.path.ends_with('}') => {
                 self.account(dice)
             }
-            // What changes how an account works is kept away from those that pay for the rest.
+            // Accounts that pay for other requests are not changed.
             ("accounts", "id") => "acme:scratch".into(),
             ("holds", _) => self.hold(dice),
             ("charges", _) => self.charge(dice),
@@ -93,8 +93,8 @@ impl Things {
         requests::fitted(&operation.id, body, self, dice);
     }
 
-    /// Makes new things, and mends what was broken. Nothing of this has to succeed: another sender may have
-    /// frozen, drained or removed what it needs.
+    /// Creates new resources and repairs broken ones. None of this has to succeed: another sender may have
+    /// frozen, drained or removed a resource that it needs.
     fn mend(&mut self, root: &mut Client) {
         self.epoch += 1;
         let (lane, epoch) = (self.lane, self.epoch);
@@ -192,8 +192,8 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Which values a slot is tried with in the plan. Cursors, paths and other parameters get all; what many
-    /// operations read in the same way gets some, others for each of them.
+    /// The values that a slot is tried with in the plan. Cursors, paths and other parameters get all; slots that many
+    /// operations parse in the same way get some, different ones for each operation.
     fn planned(&self, slot: &Slot, dice: &mut Dice) -> Vec<usize> {
         let all = 0..self.values(slot);
         let some = |from: usize, count: usize, dice: &mut Dice| -> Vec<usize> {
@@ -257,7 +257,7 @@ fn steps(plan: &Plan, seed: u64) -> Vec<Step> {
     steps
 }
 
-/// Sends until the time is over, or until the findings say that it is enough. Answers how many requests it
+/// Sends until the time is over, or until there are enough findings. Returns how many requests it
 /// sent, and how many of them were in the plan.
 pub(crate) fn run(
     (seed, lane, lanes): (u64, usize, usize),
@@ -273,7 +273,7 @@ pub(crate) fn run(
     let (texts, literals) = (hostile::texts(), hostile::literals());
     let plan =
         Plan { operations: operations.collect(), texts, literals, bodies: hostile::bodies() };
-    // All lanes put the steps into the same order, and each takes its part of them.
+    // All lanes use the same order of steps, and each takes its part of them.
     let mine: Vec<_> = steps(&plan, seed).into_iter().skip(lane).step_by(lanes).collect();
     let (cursors, attempts) = (Vec::new(), Vec::new());
     let mut things = Things { lane, epoch: 0, cursors, attempts, incarnation: 1, seq: 0 };
@@ -292,7 +292,7 @@ pub(crate) fn run(
         let (operation, place, value) = mine.get(sent).copied().unwrap_or_else(|| drawn(&mut dice));
         let (operation, slots) = &plan.operations[operation];
         let mut poisons = vec![(slots[place].clone(), plan.poison(&slots[place], value))];
-        // Some get a second one, and cursors also get what looks like one.
+        // Some get a second value, and cursors also get values that look valid.
         if dice.below(6) == 0 {
             let slot = &slots[dice.below(slots.len())];
             poisons.push((slot.clone(), plan.poison(slot, dice.below(plan.values(slot)))));
@@ -314,7 +314,7 @@ pub(crate) fn run(
         };
         send(operation, &poisons);
         sent += 1;
-        // In between what is valid, so that there is much for the next ones to fall upon.
+        // Valid requests in between create resources for the next ones.
         if sent % 4 == 0 {
             send(plan.operations[sent / 4 % plan.operations.len()].0, &[]);
         }
@@ -322,11 +322,11 @@ pub(crate) fn run(
     (sent, sent.min(mine.len()), mine.len())
 }
 
-/// Rounds in which every operation has to be done once.
+/// The number of rounds in which every operation must succeed once.
 const ROUNDS: usize = 40;
 
-/// Sends what is valid with the root key until every operation was done once: what follows then begins from
-/// requests that go all the way.
+/// Sends valid requests with the root key until every operation succeeded once: later requests are then based on
+/// requests that succeed.
 pub(crate) fn rehearse(
     seed: u64,
     url: &str,

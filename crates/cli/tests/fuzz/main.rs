@@ -1,10 +1,10 @@
 //! A fuzz of the live server: every operation of its own description with hostile values for every path and
 //! query parameter, cursor, header and body field, sent by keys of every role into a world with money, jobs
-//! and nodes. No answer may be a 5xx but a described 503, each is as described, and afterwards every
+//! and nodes. No answer may be a 5xx except a described 503, each matches its schema, and afterwards every
 //! machine serves, the server starts again, the journals verify, and a restored backup answers the same.
 //!
-//! `BURSAR_FUZZ_SECONDS` says for how long (60), `BURSAR_FUZZ_SEED` with which seed (1). What is sent follows
-//! from the seed, but for what the server itself makes: keys, cursors and ids of attempts.
+//! `BURSAR_FUZZ_SECONDS` is the duration (60), `BURSAR_FUZZ_SEED` the seed (1). The requests follow
+//! from the seed, except values that the server creates: keys, cursors and ids of attempts.
 
 mod after;
 mod description;
@@ -27,7 +27,7 @@ use description::Description;
 use findings::Findings;
 use world::{Client, Server};
 
-/// Senders at once.
+/// The number of concurrent senders.
 const LANES: usize = 4;
 
 fn setting(name: &str, otherwise: u64) -> u64 {
@@ -36,7 +36,7 @@ fn setting(name: &str, otherwise: u64) -> u64 {
     })
 }
 
-/// The time of this machine: how long it lasts is all that depends on it.
+/// The time of this machine; only the duration of the test depends on it.
 #[expect(clippy::disallowed_methods, reason = "a fuzz lasts so many seconds of this machine")]
 fn now() -> Instant {
     Instant::now()
@@ -76,7 +76,11 @@ fn no_request_stops_the_server_or_gets_an_answer_that_is_not_described() {
         server.said().lines().filter(|line| line.contains("panicked")).map(str::to_owned).collect();
     let found = findings.words();
     assert!(found.is_none() && panics.is_empty(), "{}\n{panics:?}", found.unwrap_or_default());
-    assert_eq!(findings.never_done(&description), Vec::<String>::new(), "they show nothing");
+    assert_eq!(
+        findings.never_done(&description),
+        Vec::<String>::new(),
+        "operations that never succeeded"
+    );
 
     after::every_machine_serves(&mut root, "after");
     server.restart();

@@ -18,7 +18,7 @@ pub(crate) enum Poison {
     Bytes(Vec<u8>),
 }
 
-/// What is put together.
+/// The parts of a request.
 struct Draft {
     path: Vec<(String, String)>,
     query: Vec<(String, String)>,
@@ -26,7 +26,7 @@ struct Draft {
     body: Option<Value>,
     raw_body: Option<Vec<u8>>,
     literals: Vec<String>,
-    /// Whether texts of the target are written as they are, without percent signs.
+    /// Whether the target is written without percent-encoding.
     is_raw: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn make(
     dice: &mut Dice,
 ) -> Made {
     let mut draft = valid(description, operation, world, things, dice);
-    // One in eight is written raw: most such are refused before they are looked at.
+    // One in eight is written raw: most of these are rejected before they are parsed.
     draft.is_raw = dice.below(8) == 0;
     for (slot, poison) in poisons {
         poisoned(description, operation, &mut draft, slot, poison);
@@ -63,7 +63,7 @@ fn valid(
     let path = operation.parameters.iter().filter(|(place, _)| *place == Place::Path);
     let path = path.map(|(_, name)| (name.clone(), things.path_value(operation, name, dice)));
     let path = path.collect();
-    // The root key can do everything, so that much goes deep; the others must be refused well.
+    // The root key is permitted everything, so its requests reach the machines; other keys must be rejected.
     let key = match dice.below(3) {
         0 => &world.keys[dice.below(world.keys.len())],
         _ => &world.root,
@@ -132,7 +132,7 @@ fn is_header_text(bytes: &[u8]) -> bool {
 }
 
 fn encoded(text: &str, is_raw: bool) -> String {
-    // Only what ends a request line is always encoded: it would be another request.
+    // Only characters that end a request line are always encoded: they would start another request.
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
     text.bytes()
         .map(|byte| match byte {
@@ -176,7 +176,7 @@ fn finished(operation: &Operation, draft: Draft) -> Made {
     Made { request: Request { method, target, headers, body, lingers }, is_plain }
 }
 
-/// A body that is right for the world as it is.
+/// A valid body for the present world.
 pub(crate) fn fitted(id: &str, body: &mut Value, things: &Things, dice: &mut Dice) {
     let account = things.account(dice);
     let mut set = |name: &str, value: Value| body[name] = value;

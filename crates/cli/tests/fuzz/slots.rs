@@ -14,7 +14,7 @@ const HEADERS: [&str; 6] = [
     "Authorization",
 ];
 
-/// How deep bodies are looked into.
+/// The depth to which bodies are searched for slots.
 const MAX_DEPTH: usize = 4;
 
 /// One place for a hostile value.
@@ -23,7 +23,7 @@ pub(crate) enum Slot {
     Path(String),
     Query(String),
     Header(String),
-    /// The way to a field: names, and `[]` for the first of a list.
+    /// The path to a field: names, and `[]` for the first item of a list.
     Field(Vec<String>),
     /// A name beside those of an object.
     Unknown,
@@ -76,7 +76,7 @@ fn concrete<'a>(description: &'a Description, schema: &'a Value) -> &'a Value {
     schema
 }
 
-/// A value that fits a schema: what it needs and no more.
+/// A minimal value that fits a schema.
 pub(crate) fn sample(description: &Description, schema: &Value, name: &str) -> Value {
     let top = description.resolved(schema);
     if let Some(example) = top["example"].as_object() {
@@ -116,7 +116,7 @@ pub(crate) fn sample(description: &Description, schema: &Value, name: &str) -> V
     }
 }
 
-/// Puts a value into a body at the end of a way, making what is missing on it.
+/// Sets a value at a path in a body, and creates missing parents.
 pub(crate) fn put(
     description: &Description,
     schema: &Value,

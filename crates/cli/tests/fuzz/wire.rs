@@ -4,22 +4,22 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How long an answer is waited for. Long: a slow machine is not a fault.
+/// The timeout of an answer. Long, because a slow machine is not a fault.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The same for requests that ask to be kept waiting.
+/// The same for long polls.
 const SHORT_PATIENCE: Duration = Duration::from_millis(200);
-/// Bodies that are longer are no answers of ours.
+/// The longest body of an answer.
 const MAX_BODY: usize = 64 << 20;
 
 /// A request, byte for byte.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// Path and query, as they go over the wire.
+    /// Path and query, as sent.
     pub(crate) target: String,
     pub(crate) headers: Vec<(String, Vec<u8>)>,
     pub(crate) body: Vec<u8>,
-    /// Whether it asks to wait, or for a stream: then only the head of the answer is read.
+    /// Whether it is a long poll or a stream: then only the head of the answer is read.
     pub(crate) lingers: bool,
 }
 
@@ -38,7 +38,7 @@ impl Request {
         bytes
     }
 
-    /// The request for people: without what is secret and with its ends cut off.
+    /// A readable form of the request: without secrets, and shortened.
     pub(crate) fn words(&self) -> String {
         let cut = |bytes: &[u8]| {
             let text: String = bytes[..bytes.len().min(600)].escape_ascii().to_string();
@@ -63,7 +63,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// Whether the body is all there; that of a stream is not read.
+    /// Whether the body is complete; that of a stream is not read.
     pub(crate) is_whole: bool,
 }
 
@@ -81,13 +81,13 @@ impl Answer {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Answered(Answer),
-    /// It was kept waiting, as it asked to be.
+    /// It waited, as requested.
     Waiting,
     /// The connection was closed without an answer.
     Closed(String),
 }
 
-/// One connection, opened anew when it is gone.
+/// One connection, reopened when it is closed.
 pub(crate) struct Wire {
     address: String,
     stream: Option<BufReader<TcpStream>>,
@@ -123,7 +123,7 @@ impl Wire {
         let patience = if request.lingers { SHORT_PATIENCE } else { PATIENCE };
         stream.get_ref().set_read_timeout(Some(patience))?;
         stream.get_ref().set_write_timeout(Some(PATIENCE))?;
-        // A request that is too large is answered before it is read: the answer counts.
+        // A request that is too large is answered before it is read completely.
         let written = stream.get_mut().write_all(&request.bytes());
         let answer = read_answer(&mut stream, request.lingers);
         let answer = match (written, answer) {

@@ -23,7 +23,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Server {
-        // What is looked for does not depend on the disk.
+        // The test does not depend on the disk.
         let memory = PathBuf::from("/dev/shm");
         let folder = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
         let folder = folder.expect("a temporary folder");
@@ -34,7 +34,7 @@ impl Server {
         Server { child, url, root, folder }
     }
 
-    /// Ends it as a service manager would, and starts it again at the same address.
+    /// Stops it with a signal, and starts it again at the same address.
     pub(crate) fn restart(&mut self) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
@@ -46,7 +46,7 @@ impl Server {
         self.child = child;
     }
 
-    /// What it said on standard error.
+    /// Its standard error.
     pub(crate) fn said(&self) -> String {
         let said = std::fs::read(self.folder.path().join("said")).expect("the file is there");
         String::from_utf8_lossy(&said).into_owned()
@@ -87,7 +87,7 @@ fn launch(listen: &str, folder: &TempDir) -> (Child, String, String) {
     (child, url, root)
 }
 
-/// Sends what is well-formed, with one key.
+/// Sends well-formed requests with one key.
 pub(crate) struct Client {
     wire: Wire,
     pub(crate) key: String,
@@ -98,7 +98,7 @@ impl Client {
         Client { wire: Wire::new(url), key: key.into() }
     }
 
-    /// One request; nothing if no answer came.
+    /// One request; `None` without an answer.
     pub(crate) fn call(&mut self, method: &str, target: &str, body: &Value) -> Option<Answer> {
         let mut headers = vec![("Authorization".into(), format!("Bearer {}", self.key).into())];
         if !body.is_null() {
@@ -124,7 +124,7 @@ impl Client {
     }
 }
 
-/// What requests can be about, and who can send them.
+/// The resources and the keys.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     /// Keys of every role: of the platform, of each tenant.
@@ -134,12 +134,12 @@ pub(crate) struct World {
 
 /// When the world begins.
 pub(crate) const BEGINNING: &str = "2030-01-01T00:00:00.000Z";
-/// An hour of the day after: for what is planned.
+/// An hour of the next day, for maintenance.
 pub(crate) const NEXT_DAY: [&str; 2] = ["2030-01-02T00:00:00.000Z", "2030-01-02T01:00:00.000Z"];
 
 pub(crate) const TENANTS: [&str; 2] = ["acme", "umbra"];
 
-/// Makes the world of a new server.
+/// Creates the world on a new server.
 pub(crate) fn furnish(server: &Server) -> World {
     let mut root = Client::new(&server.url, &server.root);
     root.must("POST", "/v1/clock", json!({ "now": BEGINNING }));

@@ -22,14 +22,14 @@ pub(crate) struct Run {
 /// One node.
 pub(crate) struct Agent {
     pub(crate) node: String,
-    /// The key that it speaks under.
+    /// Its key.
     pub(crate) key: String,
     pub(crate) incarnation: u64,
     pub(crate) seq: u64,
     pub(crate) runs: BTreeMap<String, Run>,
 }
 
-/// What an agent says when it registers a node.
+/// The body of a registration.
 pub(crate) fn offer(node: &str, region: &str, gpus: &str, count: usize) -> Value {
     let devices: Vec<Value> = (0..count)
         .map(|place| {
@@ -58,7 +58,7 @@ impl Agent {
         Agent::register_under(server, &server.root, region, node, gpus, count).await
     }
 
-    /// A node whose agent has a key of its own.
+    /// A node whose agent has its own key.
     pub(crate) async fn register_under(
         server: &Server,
         key: &str,
@@ -78,7 +78,7 @@ impl Agent {
         agent
     }
 
-    /// A node that says of itself what the test says.
+    /// A node with a registration from the test.
     pub(crate) async fn register_as(server: &Server, node: &str, offer: Value) -> Agent {
         let registered = server.call("POST", "/v1/nodes", offer).await.expect(201);
         Agent {
@@ -90,7 +90,7 @@ impl Agent {
         }
     }
 
-    /// The agent started again: it has forgotten what it ran.
+    /// Restarts the agent without its attempts.
     pub(crate) async fn register_again(
         &mut self,
         server: &Server,
@@ -168,7 +168,7 @@ impl Agent {
                     self.runs.insert(attempt, run);
                 }
                 "stop" | "kill" => {
-                    // One that never came here is reported as stopped too.
+                    // An attempt that never started here is reported as stopped too.
                     let unknown = Run {
                         job: String::new(),
                         state: "stopped",
@@ -184,7 +184,7 @@ impl Agent {
         }
     }
 
-    /// Time goes by, and the meters of what runs with it.
+    /// Advances the time and the usage of running attempts.
     pub(crate) fn work(&mut self, seconds: u64) {
         for run in self.runs.values_mut().filter(|run| run.state == "running") {
             run.gpu_ms += seconds * 1000 * run.devices;
@@ -213,7 +213,7 @@ impl Agent {
         self.runs.values().any(|run| run.job == job && run.state == "running")
     }
 
-    /// A job's process ends.
+    /// Ends the process of a job.
     pub(crate) async fn finish(&mut self, server: &Server, job: &str, code: i64) {
         let attempt = self.attempt_of(job);
         let run = self.runs.get_mut(&attempt).expect("just found");

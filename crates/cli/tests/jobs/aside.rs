@@ -12,7 +12,7 @@ async fn ready(server: &Server) -> Value {
     server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200)
 }
 
-/// Reports until something is so.
+/// Sends heartbeats until a condition holds.
 async fn beat_until(agent: &mut Agent, server: &Server, is_so: impl AsyncFn(&Agent) -> bool) {
     loop {
         agent.beat(server).await;

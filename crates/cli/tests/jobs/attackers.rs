@@ -9,13 +9,13 @@ use crate::agent::{Agent, offer};
 use crate::server::Server;
 use crate::world::*;
 
-/// The files beside the journals that speak of attempts.
+/// The files beside the journals that name attempts.
 fn kept(server: &Server) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(server.data().join("logs"));
     entries.into_iter().flatten().map(|entry| entry.expect("a file").path()).collect()
 }
 
-/// So many letters x in base64.
+/// This many letters x in base64.
 fn base64_of_x(bytes: usize) -> String {
     let rest = ["", "eA==", "eHg="][bytes % 3];
     "eHh4".repeat(bytes / 3) + rest
@@ -29,7 +29,7 @@ async fn attempt_of(server: &Server, id: &str) -> Value {
 async fn an_agent_that_names_attempts_of_other_nodes_gets_only_orders_to_forget() {
     let server = priced(&[]).await;
     let key = server.key("agent", "umbra").await;
-    // The same name and the same GPUs as the node that it is after.
+    // The same name and the same GPUs as the attacked node.
     let mut victim = Agent::register(&server, "n1", "H100", 1).await;
     let mut attacker = Agent::register_under(&server, &key, "default", "n1", "H100", 1).await;
     submit(&server, small("a")).await;
@@ -57,10 +57,10 @@ async fn an_agent_that_names_attempts_of_other_nodes_gets_only_orders_to_forget(
     for unknown in ["att_1", "att_00000000000000000000001", "att_..", "../x"] {
         post(with(chunk.clone(), "attempt", unknown.into())).await.problem("not_found");
     }
-    assert_eq!(kept(&server), Vec::<PathBuf>::new(), "nothing was kept of what it said");
+    assert_eq!(kept(&server), Vec::<PathBuf>::new(), "nothing of its reports was stored");
     assert_eq!(state(&server, "a").await, "running");
     victim.run(&server, 60).await;
-    // The node's own word about the end is the one that counts.
+    // Only the node's own report about the end is used.
     let run = victim.runs.get_mut(&attempt).expect("it runs");
     (run.state, run.exit_code) = ("failed", Some(1));
     let mut report = victim.report();
@@ -120,7 +120,7 @@ async fn owners_may_use_the_same_names_and_gpus_without_seeing_each_other() {
         answers.push((answer["node"].clone(), answer["incarnation"].clone()));
     }
     assert!(answers.iter().all(|answer| *answer == (json!("n1"), json!(1))), "{answers:?}");
-    // Each speaks for its own; the platform's agent needs no header for it.
+    // Each agent reports for its own node; the platform's agent needs no header.
     for (key, _) in &keys {
         let body = json!({ "incarnation": 1, "seq": 1, "attempts": [] });
         server.send("POST", "/v1/nodes/n1/heartbeat", body, key, &[]).await.expect(200);
@@ -306,7 +306,7 @@ async fn without_space_for_output_agents_keep_it_and_jobs_continue() {
     assert!(ready["logs"].as_str().is_some_and(|said| said.contains("make room")), "{ready}");
     server.until_metric("bursar_log_no_room", |value| value == 1.0).await;
     server.until_metric("bursar_log_pieces_refused", |value| value >= 1.0).await;
-    // Reports, meters and money go on.
+    // Heartbeats, usage and charges continue.
     node.run(&server, 60).await;
     node.finish(&server, "a", 0).await;
     assert_eq!(state(&server, "a").await, "succeeded");

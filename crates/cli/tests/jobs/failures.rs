@@ -28,7 +28,7 @@ async fn a_job_on_a_lost_node_is_settled_at_what_was_proven_and_runs_again() {
     assert_eq!(micros(&waiting["attempts"][0]["charged"]), price_of(H100, 60_000));
     assert_eq!(server.get("/v1/nodes/n1").await["state"], "lost");
 
-    // The agent was only cut off: its old attempt is dead.
+    // The agent was only disconnected: its old attempt is lost.
     agent.work(90);
     let stale = agent.attempt_of("j");
     let orders = agent.ask(&server).await;

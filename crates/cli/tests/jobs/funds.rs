@@ -113,7 +113,7 @@ async fn a_rolling_job_runs_until_the_credits_run_out() {
     check_books(&server, 7_000_000, &["j"]).await;
 }
 
-/// What the timeline of a job says of warnings.
+/// The warnings in the timeline of a job.
 async fn warnings(server: &Server, id: &str) -> Vec<String> {
     let timeline = server.get(&format!("/v1/jobs/{id}/timeline")).await;
     let steps = timeline["data"].as_array().expect("a list").iter();

@@ -1,4 +1,4 @@
-//! Waiting costs nothing while nothing changes.
+//! Waiting jobs write no records while nothing changes.
 
 use serde_json::json;
 

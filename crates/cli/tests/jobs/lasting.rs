@@ -1,5 +1,5 @@
-//! Requests that last: long polls, streams, followed logs, reads that wait for a position. They take
-//! no place from others, are bounded, and end with their key.
+//! Long requests: long polls, streams, followed logs, reads that wait for a position. They take
+//! no capacity from other requests, are bounded, and end with their key.
 
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ async fn made(server: &Server, body: Value) -> (String, String) {
     (text("id"), text("key"))
 }
 
-/// Everything that lasts, begun with one key of an admin.
+/// All kinds of long requests, started with one admin key.
 struct Lasting {
     events: reqwest::Response,
     logs: reqwest::Response,
@@ -117,7 +117,7 @@ impl Lasting {
         Lasting { events, logs, poll }
     }
 
-    /// All of it ends because of the key.
+    /// All of them end because of the key.
     async fn ends(self) {
         let said = self.events.text().await.expect("it ends in order");
         let last = said.trim().rsplit("\n\n").next().expect("an event");

@@ -1,4 +1,4 @@
-//! Jobs from outside: the real binary, real HTTP, real journals, and an agent that the test plays.
+//! Jobs end to end: the real binary, real HTTP, real journals, and a simulated agent.
 
 mod agent;
 mod arrays;

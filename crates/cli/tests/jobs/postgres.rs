@@ -152,7 +152,7 @@ async fn a_backup_of_postgresql_under_load_restores_into_an_empty_database_and_f
         work_beside(&server, &mut agent, &copying, &mut last).await;
         expect_good(&copying.join().expect("no panic"));
     }
-    // One more that runs in a future which will be lost.
+    // One more that runs after the backup and will be lost.
     submit(&server, small("lost")).await;
     agent.beat(&server).await;
     assert!(agent.runs_job("lost"));

@@ -19,7 +19,7 @@ async fn refund(server: &Server, body: &Value) -> crate::server::Answer {
     server.call("POST", "/v1/refunds", body.clone()).await
 }
 
-/// Runs a job in two attempts with `between` days in which it waits. Says what it cost.
+/// Runs a job in two attempts with `between` days of waiting. Returns its cost.
 async fn run_twice(server: &Server, agent: &mut Agent, id: &str, between: u64) -> u128 {
     submit(server, small(id)).await;
     agent.beat(server).await;

@@ -1,4 +1,4 @@
-//! Agent keys with a scope: whose jobs their nodes run, who sees those nodes and who speaks for them.
+//! Agent keys with a scope: which jobs their nodes run, and which keys see and change those nodes.
 
 use serde_json::{Value, json};
 
@@ -137,7 +137,7 @@ async fn only_a_key_that_covers_a_nodes_scope_speaks_for_it() {
         server.send("POST", "/v1/nodes", body.clone(), key, &[]).await.problem("conflict");
     }
     node.finish(&server, "job", 0).await;
-    // It is narrowed by going away and coming back.
+    // The scope is narrowed by removing the node and registering it again.
     server.call("DELETE", "/v1/nodes/shared", Value::Null).await.expect(204);
     server.send("POST", "/v1/nodes", body, &nlp, &[]).await.expect(201);
     assert_eq!(server.get("/v1/nodes/shared").await["scope"], "acme:nlp");

@@ -58,7 +58,7 @@ async fn cells_are_backed_up_and_restored_with_the_ledger_and_a_changed_byte_is_
     }
 }
 
-/// Copies a store beside everything else that goes on.
+/// Backs up a store under load.
 fn backup_beside(data: &Path, target: &Path) -> std::thread::JoinHandle<Output> {
     let (data, target) = (data.to_owned(), target.to_owned());
     std::thread::spawn(move || {
@@ -78,7 +78,7 @@ async fn a_backup_under_load_restores_to_a_region_that_starts_jobs_and_fences_th
         work_beside(&server, &mut agent, &copying, &mut last).await;
         expect_good(&copying.join().expect("no panic"));
     }
-    // One more that runs in a future which will be lost.
+    // One more that runs after the backup and will be lost.
     submit(&server, small("lost")).await;
     agent.beat(&server).await;
     assert!(agent.runs_job("lost"));
@@ -101,7 +101,7 @@ async fn node(server: &Server, id: &str) -> Value {
     found.cloned().unwrap_or_default()
 }
 
-/// Ends the server as a power cut would, changes its manifest, and starts it again.
+/// Kills the server, changes its manifest, and starts it again.
 fn restart_with(server: &mut Server, flags: &[&str], change: impl FnOnce(&Path)) {
     server.crash();
     change(&server.data().join("manifest.json"));
@@ -210,7 +210,7 @@ async fn a_store_that_an_earlier_build_restored_and_no_server_used_is_fenced() {
     assert!(kept["kept_until"].is_string(), "{kept}");
 }
 
-/// Has a job run to its end, and print something.
+/// Runs a job that prints something to its end.
 async fn prints(server: &Server, agent: &mut Agent, id: &str, (said, encoded): (&str, &str)) {
     submit(server, small(id)).await;
     agent.beat(server).await;
@@ -224,7 +224,7 @@ async fn prints(server: &Server, agent: &mut Agent, id: &str, (said, encoded): (
     agent.finish(server, id, 0).await;
 }
 
-/// What a job has printed.
+/// The output of a job.
 async fn printed(server: &Server, id: &str) -> Value {
     server.call("GET", &format!("/v1/jobs/{id}/logs"), Value::Null).await.expect(200)
 }
@@ -272,7 +272,7 @@ async fn output_of_a_lost_future_is_not_shown_as_that_of_new_attempts() {
     assert_eq!(outputs(&logs.join(format!("lost-{}", generation.trim()))), all[1..]);
 }
 
-/// Has jobs and money move for as long as something takes, and two more rounds.
+/// Runs jobs and charges while a task runs, and two more rounds.
 pub(crate) async fn work_beside(
     server: &Server,
     agent: &mut Agent,
@@ -290,14 +290,14 @@ pub(crate) async fn work_beside(
     }
 }
 
-/// A restored store has all of its money, hears no agent of the future that was lost, and starts jobs.
+/// Checks that a restored store has all its credits, ignores agents from after the backup, and starts jobs.
 pub(crate) async fn check_restored(restored: &Server, agent: &Agent) {
     let balance = restored.get("/v1/accounts/acme/balance").await;
     let sum = micros(&balance["available"]) + micros(&balance["held"]);
     let spent: u128 = sum_of_charges(restored).await;
     assert_eq!(sum + spent, 1_000_000_000, "what is not spent is there: {balance}");
 
-    // The agent of the lost future is not heard, whatever it says.
+    // Every report of an agent from after the backup is rejected.
     let mut old = Agent { key: restored.root.clone(), ..agent_of(agent) };
     let report = old.report();
     old.send(restored, report).await.problem("stale_incarnation");
@@ -334,7 +334,7 @@ fn agent_of(agent: &Agent) -> Agent {
     }
 }
 
-/// What all jobs were charged.
+/// The charges of all jobs.
 async fn sum_of_charges(server: &Server) -> u128 {
     let (mut sum, mut cursor) = (0, String::new());
     loop {

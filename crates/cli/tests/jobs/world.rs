@@ -1,4 +1,4 @@
-//! What the tests have in common: a priced region with money in it, and the checks at the end.
+//! Common parts of the tests: a priced region with credits, and the checks at the end.
 
 use std::process::Command;
 
@@ -72,7 +72,7 @@ pub(crate) fn micros(amount: &Value) -> u128 {
     whole * 1_000_000 + part
 }
 
-/// What GPU time costs, rounded half to even, by arithmetic of its own.
+/// The price of GPU time, rounded half to even, computed independently.
 pub(crate) fn price_of(per_gpu_hour: u128, gpu_ms: u64) -> u128 {
     let exact = per_gpu_hour * u128::from(gpu_ms);
     let (quotient, rest) = (exact / 3_600_000, exact % 3_600_000);
@@ -84,7 +84,7 @@ pub(crate) fn price_of(per_gpu_hour: u128, gpu_ms: u64) -> u128 {
 }
 
 /// Every attempt of an ended job cost its price times its GPU time, to the micro-credit, and the
-/// money that is missing from the account is just that.
+/// account has spent exactly that.
 #[track_caller]
 pub(crate) fn check_charges(job: &Value) {
     let attempts = job["attempts"].as_array().expect("attempts");
@@ -116,7 +116,7 @@ pub(crate) async fn check_books(server: &Server, granted: u128, jobs: &[&str]) {
     verify(server);
 }
 
-/// `bursar audit verify` says that all holds.
+/// `bursar audit verify` succeeds.
 #[track_caller]
 pub(crate) fn verify(server: &Server) {
     let output = Command::new(env!("CARGO_BIN_EXE_bursar"))

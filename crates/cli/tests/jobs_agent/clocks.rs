@@ -13,7 +13,7 @@ fn gpu_ms(job: &Value) -> Vec<u64> {
     attempts.map(|attempt| attempt["gpu_ms"].as_u64().expect("a number")).collect()
 }
 
-/// Runs a job to its end and another that is preempted on the way, and looks at the books.
+/// Runs a job to its end and another that is preempted, and checks the charges.
 fn runs_as_ever_with_a_clock_off_by(seconds: i64) {
     let mut world = World::new(30);
     world.start_agent_with("n1", &["--unsafe-clock-offset", &seconds.to_string()]);
@@ -75,7 +75,7 @@ fn a_jump_ahead_is_not_charged() {
     world.check_books(&["job"]);
 }
 
-/// Time that was measured before is not lost, and none is made up.
+/// Time that was measured before is neither lost nor invented.
 #[test]
 fn a_jump_back_charges_no_more_than_was_seen() {
     let world = with_a_job("clock");

@@ -1,4 +1,4 @@
-//! Jobs end to end: a real server, real agents, real processes, and the books after each.
+//! Jobs end to end: a real server, real agents, real processes, and a check of the charges after each.
 
 mod clocks;
 #[path = "../rehearsal/mod.rs"]
@@ -91,7 +91,7 @@ fn a_job_that_fails_passes_its_exit_code_on() {
 fn a_cancelled_job_and_everything_that_it_started_is_gone() {
     let mut world = World::new(30);
     world.start_agent("n1");
-    // The job listens; what it started in another session does not.
+    // The job handles the signal; its process in another session does not.
     let script = "setsid bash -c 'trap \"\" TERM; while :; do sleep 0.1; done' & \
         echo ready; while :; do sleep 0.1; done";
     world.submit("long", "H100", script);
@@ -176,7 +176,7 @@ fn a_server_that_is_killed_finds_the_job_still_running() {
 fn a_job_whose_node_falls_silent_ends_there_before_it_starts_elsewhere() {
     let mut world = World::new(8);
     world.start_agent("n1");
-    // Each start writes where it is; each end that is asked for, too.
+    // Each start and each ordered end writes its node.
     let script = "echo start $BURSAR_NODE >> story; \
         trap 'echo end $BURSAR_NODE >> story; exit 0' TERM; echo ready; \
         while [ ! -e go ]; do sleep 0.05; done";

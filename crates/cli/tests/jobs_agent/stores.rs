@@ -66,7 +66,7 @@ fn an_agent_does_not_touch_attempts_of_another_server() {
     other.check_books(&["new"]);
 }
 
-/// Asks for the only place there is, and keeps it until it ends.
+/// Takes the only GPU and keeps it until it ends.
 const TAKE: &str = "exec 9> place; flock -n 9 || touch overlap";
 
 #[test]

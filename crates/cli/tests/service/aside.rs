@@ -31,7 +31,7 @@ async fn a_timer_that_panics_is_set_aside_and_the_server_goes_on() {
     });
     server.call("POST", "/v1/grants", grant).await.expect(201);
 
-    // The timer behind it rings.
+    // The next timer fires.
     while server.get("/v1/accounts/acme/balance").await["available"] != "11" {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -55,7 +55,7 @@ async fn a_timer_that_panics_is_set_aside_and_the_server_goes_on() {
     assert_eq!(said["set_aside_kinds"], json!({ "ledger": ["lapse"] }), "{said}");
     server.until_metric(metric, |count| count == 1.0).await;
     assert_eq!(server.get("/v1/holds/h").await["state"], "open");
-    // A person can end it.
+    // An operator can end it.
     server.call("POST", "/v1/holds/h/release", json!({})).await.expect(200);
     assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "15");
 }

@@ -192,7 +192,7 @@ async fn operations(server: &Server) -> Vec<Operation> {
     found
 }
 
-/// Sends a sample. A stream is not waited for: its head says enough.
+/// Sends a sample. Of a stream only the head is read.
 async fn ask(server: &Server, sample: &Sample, key: &str) -> Answer {
     if sample.path != "/v1/events" {
         let (path, body) = (&sample.path, sample.body.clone());

@@ -145,7 +145,7 @@ async fn a_failed_batch_keeps_its_answer_under_its_key() {
         assert!(codes.filter_map(|one| one["body"]["code"].as_str()).eq([*code]), "{problem}");
         told.push(bare(problem));
     }
-    // What stood in the way is gone; the first answers stand all the same, also after a crash.
+    // The cause is removed; the first answers are still replayed, also after a crash.
     server.grant("g", "acme", "10").await;
     let hold = json!({ "id": "none", "account": "acme", "amount": "2" });
     server.call("POST", "/v1/holds", hold).await.expect(201);

@@ -88,7 +88,7 @@ async fn the_last_instant_of_the_calendar_is_an_instant_everywhere() {
     assert_eq!(key["expires_at"], LAST);
     let budget = json!({ "limit": "100", "period": "month", "mode": "hard" });
     server.call("PUT", "/v1/accounts/acme/budgets/b", budget).await.expect(200);
-    // As far as a manual clock goes nothing of this ends.
+    // The manual clock cannot reach the end of any of these.
     let end = json!({ "now": "8999-12-31T00:00:00Z" });
     server.call("POST", "/v1/clock", end).await.expect(200);
     let balance = server.get("/v1/accounts/acme/balance").await;

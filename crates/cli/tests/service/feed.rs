@@ -126,7 +126,7 @@ async fn old_events_are_the_same_as_when_they_were_new() {
         let root = root.clone();
         async move { events(server, &root, "/v1/events?after=0", last.as_deref(), count).await }
     };
-    // Eight at once, and each may begin anywhere.
+    // Eight at once, each with its own start.
     let places = [0, 1, 9, 17, 30, 77, 100, live.len() - 2];
     let reads = places.map(|place| {
         let last = live[place]["id"].as_str().map(str::to_owned);
