@@ -224,6 +224,11 @@ fn a_tenant_adds_so_many_names_to_a_cell_and_no_more() {
         }
         assert_eq!(tables(&cell), before, "a refused offer adds nothing");
         register(&mut cell, typed(acme, 1)).expect("a type that it used before");
+        let without_gpus = with(acme, &|offer| {
+            offer.model = "".into();
+            offer.uuids.clear();
+        });
+        register(&mut cell, without_gpus).expect("a node without GPUs has no type");
         cell.check().expect("the laws hold");
     }
     assert_eq!(full, (MAX_TYPES_PER_TENANT, MAX_LABELS_PER_TENANT, MAX_RACKS_PER_TENANT));

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use bursar_core::machine::Machine;
-use bursar_engine::{EngineError, replay_from_genesis};
+use bursar_engine::{EngineError, Urgency, replay_from_genesis};
 use support::till::{Command, PATIENT, Till, TillCodec};
 use support::{at, memory, till};
 
@@ -74,6 +74,42 @@ fn a_message_sent_during_large_ones_waits_for_a_bounded_part_of_them() {
     let log = log.lock().expect("not poisoned");
     let place = log.iter().position(|who| *who == "small").expect("it was answered");
     assert!(place <= 4, "after 256 KiB others have their turns, not at place {place}");
+}
+
+#[test]
+fn a_read_waits_for_a_bounded_part_of_large_changes_that_do_not_end() {
+    let engine = till(Arc::new(memory(1)));
+    engine.handle().settle().expect("it serves");
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let note = |name: &'static str| {
+        let log = Arc::clone(&log);
+        move || log.lock().expect("not poisoned").push(name)
+    };
+    let (done, all) = channel();
+    for number in 0..100 {
+        let (large, read, settled, done) =
+            (note("large"), note("read"), note("settled"), done.clone());
+        let reader = engine.handle().with_sender(2).with_urgency(Urgency::Patient);
+        let settling = engine.handle().with_sender(2).with_urgency(Urgency::Urgent);
+        engine.handle().with_sender(1).attend(
+            move |till| {
+                large();
+                if number == 0 {
+                    reader.query(move |_: &Till| read(), |_| {});
+                    settling.query(move |_: &Till| settled(), |_| {});
+                }
+                // More than a turn writes.
+                till.execute(&(), &Command::Flood { events: 12_000 }).expect("it serves").is_ok()
+            },
+            move |seen| done.send(seen.is_ok()).expect("the test listens"),
+        );
+    }
+    assert!(all.iter().take(100).all(|done| done));
+    let log = log.lock().expect("not poisoned");
+    for name in ["read", "settled"] {
+        let place = log.iter().position(|noted| *noted == name).expect("it was answered");
+        assert!(place <= 3, "{name} has its turn before the second large change, not at {place}");
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! In each lane the senders take turns, one message each: a sender with a thousand messages delays
 //! another sender by one message. Messages of one lane and one sender are handled in the order in
 //! which they arrived. Between lanes the more urgent one is first, but each of the others always
-//! gets an eighth of a round.
+//! gets an eighth of a round. A lane that used up a turn goes behind the other lanes until the
+//! mailbox is empty.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -190,7 +191,11 @@ pub(crate) struct Mailbox<M: Machine> {
     taken: Mutex<VecDeque<Taken<M>>>,
     /// The lane and sender of the message that was handed out last.
     last: Cell<(Urgency, Sender)>,
+    /// The order in which the next round takes from the lanes.
+    order: Cell<[Urgency; 3]>,
 }
+
+const BY_URGENCY: [Urgency; 3] = [Urgency::Urgent, Urgency::Ordinary, Urgency::Patient];
 
 /// A mailbox for `capacity` messages, and its sending side.
 pub(crate) fn mailbox<M: Machine>(capacity: usize) -> (Post<M>, Mailbox<M>) {
@@ -203,8 +208,8 @@ pub(crate) fn mailbox<M: Machine>(capacity: usize) -> (Post<M>, Mailbox<M>) {
     let lanes = Mutex::new(lanes);
     let shared =
         Arc::new(Shared { lanes, posted: AtomicUsize::new(0), arrived: Condvar::new(), capacity });
-    let (taken, last) = (Mutex::default(), Cell::default());
-    let mailbox = Mailbox { shared: Arc::clone(&shared), taken, last };
+    let (taken, last, order) = (Mutex::default(), Cell::default(), Cell::new(BY_URGENCY));
+    let mailbox = Mailbox { shared: Arc::clone(&shared), taken, last, order };
     (Post(shared), mailbox)
 }
 
@@ -228,9 +233,16 @@ impl<M: Machine> Mailbox<M> {
         self.shared.lanes().waiting[urgency as usize].push(sender, message);
     }
 
-    /// Returns the messages that were taken out and not handled yet to their lanes, so that senders
-    /// that arrived meanwhile have their turns.
+    /// Ends a turn that is used up. Returns the messages that were taken out and not handled yet to
+    /// their lanes, so that senders that arrived meanwhile have their turns. The lane that used the
+    /// turn up goes behind the others.
     pub(crate) fn give_back(&self) {
+        let (spent, _) = self.last.get();
+        let mut order = self.order.get();
+        if let Some(place) = order.iter().position(|urgency| *urgency == spent) {
+            order[place..].rotate_left(1);
+        }
+        self.order.set(order);
         let mut taken = self.taken();
         if taken.is_empty() {
             return;
@@ -259,9 +271,16 @@ impl<M: Machine> Mailbox<M> {
     pub(crate) fn try_next(&self) -> Option<Message<M>> {
         let mut taken = self.taken();
         if taken.is_empty() {
-            take_round(&mut self.shared.lanes(), &mut taken);
+            self.take_round(&mut self.shared.lanes(), &mut taken);
         }
         self.hand_out(&mut taken)
+    }
+
+    fn take_round(&self, lanes: &mut Lanes<M>, taken: &mut VecDeque<Taken<M>>) {
+        if lanes.is_empty() {
+            self.order.set(BY_URGENCY);
+        }
+        take_round(lanes, taken, self.order.get());
     }
 
     /// Waits for the next message, at most for `limit` if one is given.
@@ -283,7 +302,7 @@ impl<M: Machine> Mailbox<M> {
         };
         lanes.sleeping = false;
         let mut taken = self.taken();
-        take_round(&mut lanes, &mut taken);
+        self.take_round(&mut lanes, &mut taken);
         self.hand_out(&mut taken)
     }
 
@@ -313,16 +332,19 @@ impl<M: Machine> Lanes<M> {
     }
 }
 
-/// Takes up to one round out of the lanes: first each lane's share, then as many as fit, the most
-/// urgent first. Signals are last, so that all messages sent before the stop signal are handled
-/// before it.
-fn take_round<M: Machine>(lanes: &mut Lanes<M>, taken: &mut VecDeque<Taken<M>>) {
-    let waiting: [usize; 3] = std::array::from_fn(|lane| lanes.waiting[lane].len);
-    let mut rest = ROUND - waiting.iter().map(|waiting| (*waiting).min(SHARE)).sum::<usize>();
-    let urgencies = [Urgency::Urgent, Urgency::Ordinary, Urgency::Patient];
-    for ((lane, waiting), urgency) in lanes.waiting.iter_mut().zip(waiting).zip(urgencies) {
-        let share = waiting.min(SHARE);
-        let more = (waiting - share).min(rest);
+/// Takes up to one round out of the lanes: each lane's share and as many more as fit, in the given
+/// order. Signals are last, so that all messages sent before the stop signal are handled before it.
+fn take_round<M: Machine>(
+    lanes: &mut Lanes<M>,
+    taken: &mut VecDeque<Taken<M>>,
+    order: [Urgency; 3],
+) {
+    let waiting = |lane: &Lane<M>| lane.len.min(SHARE);
+    let mut rest = ROUND - lanes.waiting.iter().map(waiting).sum::<usize>();
+    for urgency in order {
+        let lane = &mut lanes.waiting[urgency as usize];
+        let share = lane.len.min(SHARE);
+        let more = (lane.len - share).min(rest);
         rest -= more;
         let turns = std::iter::from_fn(|| lane.pop()).take(share + more);
         taken.extend(turns.map(|(sender, message)| Taken { urgency, sender, message }));

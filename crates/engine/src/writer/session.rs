@@ -40,7 +40,7 @@ const AHEAD: usize = 16;
 
 /// What the messages of one turn may write before other messages have their turn.
 const MAX_TURN_BYTES: usize = 256 << 10;
-/// How long one turn may take. Checked every eight messages.
+/// How long one turn may take. Checked every eight messages, and after each that writes much.
 const MAX_TURN_TIME: Duration = Duration::from_millis(5);
 /// Due steps that can wait, in one round of messages. Messages wait for no more of them.
 const PATIENT_STEPS: usize = 8;
@@ -103,19 +103,30 @@ pub(crate) struct Session<'a, C: Codec> {
 struct TurnBudget {
     clock: SystemMonotonic,
     bytes: usize,
+    /// The bytes written when the clock was read last.
+    checked: usize,
 }
+
+/// A message that writes this much is expected to have taken long.
+const MUCH: usize = 16 << 10;
 
 impl TurnBudget {
     fn begin<M: Machine>(load: &Load<M>) -> TurnBudget {
-        TurnBudget { clock: SystemMonotonic::new(), bytes: load.records.bytes() }
+        let bytes = load.records.bytes();
+        TurnBudget { clock: SystemMonotonic::new(), bytes, checked: bytes }
     }
 
     /// Reads the clock only now and then: it costs as much as a small read.
-    fn is_spent<M: Machine>(&self, handled: usize, load: &Load<M>) -> bool {
+    fn is_spent<M: Machine>(&mut self, handled: usize, load: &Load<M>) -> bool {
         let bytes = load.records.bytes();
-        bytes < self.bytes
-            || bytes - self.bytes >= MAX_TURN_BYTES
-            || (handled.is_multiple_of(8) && self.clock.elapsed() >= MAX_TURN_TIME)
+        if bytes < self.bytes || bytes - self.bytes >= MAX_TURN_BYTES {
+            return true;
+        }
+        if !handled.is_multiple_of(8) && bytes - self.checked < MUCH {
+            return false;
+        }
+        self.checked = bytes;
+        self.clock.elapsed() >= MAX_TURN_TIME
     }
 }
 
@@ -258,7 +269,7 @@ impl<C: Codec> Session<'_, C> {
 
     /// Runs due steps that can wait, while no message and no answer waits.
     fn use_quiet(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
-        let turn = TurnBudget::begin(load);
+        let mut turn = TurnBudget::begin(load);
         while !self.broken
             && load.waiting.is_empty()
             && self.machine.next_patient_deadline().is_some_and(|deadline| deadline <= now)

@@ -9,8 +9,8 @@ use crate::http::problem::Failure;
 use crate::ids::base32;
 use crate::render::time;
 
-/// The most entries that one read of the ledger visits.
-const STEPS: usize = 20_000;
+/// The most entries that one read of the ledger visits. A read may render each of them.
+const STEPS: usize = 2_000;
 
 /// The result of one step: entries with their places, newest first, and the place to continue from.
 pub(super) struct Step<T> {
@@ -19,15 +19,17 @@ pub(super) struct Step<T> {
 }
 
 impl<T> Step<T> {
-    /// Visits the first places and collects the entries that `show` returns.
+    /// Visits the first places and collects the entries that `show` returns, at most `wanted` of
+    /// them.
     pub(super) fn over(
+        wanted: usize,
         places: impl Iterator<Item = u128>,
         mut show: impl FnMut(u128) -> Option<T>,
     ) -> Step<T> {
         let mut step = Step { found: Vec::new(), next: None };
         let mut last = None;
         for (examined, place) in places.enumerate() {
-            if examined == STEPS {
+            if examined == STEPS || step.found.len() == wanted {
                 step.next = last;
                 break;
             }
@@ -88,18 +90,21 @@ pub(super) fn read_after(cursor: Option<&str>) -> Result<&str, Failure> {
     name.ok_or_else(|| Failure::invalid("cursor", "pass the next_cursor of the page before"))
 }
 
-/// Collects one page. `look` receives the place before which to begin and returns one step.
+/// Collects one page. `look` receives the place before which to begin and the number of entries
+/// that are still needed, and returns one step.
 pub(super) async fn walk<T: Send + 'static>(
     app: &App,
     size: usize,
     cursor: Option<String>,
-    look: impl Fn(&Ledger, u128) -> Step<T> + Clone + Send + 'static,
+    look: impl Fn(&Ledger, u128, usize) -> Step<T> + Clone + Send + 'static,
 ) -> Result<List<T>, Failure> {
     let mut before = read_cursor(cursor.as_deref())?.unwrap_or(u128::MAX);
     let mut found = Vec::new();
     loop {
         let look = look.clone();
-        let seen = app.read(move |ledger| look(ledger, before)).await?;
+        // One more than the page shows that there is a next page.
+        let wanted = size + 1 - found.len();
+        let seen = app.read(move |ledger| look(ledger, before, wanted)).await?;
         found.extend(seen.value.found);
         let next = seen.value.next.filter(|_| found.len() <= size);
         let Some(next) = next else {
@@ -133,6 +138,21 @@ mod tests {
         for cursor in ["", "x", "0", "ZZZZZZZZZZZZZZZZZZZZZZZZZZZ", "é"] {
             assert!(read_cursor(Some(cursor)).is_err(), "{cursor}");
         }
+    }
+
+    #[test]
+    fn a_step_renders_no_more_entries_than_are_wanted() {
+        let mut rendered = 0;
+        let mut show = |place: u128| {
+            rendered += 1;
+            (place % 2 == 0).then_some(place)
+        };
+        let step = Step::over(2, (0..1_000_000).rev(), &mut show);
+        let found: Vec<u128> = step.found.into_iter().map(|(place, _)| place).collect();
+        assert_eq!((found, step.next), (vec![999_998, 999_996], Some(999_996)));
+        let step = Step::over(2, (0..1_000_000).rev(), |_| None::<u128>);
+        assert_eq!(step.next, Some(1_000_000 - STEPS as u128), "a step without entries is bounded");
+        assert_eq!(rendered, 4);
     }
 
     #[test]

@@ -62,9 +62,12 @@ impl Cell {
         let none = UsedNames::default();
         let used = self.used_names.get(owner).unwrap_or(&none);
         let known = |id: Option<ModelId>| id.is_some_and(|id| used.models.contains(&id));
-        let model = usize::from(!known(self.models.find(offer.model.as_str())));
-        let must = "one of 64 types that nodes of a tenant may have had in a region";
-        require(used.models.len() + model <= MAX_TYPES_PER_TENANT, "gpus.type", must)?;
+        // A node without GPUs has no type.
+        if !offer.model.is_empty() && !known(self.models.find(offer.model.as_str())) {
+            let types = used.models.len() - usize::from(known(self.models.find("")));
+            let must = "one of 64 types that nodes of a tenant may have had in a region";
+            require(types < MAX_TYPES_PER_TENANT, "gpus.type", must)?;
+        }
         let known = |id: Option<LabelId>| id.is_some_and(|id| used.labels.contains(&id));
         let fresh: BTreeSet<&CompactString> =
             offer.labels.iter().filter(|label| !known(self.labels.find(label.as_str()))).collect();

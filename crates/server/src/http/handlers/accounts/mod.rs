@@ -278,9 +278,9 @@ pub(in crate::http) async fn list(
                 || account.parent.map(|p| ledger.account(p).path.as_str()) == parent)
             && filter.prefix.as_deref().is_none_or(|prefix| path.starts_with(prefix))
     });
-    let page = walk(&app, size, cursor, move |ledger, before| {
+    let page = walk(&app, size, cursor, move |ledger, before, count| {
         let end = u32::try_from(before).unwrap_or(u32::MAX);
-        Step::over(ledger.accounts_before(end).map(|(number, _)| number.0.into()), |place| {
+        Step::over(count, ledger.accounts_before(end).map(|(number, _)| number.0.into()), |place| {
             let number = AccountNo(u32::try_from(place).ok()?);
             wanted(ledger, number).then(|| render::account(ledger, number))
         })

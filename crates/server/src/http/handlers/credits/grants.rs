@@ -134,9 +134,9 @@ pub(in crate::http) async fn list(
     let account = app.listed_account(&caller, filter.account).await?;
     caller.principal.require("list_grants")?;
     let principal = caller.principal;
-    let page = walk(&app, size, filter.cursor, move |ledger, before| {
+    let page = walk(&app, size, filter.cursor, move |ledger, before, count| {
         let end = u32::try_from(before).unwrap_or(u32::MAX);
-        Step::over(ledger.grants_before(end).map(|(number, _)| number.0.into()), |place| {
+        Step::over(count, ledger.grants_before(end).map(|(number, _)| number.0.into()), |place| {
             let number = GrantNo(u32::try_from(place).ok()?);
             let path = ledger.account(ledger.grant(number).account).path.as_str();
             let wanted = account.as_deref().is_none_or(|account| account == path);

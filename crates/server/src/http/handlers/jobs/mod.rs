@@ -236,9 +236,10 @@ pub(in crate::http) async fn list(
         return Ok(json(StatusCode::OK, &with_past(&app, empty, &past, before, size).await?));
     }
     let ids = app.attempt_ids;
-    let page = walk(&app, size, filter.cursor, move |ledger, before| {
+    let page = walk(&app, size, filter.cursor, move |ledger, before, wanted| {
         let before = u64::try_from(before).unwrap_or(u64::MAX);
         Step::over(
+            wanted,
             ledger.jobs_before(Some(JobNo(before))).map(|(number, _)| number.0.into()),
             |place| {
                 let number = JobNo(u64::try_from(place).ok()?);
