@@ -199,10 +199,12 @@ async fn gather(
             break;
         }
     }
+    // The operation that failed in its look-up is not looked up again.
+    let failed = failure.as_ref().map(|(place, _)| *place);
     let seen = app.ledger.read(move |ledger| {
         let mut promises = Promises::new();
-        let ready = orders.into_iter().map(|order| {
-            if order.must_look_again(ledger, &promises) {
+        let ready = orders.into_iter().enumerate().map(|(place, order)| {
+            if failed != Some(place) && order.must_look_again(ledger, &promises) {
                 return Err(None);
             }
             let ready = order.ready(ledger, &promises).map_err(Some)?;
