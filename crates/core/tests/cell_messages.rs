@@ -13,7 +13,7 @@ use bursar_core::message::{Mark, ProposedMember, ToCell, ToLedger};
 use cell_world::*;
 
 /// All messages to a shard. Checks that their numbers are dense from 1.
-fn told(world: &World, to: u16) -> Vec<ToLedger> {
+fn messages_to(world: &World, to: u16) -> Vec<ToLedger> {
     let mut messages = Vec::new();
     for event in world.journal.iter().flat_map(|(_, events)| events) {
         if let Event::LedgerTold { shard, number, message } = event
@@ -72,7 +72,7 @@ fn the_ledger_is_notified_of_a_job_from_the_proposal_to_the_end() {
         },
         ToLedger::JobEnded { job, outcome: JobOutcome::Failed },
     ];
-    assert_eq!(told(&world, 5), expected);
+    assert_eq!(messages_to(&world, 5), expected);
     assert_eq!(world.cell.ledgers().into_iter().collect::<Vec<_>>(), [5]);
     world.check_replay();
 }
@@ -90,7 +90,7 @@ fn one_report_is_one_usage_message_to_each_ledger() {
     world.now += 30_000;
     beat(&mut world, 2, running(30_000));
     for shard in [0, 1] {
-        let messages = told(&world, shard);
+        let messages = messages_to(&world, shard);
         let usage: Vec<_> = messages
             .iter()
             .filter_map(|message| match message {
@@ -111,7 +111,7 @@ fn the_last_report_of_an_attempt_is_part_of_its_settled_usage() {
     beat(&mut world, 1, vec![report(attempt, ReportState::Running, 0)]);
     world.now += 30_000;
     beat(&mut world, 2, vec![report(attempt, ReportState::Succeeded, 29_000)]);
-    let settled = told(&world, 0).into_iter().find_map(|message| match message {
+    let settled = messages_to(&world, 0).into_iter().find_map(|message| match message {
         ToLedger::AttemptEnded { gpu_ms, .. } => Some(gpu_ms),
         _ => None,
     });
@@ -124,7 +124,7 @@ fn an_attempt_that_never_reported_running_has_no_usage() {
     let job = world.submit(spec_of(0, 1, 1));
     let attempt = AttemptId { job, number: 1 };
     beat(&mut world, 1, vec![report(attempt, ReportState::Stopped, 4000)]);
-    let messages = told(&world, 0);
+    let messages = messages_to(&world, 0);
     assert!(
         !messages.iter().any(|message| matches!(
             message,
@@ -152,13 +152,13 @@ fn usage_never_exceeds_the_paid_running_time() {
     beat(&mut world, 1, vec![report(attempt, ReportState::Running, 0)]);
     world.now += 59_999;
     beat(&mut world, 2, vec![report(attempt, ReportState::Running, u64::MAX)]);
-    let messages = told(&world, 0);
+    let messages = messages_to(&world, 0);
     assert!(messages.contains(&ToLedger::FundsNeeded { attempt }));
     assert_eq!(messages.last(), Some(&ToLedger::UsageMetered(vec![(attempt, 120_000)])));
     world.now += 1;
     world.settle();
     let reason = StopReason::OutOfCredits;
-    assert_eq!(told(&world, 0).last(), Some(&ToLedger::StopOrdered { attempt, reason }));
+    assert_eq!(messages_to(&world, 0).last(), Some(&ToLedger::StopOrdered { attempt, reason }));
 }
 
 #[test]
@@ -167,12 +167,12 @@ fn a_withdrawn_job_sends_no_message_and_its_gpus_are_free() {
     world.confirms = false;
     let job = world.submit(spec_of(0, 1, 8));
     let next = world.submit(spec_of(0, 2, 8));
-    let before = told(&world, 0).len();
+    let before = messages_to(&world, 0).len();
     let origin = |number| Origin::Ledger { shard: 0, number, position: number };
     let withdraw = || Command::from(ToCell::JobWithdrawn { job });
     world.send_from(origin(1), withdraw()).expect("it is here");
     assert_eq!(world.cell.why(job, at(world.now)), None);
-    let after = told(&world, 0);
+    let after = messages_to(&world, 0);
     assert_eq!(after.len(), before + 1, "only the next job's proposal: {after:?}");
     assert!(matches!(after.last(), Some(ToLedger::PlacementProposed { attempt, .. })
         if attempt.job == next));
@@ -200,7 +200,7 @@ fn attempt_numbers_continue_from_other_regions_and_the_queue_position_is_kept() 
     let stopped = report(AttemptId { job: blocker, number: 1 }, ReportState::Stopped, 0);
     beat(&mut world, 1, vec![stopped]);
     assert!(world.has_started(early) && !world.has_started(late));
-    let proposed = told(&world, 0).into_iter().rev().find_map(|message| match message {
+    let proposed = messages_to(&world, 0).into_iter().rev().find_map(|message| match message {
         ToLedger::PlacementProposed { attempt, .. } => Some(attempt),
         _ => None,
     });

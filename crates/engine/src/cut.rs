@@ -37,7 +37,7 @@ pub enum CutError {
 
 impl CutError {
     /// The error as text. Journals are named by their machine and `ending`.
-    pub fn told(&self, ending: &str) -> String {
+    pub fn describe(&self, ending: &str) -> String {
         match self {
             CutError::Replay(machine, error) => format!("{machine}: {error}"),
             CutError::Older { receiver, sender, received, end } => format!(
@@ -55,7 +55,7 @@ impl CutError {
 /// Names journals as `.db` files.
 impl fmt::Display for CutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.told(".db"))
+        f.write_str(&self.describe(".db"))
     }
 }
 

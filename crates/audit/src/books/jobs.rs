@@ -62,7 +62,7 @@ impl Books {
         self.cells.get_mut(number as usize).ok_or_else(missing)
     }
 
-    pub(super) fn cell_told(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn message_sent(&mut self, event: &Node) -> Kept<()> {
         let number = event.field(1)?.unsigned()?;
         event.field(2)?.tagged()?;
         let cell = self.cell(event)?;

@@ -162,7 +162,7 @@ impl Books {
             39 => self.job_waits(event),
             40 => self.job_ended(event),
             41 => self.known_account(event).map(|_| ()),
-            42 => self.cell_told(event),
+            42 => self.message_sent(event),
             43 => self.message_received(event),
             45 => self.set_aside(event),
             46 => self.cell(event).map(|_| ()),

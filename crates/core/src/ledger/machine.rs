@@ -488,7 +488,9 @@ impl Ledger {
             }
             Event::JobEnded { job, state: _ } => self.apply_job_ended(at, *job, event),
             Event::HeldUpReviewed { tenant, next } => self.set_review(*tenant, *next),
-            Event::CellTold { cell, number, message } => self.apply_told(*cell, *number, message),
+            Event::CellTold { cell, number, message } => {
+                self.apply_message_sent(*cell, *number, message)
+            }
             Event::MessageReceived { cell, number, position } => {
                 self.apply_message_received(*cell, *number, *position);
             }

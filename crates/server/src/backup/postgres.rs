@@ -235,7 +235,7 @@ fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), BackupError> 
         cells.iter().map(|(region, journal)| (*region, journal as &dyn Journal)).collect();
     match ledger {
         Some(ledger) => {
-            check_marks(&ledger, &cells).map_err(|error| wrong("store", error.told("")))
+            check_marks(&ledger, &cells).map_err(|error| wrong("store", error.describe("")))
         }
         None => Err(wrong(LEDGER, "it is missing".into())),
     }

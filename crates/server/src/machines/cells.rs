@@ -96,7 +96,7 @@ pub struct CellService {
     engine: Engine<CellCodec>,
     copy: CellCopy,
     questions: Questions,
-    /// What is told of it without a key.
+    /// Counts that are answered without a key.
     pub(crate) measurement: Measured<RegionCounts>,
     _follower: Follower,
 }

@@ -175,7 +175,7 @@ impl<M: Hosted> Gateway<M> {
     ) -> Peeked<T> {
         let (sender, receiver) = oneshot::channel();
         self.in_turn().peek(move |machine| {
-            // Caught here to be told; the engine would catch it as well.
+            // Caught here so that the caller gets the failure; the engine would catch it as well.
             let seen = catch_unwind(AssertUnwindSafe(|| read(machine)));
             let (seen, panic) = match seen {
                 Ok(seen) => (Ok(seen), None),

@@ -92,7 +92,7 @@ impl Database {
                 "the database: {}. No record was written. Put back the tables as they were, or \
                  restore the last backup into an empty database: bursar admin restore BACKUP --store \
                  URL",
-                error.told("")
+                error.describe("")
             ))
         })
     }

@@ -112,19 +112,19 @@ pub(crate) fn run(arguments: &HttpArguments) -> Result<(), Failure> {
         let seconds = Duration::from_secs(arguments.seconds);
         if arguments.overload {
             let report = overload::overload(folder.path(), arguments.accounts, seconds).await?;
-            return told(arguments.json, &report, &report.words());
+            return print_report(arguments.json, &report, &report.words());
         }
         if let Some(soak) = arguments.soak {
             let time = Duration::from_secs(soak);
             let report = overload::soak(folder.path(), arguments.accounts, time).await?;
-            return told(arguments.json, &report, &report.words());
+            return print_report(arguments.json, &report, &report.words());
         }
         let report = measure(folder.path(), arguments).await?;
-        told(arguments.json, &report, &words(&report))
+        print_report(arguments.json, &report, &words(&report))
     })
 }
 
-fn told(json: bool, report: &impl Serialize, words: &str) -> Result<(), Failure> {
+fn print_report(json: bool, report: &impl Serialize, words: &str) -> Result<(), Failure> {
     print_line(&if json { serde_json::to_string(report)? } else { words.to_owned() })
 }
 

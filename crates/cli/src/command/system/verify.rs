@@ -71,7 +71,7 @@ pub(crate) async fn run(session: &Session, arguments: &RemoteArguments) -> Resul
     let given = arguments.journal.is_some() && arguments.public_key.is_some();
     let trusted = given || since.is_some();
     let since = since.map(|since| since.size);
-    print(&told(&Shown { checkpoint, trusted, since, records: samples }, session.format()))
+    print(&describe(&Shown { checkpoint, trusted, since, records: samples }, session.format()))
 }
 
 /// Verifies that the journal begins with the records of an earlier checkpoint.
@@ -91,7 +91,7 @@ async fn continued(
     verifier.continuation(&older, &newer, &frame, &path).map_err(refused(&what))
 }
 
-fn told(shown: &Shown, format: Format) -> String {
+fn describe(shown: &Shown, format: Format) -> String {
     let Shown { checkpoint, trusted, since, records } = shown;
     if format == Format::Json {
         let report = json!({

@@ -12,7 +12,7 @@ use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// What a gang is told of a node that was deleted after its part there had ended.
+/// The name that a gang sees for a node that was deleted after its part there had ended.
 const DELETED_NODE: &str = "deleted";
 
 /// What a node must do. Repeated with every answer until the reports show that it is done.

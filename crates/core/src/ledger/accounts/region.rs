@@ -184,9 +184,14 @@ impl Ledger {
         }
     }
 
-    pub(in crate::ledger) fn apply_told(&mut self, cell: CellNo, number: u64, message: &ToCell) {
+    pub(in crate::ledger) fn apply_message_sent(
+        &mut self,
+        cell: CellNo,
+        number: u64,
+        message: &ToCell,
+    ) {
         self.change_cell(cell, |book| book.told = number);
-        self.apply_told_of_job(cell, message);
+        self.apply_message_about_job(cell, message);
     }
 
     pub(in crate::ledger) fn apply_message_received(

@@ -284,7 +284,7 @@ impl Ledger {
     }
 
     /// Updates the admission of a job to a cell from a message to that cell.
-    pub(in crate::ledger) fn apply_told_of_job(&mut self, cell: CellNo, message: &ToCell) {
+    pub(in crate::ledger) fn apply_message_about_job(&mut self, cell: CellNo, message: &ToCell) {
         match message {
             ToCell::JobAdmitted(spec) => {
                 let standing = Standing { cell, after: spec.attempts_before, waits: false };
