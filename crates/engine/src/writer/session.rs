@@ -243,13 +243,12 @@ impl<C: Codec> Session<'_, C> {
             self.handle(message, now, load);
             handled += 1;
             self.handled += 1;
+            // Checked before the next message is taken: a taken message must be handled. After a turn
+            // the answers are not held back for the messages of the next one.
             if turn.is_spent(handled, load) {
                 self.mailbox.give_back();
-                foreseen = handled;
-                self.appender.counters.turn(turn.clock.elapsed());
-                turn = TurnBudget::begin(load);
+                break;
             }
-            // Checked before the next message is taken: a taken message must be handled.
             if handled == CHUNK || load.records.bytes() >= self.batch_bytes {
                 break;
             }
