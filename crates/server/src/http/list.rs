@@ -145,7 +145,7 @@ mod tests {
         let mut rendered = 0;
         let mut show = |place: u128| {
             rendered += 1;
-            (place % 2 == 0).then_some(place)
+            place.is_multiple_of(2).then_some(place)
         };
         let step = Step::over(2, (0..1_000_000).rev(), &mut show);
         let found: Vec<u128> = step.found.into_iter().map(|(place, _)| place).collect();
