@@ -29,7 +29,7 @@ struct World {
     limits: [Option<u64>; 3],
     messages: u64,
     grants: u32,
-    warned: Vec<(Timestamp, JobNo, Timestamp)>,
+    warned: Vec<(Timestamp, JobNo, Timestamp, OnExhausted)>,
 }
 
 impl World {
@@ -60,8 +60,8 @@ impl World {
         let warned = &mut self.warned;
         advance(&mut self.ledger, self.now, |at, events| {
             for event in events {
-                if let Event::ExhaustionWarned { job, ends_at, .. } = event {
-                    warned.push((at, *job, *ends_at));
+                if let Event::ExhaustionWarned { job, ends_at, then } = event {
+                    warned.push((at, *job, *ends_at, *then));
                 }
             }
         });
@@ -203,22 +203,25 @@ impl World {
         }
     }
 
-    /// A short job near its end was warned of that end or an earlier one, and no end was warned of
-    /// twice.
+    /// A short job near its end was warned of that end or an earlier one. No end was warned of
+    /// twice, unless the consequence became worse: an overdraft that another job has used up since
+    /// stops the job instead.
     fn check_warnings(&self) {
         for (number, _, live) in self.running().filter(|(_, _, live)| live.short) {
             let end = live.started_at.zip(live.funded_ms).map(|(at, ms)| at.plus_millis(ms));
             let end = end.expect("it runs");
             if end.plus_millis(-WARN_AHEAD_MS) < self.now {
-                let told = self.warned.iter().any(|(_, job, _)| *job == number);
-                assert!(told, "job {number} ends at {end} and no warning was sent");
+                let warned = self.warned.iter().any(|(_, job, ..)| *job == number);
+                assert!(warned, "job {number} ends at {end} and no warning was sent");
             }
         }
-        let mut told: Vec<_> = self.warned.iter().map(|(_, job, end)| (job, end)).collect();
-        told.sort_unstable();
-        let all = told.len();
-        told.dedup();
-        assert_eq!(told.len(), all, "two warnings of one end: {:?}", self.warned);
+        for (nth, (_, job, end, then)) in self.warned.iter().enumerate() {
+            let earlier = self.warned[..nth].iter();
+            for (.., expected) in earlier.filter(|(_, other, of, _)| (other, of) == (job, end)) {
+                let worse = *expected == OnExhausted::Overdraft && *then == OnExhausted::Stop;
+                assert!(worse, "two warnings of one end: {:?}", self.warned);
+            }
+        }
     }
 }
 

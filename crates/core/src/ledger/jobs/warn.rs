@@ -8,7 +8,8 @@ use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
 impl Attempt {
-    /// When the next warning is due, and its consequence.
+    /// When the next warning is due, and its consequence. Where both ends are the same, the job
+    /// stops: there is no overdraft to warn of.
     fn next_warning(&self, ahead_ms: i64) -> Option<(Timestamp, OnExhausted)> {
         let credits = self.credits_ms.filter(|_| self.warned.is_none());
         let all = self.funded_ms.filter(|_| self.short && self.warned != Some(OnExhausted::Stop));
@@ -16,7 +17,7 @@ impl Attempt {
             |ms: Option<i64>, then| Some((self.ends_at(ms?)?.plus_millis(-ahead_ms), then));
         let overdraft = warning(credits, OnExhausted::Overdraft);
         let stop = warning(all, OnExhausted::Stop);
-        [overdraft, stop].into_iter().flatten().min_by_key(|(at, _)| *at)
+        [stop, overdraft].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// When it will have run for `running_ms`.
@@ -95,5 +96,37 @@ impl Ledger {
             });
         }
         longer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::credits::Credits;
+    use smallvec::SmallVec;
+
+    #[test]
+    fn a_job_without_any_overdraft_is_warned_of_its_stop_alone() {
+        let start = Timestamp::from_millis(0);
+        let mut attempt = Attempt {
+            cell: None,
+            number: 1,
+            gpu_type: None,
+            members: SmallVec::new(),
+            per_gpu_hour: Credits::ZERO,
+            hold: None,
+            confirmed_at: start,
+            started_at: Some(start),
+            funded_ms: Some(900_000),
+            overdraft: 0,
+            short: true,
+            credits_ms: Some(900_000),
+            warned: None,
+            end: None,
+        };
+        let due = attempt.next_warning(300_000);
+        assert_eq!(due, Some((Timestamp::from_millis(600_000), OnExhausted::Stop)));
+        attempt.warned = Some(OnExhausted::Stop);
+        assert_eq!(attempt.next_warning(300_000), None);
     }
 }
