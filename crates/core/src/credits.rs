@@ -87,7 +87,7 @@ impl fmt::Display for Credits {
 }
 
 /// Why a text is not an amount.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AmountError {
     /// Not of the form `0`, `12` or `12.345678`: ASCII digits, no sign, no leading zero, no space.
     Form,

@@ -133,7 +133,7 @@ pub trait Machine {
 }
 
 /// How far a group is prepared.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Preparation {
     /// There is no more to do: the group is decided, best at once.
     Finished,
@@ -158,7 +158,7 @@ pub fn machine_time<M: Machine>(machine: &M, clock: Timestamp) -> Timestamp {
 }
 
 /// Which of the due timers a step decides.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DuePart {
     /// The first due timer.
     First,

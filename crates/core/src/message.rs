@@ -15,7 +15,7 @@ use crate::cell::ids::{AttemptId, JobId};
 use crate::time::Timestamp;
 
 /// The last message that a receiver has taken from one sender.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mark {
     /// Its number; 0 before the first.
     pub number: u64,
@@ -24,7 +24,7 @@ pub struct Mark {
 }
 
 /// A message from a ledger to a cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ToCell {
     /// The new weight, freeze and quota of an account.
     AccountPolicyChanged(Box<AccountPolicy>),
@@ -72,7 +72,7 @@ pub enum ToCell {
 }
 
 /// One node of a proposed attempt, by the name that users see.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProposedMember {
     /// The node.
     pub node: CompactString,
@@ -81,7 +81,7 @@ pub struct ProposedMember {
 }
 
 /// A message from a cell to a ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ToLedger {
     /// A placement was found. Its GPUs are kept until the ledger answers.
     PlacementProposed {

@@ -6,6 +6,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A persistent ordered map: clones share their common nodes.
@@ -43,6 +44,15 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for SharedMap<K, V> {
         let mut walk = Walk::default();
         walk.descend(self.root.as_deref());
         f.debug_map().entries(walk).finish()
+    }
+}
+
+impl<K: Hash, V: Hash> Hash for SharedMap<K, V> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_usize(self.len);
+        let mut walk = Walk::default();
+        walk.descend(self.root.as_deref());
+        walk.for_each(|entry| entry.hash(state));
     }
 }
 

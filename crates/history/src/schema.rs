@@ -3,7 +3,7 @@
 
 /// The version of the tables below. A file of another version is never migrated: the server deletes
 /// and rebuilds it.
-pub const SCHEMA_VERSION: i64 = 8;
+pub const SCHEMA_VERSION: i64 = 9;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -70,7 +70,7 @@ CREATE TABLE uncollected_levels (
 -- entries: the numbers of the first entries, in steps; further ones are in lists.
 CREATE TABLE holds (
   hold INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT NULL,
-  job INTEGER, record BLOB NOT NULL, digest BLOB, entries BLOB NOT NULL) STRICT;
+  job INTEGER, record BLOB NOT NULL, digest BLOB NOT NULL, entries BLOB NOT NULL) STRICT;
 CREATE INDEX holds_by_job ON holds (job) WHERE job IS NOT NULL;
 CREATE INDEX holds_by_name ON holds (tenant, kind, name);
 -- The holds of 64 numbers of the ledger: 8 bytes each, zeros for a number without a hold.

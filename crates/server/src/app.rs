@@ -15,9 +15,6 @@ use crate::auth::Principal;
 use crate::change::OLD_PLATFORM;
 use crate::followers::feed::Feed;
 use crate::followers::history::HistoryService;
-use crate::http::extract::Caller;
-use crate::http::meta;
-use crate::http::problem::Failure;
 use crate::ids::IdMaker;
 use crate::ids::attempt::AttemptIds;
 use crate::logs::LogStore;
@@ -29,6 +26,8 @@ use crate::net::counting::CountPlaces;
 use crate::net::limits::{Aside, Limits, Load};
 use crate::net::shed::Shed;
 use crate::net::waits::{Wait, WaitPlace, Waits};
+use crate::request::meta;
+use crate::request::{Caller, Failure};
 use crate::telemetry::Metrics;
 
 /// How long a read waits for a position that the ledger has not reached.

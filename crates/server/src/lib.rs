@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`http::router`] (every route), one of `http/handlers/` (from a request body
 //! to a command), [`change`] (from a command to an answer), [`render`] (from the ledger's state to
-//! a response body), [`http::problem`] (every error response), [`auth`] and [`auth::permissions`]
+//! a response body), [`request`] (every error response), [`auth`] and [`auth::permissions`]
 //! (authentication and roles), [`start`] (startup and shutdown).
 
 pub mod app;
@@ -16,7 +16,9 @@ pub mod ids;
 pub mod logs;
 pub mod machines;
 pub mod net;
+pub mod operations;
 pub mod render;
+pub mod request;
 pub mod start;
 pub mod store;
 pub mod telemetry;

@@ -32,8 +32,8 @@ use crate::config::{ClockKind, Config, ConfigError};
 use crate::followers::feed::Feed;
 use crate::followers::history::HistoryService;
 use crate::followers::{checkpoint, selfcheck};
+use crate::http::door::Door;
 use crate::http::front::Front;
-use crate::http::problem::Failure;
 use crate::ids::attempt::AttemptIds;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::logs::{LogStore, set_aside_lost};
@@ -43,11 +43,12 @@ use crate::machines::gateway::Gateway;
 use crate::machines::leader::{Candidate, Leader, Role};
 use crate::machines::wall_time::{self, NotAccepted};
 use crate::net::counting::CountPlaces;
-use crate::net::door::Door;
+
 use crate::net::limits::{Limits, Load};
 use crate::net::serve;
 use crate::net::shed::Shed;
 use crate::net::waits::Waits;
+use crate::request::Failure;
 use crate::store::database::{Database, HistoryFile, check_signer_at, warn_of_cut_off_restore};
 use crate::store::{self, Manifest, Store};
 use crate::telemetry::monotonic::Stopwatch;
@@ -866,7 +867,7 @@ async fn until_ready<C: bursar_engine::Codec, T, F>(
     stopped: &watch::Receiver<bool>,
 ) -> Result<T, StartError>
 where
-    F: Future<Output = Result<T, crate::http::problem::Failure>>,
+    F: Future<Output = Result<T, Failure>>,
 {
     loop {
         match ask().await {

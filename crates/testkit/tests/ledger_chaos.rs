@@ -63,11 +63,10 @@ impl World {
             return (envelope, command);
         }
         let mut record = self.random.pick(&self.history).clone();
-        let digest = record.digest();
         if self.random.chance(10) {
             record.hold.captured ^= 1;
         }
-        (envelope, Command::ReviveHold { record: Box::new(record), digest })
+        (envelope, Command::ReviveHold { record: Box::new(record) })
     }
 
     /// Executes a few commands and rolls them back. No effect may remain.

@@ -267,3 +267,57 @@ async fn the_key_of_a_batch_is_used_up_for_every_other_request() {
     ask("/v1/batch", &batch, "c").await.problem("idempotency_key_reused");
     assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "8");
 }
+
+#[tokio::test]
+async fn a_batch_contains_the_operations_that_the_description_says() {
+    let server = Server::start();
+    let described = server.get("/openapi.json").await;
+    let mut parts = 0;
+    for (route, methods) in described["paths"].as_object().expect("paths") {
+        for (method, operation) in methods.as_object().expect("methods") {
+            let path = route.replace("{id}", "x").replace("{name}", "x").replace("{gpu_type}", "x");
+            let item = json!({ "method": method.to_uppercase(), "path": path, "body": {} });
+            let batch = json!({ "operations": [item] });
+            let done = server.call("POST", "/v1/batch", batch).await.expect(200);
+            let refused = done["results"][0]["body"]["param"] == "path";
+            let part = operation["x-batch"].as_bool().expect("each operation says it");
+            assert_eq!(part, !refused, "{method} {route}: {}", done["results"][0]["body"]);
+            parts += usize::from(part);
+        }
+    }
+    assert!(parts > 15, "{parts}");
+}
+
+#[tokio::test]
+async fn a_budget_is_replaced_in_one_step_and_counts_what_was_spent_and_held() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "100").await;
+    let budget = |limit: &str| json!({ "limit": limit, "period": "month", "mode": "hard" });
+    let path = "/v1/accounts/acme/budgets/month";
+    server.call("PUT", path, budget("20")).await.expect(200);
+    let spend = |id: &str, amount: &str| {
+        operation("/v1/charges", json!({ "id": id, "account": "acme", "amount": amount }))
+    };
+    server.call("POST", "/v1/batch", json!({ "operations": [spend("c1", "8")] })).await.expect(200);
+    let hold = json!({ "id": "h", "account": "acme", "amount": "4" });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    let replace = |then: Value| {
+        json!({ "atomic": true, "operations": [
+            { "method": "DELETE", "path": path },
+            { "method": "PUT", "path": path, "body": budget("15") },
+            then,
+        ]})
+    };
+    // The new budget already counts the charge and the hold: 3 are left.
+    let failed = server.call("POST", "/v1/batch", replace(spend("c2", "4"))).await;
+    let problem = failed.problem("batch_aborted");
+    assert_eq!(problem["results"][2]["body"]["code"], "budget_exceeded");
+    let kept = server.get(path).await;
+    assert_eq!(kept["limit"], "20", "nothing of the batch took effect: {kept}");
+    server.call("POST", "/v1/batch", replace(spend("c2", "3"))).await.expect(200);
+    let replaced = server.get(path).await;
+    assert_eq!(replaced["limit"], "15", "{replaced}");
+    let more = json!({ "account": "acme", "amount": "0.000001" });
+    server.call("POST", "/v1/charges", more).await.problem("budget_exceeded");
+}

@@ -10,7 +10,7 @@ use super::schedule::shape::GpuDemand;
 use crate::time::Timestamp;
 
 /// The sender of a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// An operator or an agent, through the server.
     Shell {
@@ -39,7 +39,7 @@ impl Origin {
 }
 
 /// A request that is carried out once, however often it is repeated.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// A hash of the idempotency key and its scope.
     pub key: u128,
@@ -48,7 +48,7 @@ pub struct Request {
 }
 
 /// A command to a cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Changes the cell's settings.
     Configure(CellConfig),
@@ -173,7 +173,7 @@ pub enum Command {
 pub const DEFAULT_WEIGHT: u32 = 1000;
 
 /// What the cell needs to know about an account.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccountPolicy {
     /// Its path, such as `acme:nlp`.
     pub path: CompactString,
@@ -195,7 +195,7 @@ impl AccountPolicy {
 }
 
 /// Limits on what an account and its subtree have at once. `None` and absent: no limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QuotaSpec {
     /// GPUs in use per model, in thousandths.
     pub gpus: Vec<(CompactString, u32)>,
@@ -208,7 +208,7 @@ pub struct QuotaSpec {
 }
 
 /// A job as the ledger admitted it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobSpec {
     /// The ledger's number of the job.
     pub job: JobId,
@@ -283,7 +283,7 @@ impl JobSpec {
 }
 
 /// A concurrency group of a tenant: at most `limit` of its jobs have GPUs at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupSpec {
     /// Its name within the tenant.
     pub name: CompactString,
@@ -292,7 +292,7 @@ pub struct GroupSpec {
 }
 
 /// What happens to a job whose placement was refused.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     /// The job leaves this cell: cancelled, lapsed, or placed in another region.
     Withdraw,
@@ -301,7 +301,7 @@ pub enum Verdict {
 }
 
 /// Why the ledger does not pay for a job now.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FundsBlocker {
     /// Too few credits.
     Credits,
@@ -312,7 +312,7 @@ pub enum FundsBlocker {
 }
 
 /// A node as its agent offers it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeOffer {
     /// The node's name, unique among the nodes of its owner.
     pub name: CompactString,
@@ -339,7 +339,7 @@ pub struct NodeOffer {
 }
 
 /// An agent's report on everything it runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Heartbeat {
     /// The node.
     pub node: NodeKey,
@@ -352,7 +352,7 @@ pub struct Heartbeat {
 }
 
 /// An agent's report on one attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
     /// The attempt.
     pub attempt: AttemptId,
@@ -365,7 +365,7 @@ pub struct Report {
 }
 
 /// The state of an attempt on a node.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReportState {
     /// It runs.
     Running,
@@ -378,7 +378,7 @@ pub enum ReportState {
 }
 
 /// The answer to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
@@ -387,7 +387,7 @@ pub struct Answer {
 }
 
 /// The answer to a command that was accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// The command was carried out, now or before.
     Done,
@@ -413,7 +413,7 @@ pub enum Reply {
 }
 
 /// Why a command was refused, in the order in which it is checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Messages of this ledger are missing between the last one accepted and this one.
     MessageGap {

@@ -1,7 +1,7 @@
 //! Settings of a cell, changed by operators.
 
 /// Settings of a cell. All times are in milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CellConfig {
     /// The time in which past usage loses half of its weight.
     pub half_life_ms: i64,

@@ -16,7 +16,7 @@ use crate::message::ToLedger;
 use crate::time::Timestamp;
 
 /// Something that happened in a cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A ledger's message was received; its effects follow.
     MessageReceived {
@@ -358,7 +358,7 @@ pub enum Event {
 }
 
 /// A node and the devices taken there.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Placement {
     /// The node.
     pub node: NodeId,
@@ -367,7 +367,7 @@ pub struct Placement {
 }
 
 /// Why an attempt is stopped.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StopReason {
     /// The job was cancelled.
     Cancelled,
@@ -392,7 +392,7 @@ pub enum StopReason {
 }
 
 /// How an attempt ended on one of its nodes.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemberEnd {
     /// It succeeded.
     Succeeded,
@@ -403,7 +403,7 @@ pub enum MemberEnd {
 }
 
 /// How an attempt ended.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttemptOutcome {
     /// All its nodes reported success.
     Succeeded,
@@ -416,7 +416,7 @@ pub enum AttemptOutcome {
 }
 
 /// How a job left the cell.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobOutcome {
     /// It succeeded.
     Succeeded,

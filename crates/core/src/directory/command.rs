@@ -6,7 +6,7 @@ use crate::ledger::id::Name;
 use crate::time::Timestamp;
 
 /// A command to the directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Adds a region.
     AddRegion {
@@ -77,7 +77,7 @@ pub enum Command {
 }
 
 /// The answer to an accepted command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// No further data.
     Done,
@@ -103,7 +103,7 @@ pub enum Reply {
 }
 
 /// Why a command was refused, in order of precedence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// A field is invalid in every state.
     InvalidField {
@@ -138,7 +138,7 @@ impl Refusal {
 }
 
 /// The answer to an accepted command, and whether it is a repetition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Accepted {
     /// The answer.
     pub reply: Reply,
@@ -147,7 +147,7 @@ pub struct Accepted {
 }
 
 /// The answer to a refused command, and whether it is a repetition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refused {
     /// The reason.
     pub refusal: Refusal,

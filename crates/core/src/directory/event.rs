@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 pub const PLATFORM_KEYS: &str = "*";
 
 /// Something that happened in the directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A region was added.
     RegionAdded {

@@ -21,20 +21,20 @@ pub const MAX_ENDED_KEYS: usize = 10_000;
 /// A key's id and the tenant within which it is unique; none for keys of the platform.
 type KeyName = (Name, Option<Name>);
 
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Debug, Hash)]
 struct Ended {
     /// Whether a key of the platform revoked it.
     by_platform: bool,
 }
 
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Counts {
     present: usize,
     ended: usize,
 }
 
 /// The keys of all tenants.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct KeyRing {
     keys: SharedMap<KeyName, Arc<ApiKey>>,
     /// The keys of each tenant.

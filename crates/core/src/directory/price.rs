@@ -7,7 +7,7 @@ use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
 /// One version of a price. Of several with the same instant the latest applies.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PriceVersion {
     /// Credits per hour of one whole GPU.
     pub per_gpu_hour: Credits,
@@ -16,7 +16,7 @@ pub struct PriceVersion {
 }
 
 /// The price in effect, and its version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CurrentPrice {
     /// The GPU type.
     pub gpu_type: Name,

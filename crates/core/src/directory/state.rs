@@ -12,7 +12,7 @@ use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
 /// The role of a key.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Everything.
     Admin,
@@ -31,14 +31,14 @@ pub enum Role {
 }
 
 /// Permissions of a key beyond its role.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Capability {
     /// Issue credits: grants, compensation, overdraft limits and compensation times.
     Issue,
 }
 
 /// An API key, without its secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ApiKey {
     /// The BLAKE3 hash of the secret.
     pub secret_hash: [u8; 32],
@@ -71,7 +71,7 @@ impl ApiKey {
 }
 
 /// Thirty-two secret bytes that `Debug` does not print.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Secret(pub [u8; 32]);
 
 impl std::fmt::Debug for Secret {
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Secret {
 }
 
 /// The terms of a priority class.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Class {
     /// Jobs of a higher rank go first.
     pub rank: u32,
@@ -96,7 +96,7 @@ pub struct Class {
 }
 
 /// An answer stored for its idempotency key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeptAnswer {
     /// The hash of the request.
     pub fingerprint: u128,
@@ -232,20 +232,9 @@ impl Directory {
 
     pub(super) fn state_digest(&self) -> Digest {
         let mut digester = Digester::new();
-        digester.integer(self.now.millis().into());
-        // The debug form is fed in a fixed order: every collection here is ordered.
-        let form = format!(
-            "{:?}",
-            (
-                (&self.regions, &self.shards, &self.keys),
-                (&self.prices, &self.classes, &self.quotas, &self.answers, &self.aging),
-            )
-        );
-        digester.bytes(form.as_bytes());
-        if let Some((secret, since)) = &self.attempt_secret {
-            digester.bytes(&secret.0);
-            digester.integer(since.millis().into());
-        }
+        digester.value((self.now, &self.regions, &self.shards, &self.keys));
+        digester.value((&self.prices, &self.classes, &self.quotas, &self.answers, &self.aging));
+        digester.value(&self.attempt_secret);
         digester.finish()
     }
 }

@@ -16,7 +16,7 @@ use crate::message::ToLedger;
 use crate::time::Timestamp;
 
 /// The author of a command and its idempotency key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Envelope {
     /// The API key or component that sent the command, for the audit trail.
     pub actor: Name,
@@ -36,7 +36,7 @@ pub struct Envelope {
 }
 
 /// What a look-up in the archive came to, for an id that the ledger may have forgotten.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LookUp {
     /// The archive has every record before this instant, and nothing under this id among them.
     Absent {
@@ -75,7 +75,7 @@ pub enum AccountKind {
 }
 
 /// The settings of an account. `None` leaves a setting unchanged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AccountSettings {
     /// The display name.
     pub name: Option<Name>,
@@ -92,7 +92,7 @@ pub struct AccountSettings {
 }
 
 /// Settings of an account that are reset to their defaults.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClearedSettings {
     /// The display name.
     pub name: bool,
@@ -138,7 +138,7 @@ pub struct Restriction {
 
 /// What a hold or charge is for: every alternative that is still possible. An absent list allows
 /// anything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Context {
     /// GPU types that are acceptable.
     pub gpu_types: Option<Vec<Name>>,
@@ -149,7 +149,7 @@ pub struct Context {
 }
 
 /// What happens to held credits whose grant expires.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnExpiry {
     /// They stay capturable while the hold is open.
     #[default]
@@ -159,7 +159,7 @@ pub enum OnExpiry {
 }
 
 /// The cumulative usage so far.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Usage {
     /// An amount of credits.
     Total(Credits),
@@ -168,7 +168,7 @@ pub enum Usage {
 }
 
 /// Who caused the end of a hold.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The holder: finished, cancelled or failed.
     #[default]
@@ -178,7 +178,7 @@ pub enum Cause {
 }
 
 /// What a budget counts.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BudgetUnit {
     /// Micro-credits.
     #[default]
@@ -188,7 +188,7 @@ pub enum BudgetUnit {
 }
 
 /// When a new period of a budget begins. Calendar periods, shifted by the budget's UTC offset.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BudgetPeriod {
     /// Never.
     Total,
@@ -201,7 +201,7 @@ pub enum BudgetPeriod {
 }
 
 /// What reaching the limit means.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BudgetMode {
     /// Nothing more can be drawn.
     Hard,
@@ -210,7 +210,7 @@ pub enum BudgetMode {
 }
 
 /// The terms of a budget.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BudgetTerms {
     /// The limit in micro-credits, or in millionths of a GPU-hour.
     pub limit: Credits,
@@ -227,7 +227,7 @@ pub struct BudgetTerms {
 }
 
 /// Retention times and other platform-wide terms.
-#[derive(Copy, Clone, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     /// How long an answer is kept for its idempotency key.
     pub idempotency_ttl_ms: i64,
@@ -240,22 +240,6 @@ pub struct Policy {
     /// Whether expiry is suspended because the clock jumped implausibly far ahead, until an
     /// operator has checked it.
     pub expiry_waits: bool,
-}
-
-/// Omits `expiry_waits` unless it is set. The digest of a state is made from this form, so it must
-/// equal the form of earlier releases.
-impl std::fmt::Debug for Policy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut form = f.debug_struct("Policy");
-        form.field("idempotency_ttl_ms", &self.idempotency_ttl_ms)
-            .field("retention_ms", &self.retention_ms)
-            .field("lateness_ms", &self.lateness_ms)
-            .field("compensation_ttl_ms", &self.compensation_ttl_ms);
-        if self.expiry_waits {
-            form.field("expiry_waits", &true);
-        }
-        form.finish()
-    }
 }
 
 impl Default for Policy {
@@ -272,7 +256,7 @@ impl Default for Policy {
 }
 
 /// A command to a ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Sets retention times and other platform-wide terms.
     SetPolicy(Policy),
@@ -396,8 +380,6 @@ pub enum Command {
     ReviveHold {
         /// The record from history.
         record: Box<super::holds::archive::ArchivedHold>,
-        /// The digest that history stored with it.
-        digest: crate::digest::Digest,
     },
     /// Keeps the outcome of an atomic batch under the batch's own idempotency key. First in a batch
     /// that is tried, and alone after one that was rolled back.
@@ -464,7 +446,7 @@ pub enum Command {
 }
 
 /// What usage measured outside Bursar belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UsageOf {
     /// A job that runs outside Bursar.
     Job(Name),
@@ -473,7 +455,7 @@ pub enum UsageOf {
 }
 
 /// Submits a job or an array of jobs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SubmitJob {
     /// The job's name; the jobs of an array are `<id>.0`, `<id>.1`, and so on.
     pub id: Name,
@@ -499,7 +481,7 @@ pub struct SubmitJob {
 }
 
 /// Puts credits into an account.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IssueGrant {
     /// The grant's name.
     pub id: Name,
@@ -524,7 +506,7 @@ pub struct IssueGrant {
 }
 
 /// Reserves credits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlaceHold {
     /// The hold's name.
     pub id: Name,
@@ -547,7 +529,7 @@ pub struct PlaceHold {
 }
 
 /// Spends credits at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Charge {
     /// The charge's name.
     pub id: Name,
@@ -564,7 +546,7 @@ pub struct Charge {
 }
 
 /// Returns spent credits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refund {
     /// The refund's name.
     pub id: Name,
@@ -581,17 +563,15 @@ pub struct Refund {
     pub recalled: Vec<RecalledHold>,
 }
 
-/// The archived record of a closed hold or charge, with the digest that history stored with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The archived record of a closed hold or charge.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RecalledHold {
     /// The record.
     pub record: Box<super::holds::archive::ArchivedHold>,
-    /// Its digest.
-    pub digest: crate::digest::Digest,
 }
 
 /// What a refund returns.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RefundOf {
     /// A closed hold.
     Hold(Name),
@@ -605,7 +585,7 @@ pub enum RefundOf {
 }
 
 /// Moves credits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
     /// The transfer's name.
     pub id: Name,

@@ -96,7 +96,7 @@ impl fmt::Display for CellNo {
 
 /// Where a byte may occur in names and paths. A table, because the names of every command are
 /// checked.
-#[derive(Copy, Clone, PartialEq, Eq)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
 enum Letter {
     /// Nowhere.
     No,

@@ -11,7 +11,7 @@ use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
 use super::state::Ledger;
 
 /// A violated invariant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Violation {
     /// The law: `L1`…`L13`, or `index` for a derived index.
     pub law: &'static str,

@@ -317,7 +317,7 @@ impl Ledger {
             Command::RemoveBudget { path, budget } => {
                 self.decide_remove_budget(path, budget, events)
             }
-            Command::ReviveHold { record, digest } => self.decide_revive(record, *digest, events),
+            Command::ReviveHold { record } => self.decide_revive(record, events),
             Command::KeepBatch { aborted: None } => Ok(Reply::Done),
             Command::KeepBatch { aborted: Some(told) } => {
                 Err(Refusal::BatchAborted { told: told.clone() })

@@ -10,7 +10,7 @@ use crate::credits::Credits;
 use crate::time::Timestamp;
 
 /// A kind of resource with a name.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// An account, named by its path.
     Account,
@@ -37,7 +37,7 @@ pub enum Resource {
 }
 
 /// One reason why a command is refused or a job waits. All of them are listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Blocker {
     /// An account on the path is frozen.
     Frozen {
@@ -96,7 +96,7 @@ pub enum Blocker {
 }
 
 /// Why a command is not allowed in the current state.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Conflict {
     /// The final total is below what was already captured.
     SettleBelowCaptured {
@@ -135,7 +135,7 @@ pub enum Conflict {
 }
 
 /// Why a command was refused. In order of precedence: the first that applies is returned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// A field is invalid in every state. Returned by every command that carries it.
     InvalidField {
@@ -261,25 +261,6 @@ impl Refusal {
         }
     }
 
-    /// The stable HTTP status.
-    pub fn status(&self) -> u16 {
-        match self {
-            Refusal::InvalidField { .. } | Refusal::TooLate { .. } => 422,
-            Refusal::FrozenByPlatform { .. } => 403,
-            Refusal::NotFound { .. } => 404,
-            Refusal::Forgotten { .. } => 503,
-            Refusal::IdempotencyKeyReused
-            | Refusal::AlreadyExists { .. }
-            | Refusal::AccountFrozen { .. }
-            | Refusal::HoldClosed { .. }
-            | Refusal::SequenceConflict { .. }
-            | Refusal::Conflict(_)
-            | Refusal::QuotaExceeded { .. }
-            | Refusal::BatchAborted { .. } => 409,
-            Refusal::InsufficientCredits { .. } | Refusal::BudgetExceeded { .. } => 402,
-        }
-    }
-
     /// Whether the same command may succeed later without being changed.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -303,7 +284,23 @@ impl Refusal {
 
     /// Whether the answer is kept for the request's idempotency key.
     pub fn is_remembered(&self) -> bool {
-        matches!(self.status(), 402 | 409) && *self != Refusal::IdempotencyKeyReused
+        match self {
+            Refusal::AlreadyExists { .. }
+            | Refusal::AccountFrozen { .. }
+            | Refusal::HoldClosed { .. }
+            | Refusal::SequenceConflict { .. }
+            | Refusal::Conflict(_)
+            | Refusal::QuotaExceeded { .. }
+            | Refusal::InsufficientCredits { .. }
+            | Refusal::BudgetExceeded { .. }
+            | Refusal::BatchAborted { .. } => true,
+            Refusal::InvalidField { .. }
+            | Refusal::IdempotencyKeyReused
+            | Refusal::NotFound { .. }
+            | Refusal::FrozenByPlatform { .. }
+            | Refusal::Forgotten { .. }
+            | Refusal::TooLate { .. } => false,
+        }
     }
 
     /// Whether a request for credits was denied. Such a refusal is part of the audit trail.
@@ -348,29 +345,27 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_statuses_are_pinned() {
-        let pinned: Vec<(&str, u16, bool, bool)> = one_of_each()
-            .iter()
-            .map(|r| (r.code(), r.status(), r.is_retryable(), r.is_remembered()))
-            .collect();
+    fn codes_are_pinned() {
+        let pinned: Vec<(&str, bool, bool)> =
+            one_of_each().iter().map(|r| (r.code(), r.is_retryable(), r.is_remembered())).collect();
         assert_eq!(
             pinned,
             [
-                ("invalid_field", 422, false, false),
-                ("idempotency_key_reused", 409, false, false),
-                ("not_found", 404, false, false),
-                ("already_exists", 409, false, true),
-                ("forbidden", 403, false, false),
-                ("unavailable", 503, true, false),
-                ("too_late", 422, false, false),
-                ("account_frozen", 409, true, true),
-                ("hold_closed", 409, false, true),
-                ("sequence_conflict", 409, false, true),
-                ("conflict", 409, false, true),
-                ("conflict", 409, true, true),
-                ("insufficient_credits", 402, true, true),
-                ("budget_exceeded", 402, true, true),
-                ("batch_aborted", 409, false, true),
+                ("invalid_field", false, false),
+                ("idempotency_key_reused", false, false),
+                ("not_found", false, false),
+                ("already_exists", false, true),
+                ("forbidden", false, false),
+                ("unavailable", true, false),
+                ("too_late", false, false),
+                ("account_frozen", true, true),
+                ("hold_closed", false, true),
+                ("sequence_conflict", false, true),
+                ("conflict", false, true),
+                ("conflict", true, true),
+                ("insufficient_credits", true, true),
+                ("budget_exceeded", true, true),
+                ("batch_aborted", false, true),
             ]
         );
     }

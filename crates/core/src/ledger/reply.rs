@@ -10,7 +10,7 @@ use crate::credits::Credits;
 use crate::time::Timestamp;
 
 /// The reply to an accepted command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// The command was accepted, without further data.
     Done,
@@ -69,7 +69,7 @@ pub enum Reply {
 }
 
 /// The fields of an account that may change later, as they were when a command was answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccountReply {
     /// The account.
     pub account: AccountNo,
@@ -82,7 +82,7 @@ pub struct AccountReply {
 }
 
 /// A budget as it was when a command was answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BudgetReply {
     /// The account.
     pub account: AccountNo,
@@ -99,7 +99,7 @@ pub struct BudgetReply {
 }
 
 /// A hold as it was when a command was answered.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HoldReply {
     /// The hold.
     pub hold: HoldNo,
@@ -121,7 +121,7 @@ pub struct HoldReply {
 pub type Answer = Result<Reply, Refusal>;
 
 /// The reply to an accepted command, and whether it was given before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Accepted {
     /// The answer.
     pub reply: Reply,
@@ -132,7 +132,7 @@ pub struct Accepted {
 }
 
 /// The refusal of a command, and whether it was given before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refused {
     /// The reason.
     pub refusal: Refusal,

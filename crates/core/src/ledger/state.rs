@@ -63,7 +63,7 @@ pub struct Ledger {
 }
 
 /// A refund, transfer or collection that was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Movement {
     /// Its kind.
     pub what: Resource,
@@ -78,7 +78,7 @@ pub struct Movement {
 }
 
 /// Entries with a retention besides answers, oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Aging {
     /// Closed holds and charges, by the instant of closing or of the last change.
     pub holds: VecDeque<(Timestamp, HoldNo)>,

@@ -254,7 +254,7 @@ pub(crate) fn reply(ledger: &Ledger, reply: &Reply) -> String {
 }
 
 pub(crate) fn refusal(refusal: &Refusal) -> String {
-    let mut text = format!("{} {}", refusal.status(), refusal.code());
+    let mut text = format!("{} {}", status(refusal.code()), refusal.code());
     let blockers: &[Blocker] = match refusal {
         Refusal::AccountFrozen { blockers }
         | Refusal::QuotaExceeded { blockers }
@@ -395,4 +395,16 @@ pub(crate) fn budgets(ledger: &Ledger, path: &str, now: Timestamp) -> String {
         .unwrap();
     }
     text
+}
+
+/// The status of a code in the API.
+fn status(code: &str) -> u16 {
+    match code {
+        "insufficient_credits" | "budget_exceeded" => 402,
+        "forbidden" => 403,
+        "not_found" => 404,
+        "invalid_field" | "too_late" => 422,
+        "unavailable" => 503,
+        _ => 409,
+    }
 }

@@ -97,7 +97,7 @@ impl Machine for Parcel {
 
     fn digest(&self) -> Digest {
         let mut digester = Digester::new();
-        digester.bytes(&ParcelCodec.encode_state(self));
+        digester.value(ParcelCodec.encode_state(self));
         digester.finish()
     }
 }

@@ -217,7 +217,7 @@ impl Machine for Till {
 
     fn digest(&self) -> Digest {
         let mut digester = Digester::new();
-        digester.bytes(&TillCodec.encode_state(self));
+        digester.value(TillCodec.encode_state(self));
         digester.finish()
     }
 }

@@ -9,6 +9,7 @@ use super::History;
 use crate::database::{Columns, Database, Value};
 use crate::error::HistoryError;
 use crate::lists::{ListOf, decode_from_nothing, encode_from_nothing};
+use crate::query::archive::digest;
 
 /// The maximum number of entries stored with the hold itself. Nearly all holds have fewer. Further
 /// entries go into a list, so that the written amount does not grow with the number of earlier
@@ -147,23 +148,20 @@ fn place(number: u32) -> std::ops::Range<usize> {
     start..start + WIDTH
 }
 
-/// The digest that is needed to restore a closed hold.
-fn digest(archived: &ArchivedHold) -> Value {
-    (!archived.hold.is_open()).then(|| archived.digest().0.to_vec()).into()
-}
-
 /// The row of a new hold.
 fn new_hold(hold: i64, tenant: u32, entries: Vec<u8>, record: Hold) -> [Value; 8] {
     let archived = ArchivedHold { hold: record };
     let record = &archived.hold;
+    let stored = encode_archived(&archived);
+    let digest = digest(&stored).to_vec();
     [
         hold.into(),
         tenant.into(),
         (record.kind as u32).into(),
         record.id.as_str().into(),
         record.job().map(|job| job.0.cast_signed()).into(),
-        encode_archived(&archived).into(),
-        digest(&archived),
+        stored.into(),
+        digest.into(),
         entries.into(),
     ]
 }
@@ -171,5 +169,7 @@ fn new_hold(hold: i64, tenant: u32, entries: Vec<u8>, record: Hold) -> [Value; 8
 /// The changed columns of a hold.
 fn changed_hold(hold: i64, entries: Vec<u8>, record: Hold) -> [Value; 4] {
     let archived = ArchivedHold { hold: record };
-    [hold.into(), encode_archived(&archived).into(), digest(&archived), entries.into()]
+    let stored = encode_archived(&archived);
+    let digest = digest(&stored).to_vec();
+    [hold.into(), stored.into(), digest.into(), entries.into()]
 }

@@ -1,6 +1,5 @@
 //! Holds, charges, refunds and transfers, including those that the ledger has forgotten.
 
-use bursar_core::digest::Digest;
 use bursar_core::ledger::holds::archive::ArchivedHold;
 use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::refusal::Resource;
@@ -17,8 +16,11 @@ pub struct Archived {
     pub hold: i64,
     /// The complete record.
     pub record: ArchivedHold,
-    /// The digest that the ledger requires to restore it; `None` while it is open.
-    pub digest: Option<Digest>,
+}
+
+/// The digest of a record: of the bytes that are stored, so that a record that was altered is noticed.
+pub(crate) fn digest(stored: &[u8]) -> [u8; 32] {
+    *blake3::hash(stored).as_bytes()
 }
 
 impl<D: Database> History<D> {
@@ -40,17 +42,13 @@ impl<D: Database> History<D> {
         let Some(row) = rows.into_iter().next() else { return Ok(None) };
         let mut row = Columns::of(row);
         let hold = row.integer()?;
-        let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?;
-        let digest = row.maybe_bytes()?.map(|bytes| {
-            let wrong = |_| HistoryError::inconsistent("a digest has 32 bytes");
-            bytes.try_into().map(Digest).map_err(wrong)
-        });
-        let digest: Option<Digest> = digest.transpose()?;
-        if digest.is_some_and(|digest| digest != record.digest()) {
+        let stored = row.bytes()?;
+        if row.bytes()? != digest(&stored) {
             let what = format!("the record of `{name}` does not match its digest");
             return Err(HistoryError::inconsistent(what));
         }
-        Ok(Some(Archived { hold, record, digest }))
+        let record = decode_archived(&stored).map_err(HistoryError::inconsistent)?;
+        Ok(Some(Archived { hold, record }))
     }
 
     /// The record of a tenant's newest refund or transfer with this name.

@@ -1,7 +1,7 @@
 //! Queries. Every list is read by key, never by offset, so that page 100 000 costs as much as page
 //! 1.
 
-mod archive;
+pub(crate) mod archive;
 mod audit;
 mod cursor;
 mod entries;

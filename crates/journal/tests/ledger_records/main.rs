@@ -208,10 +208,10 @@ proptest! {
     }
 
     #[test]
-    fn an_archived_hold_round_trips_with_its_digest(seed in any::<u64>()) {
+    fn an_archived_hold_round_trips(seed in any::<u64>()) {
         let record = ArchivedHold { hold: Source::new(seed).whole_hold() };
         let back = decode_archived(&encode_archived(&record)).expect("just written");
-        prop_assert_eq!(back.digest(), record.digest());
+        prop_assert_eq!(encode_archived(&back), encode_archived(&record));
         prop_assert_eq!(back, record);
     }
 }

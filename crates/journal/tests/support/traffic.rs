@@ -439,10 +439,7 @@ impl World {
     fn revive(&mut self) -> Command {
         let forgotten = self.archived.pop();
         match forgotten {
-            Some(record) => {
-                let digest = record.digest();
-                Command::ReviveHold { record: Box::new(record), digest }
-            }
+            Some(record) => Command::ReviveHold { record: Box::new(record) },
             None => self.place_hold(),
         }
     }

@@ -15,9 +15,10 @@ use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;
 use subtle::ConstantTimeEq;
 
-use crate::auth::permissions::{Authority, Reach, row};
-use crate::http::problem::Failure;
+use crate::auth::permissions::{Authority, Reach};
 use crate::ids::{base32, random_bits};
+use crate::operations::{Operation, Row};
+use crate::request::Failure;
 
 const PREFIX: &str = "bur_";
 const SECRET: usize = 32;
@@ -153,8 +154,8 @@ impl Principal {
     }
 
     /// Refuses an operation that the key's role or scope does not allow.
-    pub fn require(&self, operation: &str) -> Result<(), Failure> {
-        let (_, roles, reach) = row(operation);
+    pub fn require(&self, operation: Operation) -> Result<(), Failure> {
+        let Row { roles, reach, .. } = operation.row();
         if !roles.contains(self.role) {
             let allowed: Vec<String> = roles.list().map(role_name).collect();
             let detail = format!(

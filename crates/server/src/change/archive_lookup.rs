@@ -24,9 +24,9 @@ use crate::app::App;
 use crate::auth::tenant_of;
 use crate::followers::past_jobs::{self, Restored};
 use crate::followers::timeline;
-use crate::http::extract::Caller;
-use crate::http::problem::Failure;
+use crate::operations::Operation;
 use crate::render::{self, Shape, Shown};
+use crate::request::{Caller, Failure};
 
 /// An id that was not looked up. It can be decided while nothing at all was forgotten.
 pub(super) const NOT_LOOKED_UP: LookUp = LookUp::Absent { through: Timestamp::MIN };
@@ -39,7 +39,7 @@ impl Order {
         app: &'a App,
     ) -> Option<impl Future<Output = Result<Recalled, Failure>> + Send + use<'a>> {
         let refunded = match &self.plan.target {
-            Target::Named(resource, id) if self.plan.operation == "create_refund" => {
+            Target::Named(resource, id) if self.plan.operation == Operation::CreateRefund => {
                 Some((*resource, id.clone()))
             }
             Target::Named(..) | Target::Account(_) => None,
@@ -131,8 +131,8 @@ impl Order {
 
 /// A record in the form of a command. Only closed records: the ledger has the open ones.
 fn recalled_hold(archived: Archived) -> Option<RecalledHold> {
-    let Archived { record, digest, hold: _ } = archived;
-    digest.map(|digest| RecalledHold { record: Box::new(record), digest })
+    let Archived { record, hold: _ } = archived;
+    (!record.hold.is_open()).then(|| RecalledHold { record: Box::new(record) })
 }
 
 /// The result of a look-up in history.

@@ -10,8 +10,7 @@ use smallvec::SmallVec;
 
 use crate::app::App;
 use crate::auth::tenant_of;
-use crate::http::extract::Caller;
-use crate::http::problem::Failure;
+use crate::request::{Caller, Failure};
 
 fn noun(resource: Resource) -> &'static str {
     match resource {
@@ -116,7 +115,7 @@ async fn forgotten(
             is_known.then(|| ledger.account(account).path.clone())
         };
         let Some(path) = app.ledger.peek(known).await? else { continue };
-        if caller.principal.sees(&path) && archived.digest.is_some() {
+        if caller.principal.sees(&path) && !archived.record.hold.is_open() {
             found.push((archived, path));
         }
     }

@@ -14,11 +14,12 @@ use serde_json::Value;
 use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::auth::{Principal, tenant_of};
-use crate::http::extract::Caller;
-use crate::http::problem::Failure;
 use crate::machines::gateway::Posted;
 use crate::net::counting::CountPlace;
+use crate::net::limits::Priority;
+use crate::operations::Operation;
 use crate::render::{self, Shape, Shown};
+use crate::request::{Caller, Failure};
 use archive_lookup::NOT_LOOKED_UP;
 pub use archive_lookup::Recalled;
 use find::exists;
@@ -41,8 +42,8 @@ type Check = Box<dyn FnOnce(&Ledger, &Name) -> Result<(), Failure> + Send>;
 
 /// A requested change, before its tenant is known.
 pub struct Plan {
-    /// The operation, for the permission table.
-    pub operation: &'static str,
+    /// The operation.
+    pub operation: Operation,
     /// What it needs beyond the operation's role.
     pub authority: Authority,
     /// The target.
@@ -166,7 +167,7 @@ impl Order {
     /// Posts it alone: what ends or meters goes first under load.
     pub fn post(self, app: &App) -> Posted<Seen<Decision>> {
         // Settlements and metering free credits and must not wait behind what takes them.
-        let first = ["capture_hold", "settle_hold", "release_hold"].contains(&self.plan.operation);
+        let first = self.plan.operation.row().priority == Priority::Metering;
         let urgency = if first { Urgency::Urgent } else { Urgency::Ordinary };
         let ledger = app.ledger.with_urgency(urgency);
         ledger.attend(|ledger| self.decide(ledger))
@@ -243,7 +244,7 @@ impl Order {
     /// Whether something that it needs may have been forgotten since it was looked up.
     pub fn must_look_again(&self, ledger: &Ledger, promised: &Promised) -> bool {
         let Order { plan, caller, .. } = self;
-        let refunds = plan.operation == "create_refund";
+        let refunds = plan.operation == Operation::CreateRefund;
         let outdated = self.looked_up.filter(|looked_up| ledger.is_outdated(*looked_up));
         if (!refunds && outdated.is_none()) || plan.permit(&caller.principal).is_err() {
             return false;

@@ -14,7 +14,7 @@ use bursar_engine::{CellCodec, Codec, Durable, Observer, SnapshotPace, Trouble, 
 use bursar_journal::{Head, Journal, Record, Snapshot};
 use tokio::sync::watch;
 
-use crate::http::problem::Failure;
+use crate::request::Failure;
 
 /// How long a question waits for the copy to reach the cell's position.
 const COPY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -19,7 +19,7 @@ use ed25519_dalek::SigningKey;
 use tokio::sync::watch;
 
 use crate::followers::checkpoint::{Proven, Prover};
-use crate::http::problem::Failure;
+use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
 
 /// The number of records taken in at once. Batches are never divided.

@@ -20,10 +20,9 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::change::ambiguous;
 use crate::followers::timeline;
-use crate::http::extract::Caller;
-use crate::http::problem::Failure;
 use crate::ids::attempt::AttemptIds;
 use crate::render::{self, time};
+use crate::request::{Caller, Failure};
 
 /// The number of jobs that are restored in one step.
 const CHUNK: u32 = 100;

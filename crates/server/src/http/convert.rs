@@ -12,7 +12,7 @@ use bursar_core::ledger::id::{Name, is_valid_name};
 use bursar_core::time::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::http::problem::Failure;
+use crate::request::Failure;
 
 /// The most bytes of metadata.
 const MAX_METADATA: usize = 16_384;

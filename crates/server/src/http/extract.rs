@@ -3,7 +3,7 @@
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, Method, header};
+use axum::http::{HeaderMap, HeaderName, header};
 use bursar_api::Code;
 use bursar_api::json::flat::Flat;
 use bursar_api::json::{self, MAX_BODY};
@@ -12,10 +12,10 @@ use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::meta;
 use crate::auth::Principal;
-use crate::change::{fingerprint, fingerprint_of};
-use crate::http::problem::Failure;
+use crate::change::fingerprint_of;
+use crate::request::meta;
+use crate::request::{Caller, Failure};
 
 /// A body larger than [`MAX_BODY`] is read and dropped up to this size, so that the client sees the
 /// answer.
@@ -25,23 +25,6 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Stands for the platform where a tenant is named.
 pub(crate) const PLATFORM_TENANT: &str = "*";
 const TENANT: HeaderName = HeaderName::from_static("bursar-tenant");
-
-/// The caller of a request, and the request itself.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    /// The authenticated key.
-    pub principal: Principal,
-    /// The HTTP method.
-    pub method: Method,
-    /// The path as it was sent.
-    pub path: String,
-    /// The idempotency key.
-    pub idempotency_key: Option<Name>,
-    /// The tenant in which ids are looked up.
-    pub tenant: Option<Name>,
-    /// The id of the request as a number.
-    pub request: u128,
-}
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Failure;
@@ -65,11 +48,6 @@ impl Caller {
             tenant: tenant(&parts.headers)?,
             request: meta::request(),
         })
-    }
-
-    /// The fingerprint of this request with its body. Equal requests have equal fingerprints.
-    pub fn print(&self, body: &Value) -> u128 {
-        fingerprint(self.method.as_str(), &self.path, body)
     }
 }
 

@@ -15,13 +15,14 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::extract::{Caller, Params, Path, Sent, receive};
+use super::extract::{Params, Path, Sent, receive};
 use super::handlers::accounts::balance;
 use super::handlers::credits::{charges, holds};
 use super::middleware::{Asked, admit, observed, while_key_works};
 use super::respond::Answer;
 use super::router::router;
 use crate::app::App;
+use crate::request::Caller;
 
 /// Dispatches requests.
 pub struct Front {

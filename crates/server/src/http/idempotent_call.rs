@@ -13,13 +13,12 @@ use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::ledger::id::Name;
 use serde_json::Value;
 
-use super::extract::Caller;
 use super::respond::Answer;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::change::{OLD_PLATFORM, PLATFORM, fingerprint, key_hash};
-use crate::http::problem::{Failure, reused};
 use crate::machines::cells::CellService;
+use crate::request::{Caller, Failure, reused};
 
 /// The largest body that is stored.
 const MAX_KEPT: usize = 1 << 20;

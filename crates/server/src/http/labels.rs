@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bursar_core::ledger::id::Name;
 
-use crate::http::problem::Failure;
+use crate::request::Failure;
 
 /// The most labels of one node or job.
 const MAX_LABELS: usize = 64;

@@ -5,9 +5,9 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::is_valid_name;
 
 use crate::app::App;
-use crate::http::problem::Failure;
 use crate::ids::base32;
 use crate::render::time;
+use crate::request::Failure;
 
 /// The most entries that one read of the ledger visits. A read may render each of them.
 const STEPS: usize = 2_000;

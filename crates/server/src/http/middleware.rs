@@ -15,12 +15,13 @@ use futures_util::FutureExt;
 use tracing::Instrument;
 
 use super::extract::min_position;
-use super::meta::{self, Meta};
 use super::respond::POSITION;
 use crate::app::App;
 use crate::auth::{self, Principal};
-use crate::http::problem::Failure;
 use crate::net::limits::Priority;
+use crate::operations::Operation;
+use crate::request::Failure;
+use crate::request::meta::{self, Meta};
 use crate::telemetry::monotonic::Stopwatch;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("bursar-request-id");
@@ -40,14 +41,10 @@ fn priority(method: &str, route: &str) -> Priority {
     if ["/healthz", "/readyz", "/metrics"].contains(&route) {
         return Priority::Health;
     }
-    if method == "GET" || method == "HEAD" {
-        return Priority::Read;
-    }
-    let metering = ["/capture", "/settle", "/release", "/heartbeat", "/usage"];
-    if metering.iter().any(|end| route.ends_with(end)) {
-        Priority::Metering
-    } else {
-        Priority::Change
+    match Operation::find(method, route) {
+        Some((operation, _)) => operation.row().priority,
+        None if method == "GET" || method == "HEAD" => Priority::Read,
+        None => Priority::Change,
     }
 }
 

@@ -13,7 +13,7 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::auth::permissions::row;
+use crate::operations::{self, Batches, Repeats};
 
 const ABOUT: &str = "Credits for shared GPUs: grants that expire, holds that reserve, charges that \
     never overspend. Amounts are strings with at most six decimals; times are RFC 3339 in UTC. \
@@ -92,11 +92,13 @@ fn complete_item(item: &mut PathItem) {
 
 fn complete_operation(operation: &mut Operation, changing: bool) {
     let id = operation.operation_id.clone().unwrap_or_default();
-    let (_, roles, reach) = row(&id);
+    let row = operations::Operation::with_id(&id).expect("every operation is in the table").row();
     let roles: Vec<serde_json::Value> =
-        roles.list().map(|role| serde_json::to_value(role).expect("a plain name")).collect();
-    let reach = format!("{reach:?}").to_lowercase();
-    let extensions = ExtensionsBuilder::new().add("x-roles", roles).add("x-reach", reach);
+        row.roles.list().map(|role| serde_json::to_value(role).expect("a plain name")).collect();
+    let reach = format!("{:?}", row.reach).to_lowercase();
+    let batch = row.batches == Batches::Part;
+    let extensions =
+        ExtensionsBuilder::new().add("x-roles", roles).add("x-reach", reach).add("x-batch", batch);
     operation.extensions = Some(extensions.build());
     let mut problems: Vec<(&str, &str)> = PROBLEMS.to_vec();
     problems.push(("404", "No such thing that this key can see"));
@@ -104,9 +106,11 @@ fn complete_operation(operation: &mut Operation, changing: bool) {
     if changing {
         problems.extend(BODY_PROBLEMS);
         problems.push(("402", "Not enough credits, or a budget is exceeded"));
-        let about = match id.as_str() {
-            "get_quote" => "Has no effect: a quote changes and stores nothing",
-            _ => "Repeating a request with the same key has no further effect",
+        let about = match row.repeats {
+            Repeats::NoEffect => "Has no effect: a quote changes and stores nothing",
+            Repeats::Stored | Repeats::ByNature => {
+                "Repeating a request with the same key has no further effect"
+            }
         };
         add_header(operation, "Idempotency-Key", about);
     } else {

@@ -7,10 +7,9 @@ use bursar_core::ledger::refusal::Resource;
 use futures_util::future::Either;
 use serde::Serialize;
 
-use super::extract::Caller;
 use crate::app::App;
 use crate::change::{Decision, Done, Order, Plan, Recalled, Uncounted};
-use crate::http::problem::Failure;
+use crate::request::{Caller, Failure};
 
 /// Most bodies are smaller than this.
 pub(super) const DEFAULT_BODY: usize = 640;

@@ -102,3 +102,35 @@ pub fn router(app: &Arc<App>) -> Router {
         .layer(observe)
         .with_state(Arc::clone(app))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::operations::Operation;
+
+    #[test]
+    fn the_routes_are_those_of_the_table() {
+        let mut routed = BTreeSet::new();
+        for (route, item) in description().paths.paths {
+            for (method, operation) in [
+                ("GET", item.get),
+                ("POST", item.post),
+                ("PUT", item.put),
+                ("PATCH", item.patch),
+                ("DELETE", item.delete),
+            ] {
+                let id = operation.and_then(|operation| operation.operation_id);
+                routed.extend(id.map(|id| (id, method, route.clone())));
+            }
+        }
+        let table: BTreeSet<_> = Operation::ALL
+            .iter()
+            .map(|operation| {
+                (operation.id(), operation.row().method, operation.row().route.to_owned())
+            })
+            .collect();
+        assert_eq!(routed, table);
+    }
+}

@@ -7,10 +7,10 @@ use std::path::Path;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::JobNo;
 
-use crate::http::problem::Failure;
 use crate::ids::attempt::read_stored;
 use crate::machines::gateway::Gateway;
 use crate::render::job::place_of;
+use crate::request::Failure;
 
 /// The file with the generation of the store for which the folder was checked.
 const NOTE: &str = "generation";

@@ -22,10 +22,10 @@ use tokio::sync::watch;
 
 use crate::auth::Principal;
 use crate::followers::cell_copy::{CellCopy, NewCellCopy};
-use crate::http::problem::Failure;
 use crate::machines::gateway::Gateway;
 use crate::machines::regions::Measured;
 use crate::net::waits::{Wait, Waits};
+use crate::request::Failure;
 use crate::store::restored_at;
 use crate::telemetry::RegionCounts;
 

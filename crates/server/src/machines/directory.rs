@@ -15,8 +15,8 @@ use bursar_core::ledger::Envelope;
 use bursar_engine::LeaseTrust;
 use tokio::sync::watch;
 
-use crate::http::problem::Failure;
 use crate::machines::gateway::Gateway;
+use crate::request::Failure;
 
 /// The lease under which the directory is served, if it is served.
 pub type TenureOf = Box<dyn Fn() -> Option<Arc<LeaseTrust>> + Send + Sync>;

@@ -9,8 +9,8 @@ use bursar_core::machine::Machine;
 use bursar_engine::{Attended, EngineError, GroupAnswer, Handle, Hosted, Seen, Urgency};
 use tokio::sync::oneshot;
 
-use crate::http::meta;
-use crate::http::problem::Failure;
+use crate::request::Failure;
+use crate::request::meta;
 
 /// The answer to a command.
 pub type Answered<M> = Seen<Result<<M as Machine>::Reply, <M as Machine>::Refusal>>;

@@ -10,8 +10,8 @@ use bursar_core::time::Timestamp;
 use bursar_engine::{Clock, ManualClock};
 
 use crate::app::App;
-use crate::http::problem::Failure;
 use crate::machines::cells::SHARD;
+use crate::request::Failure;
 
 /// How long to wait before checking again whether messages have arrived.
 const STEP: Duration = Duration::from_millis(1);

@@ -8,8 +8,8 @@ use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::ledger::id::Name;
 
 use crate::app::{App, LOOK_PATIENCE};
-use crate::http::problem::Failure;
 use crate::machines::cells::CellService;
+use crate::request::Failure;
 use crate::telemetry::RegionCounts;
 use crate::telemetry::monotonic::Stopwatch;
 

@@ -10,7 +10,7 @@ use bursar_core::time::Timestamp;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::http::problem::Failure;
+use crate::request::Failure;
 
 /// How often the clock is checked, for the log.
 const LOOK: Duration = Duration::from_secs(1);

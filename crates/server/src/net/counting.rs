@@ -10,7 +10,7 @@ use bursar_core::ledger::id::Name;
 use bursar_engine::EngineError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::http::problem::Failure;
+use crate::request::Failure;
 
 /// Counts at once. The ledger keeps up to 64.
 const MAX_COUNTS: usize = 48;

@@ -13,7 +13,7 @@ use governor::{Quota, RateLimiter};
 use serde::{Deserialize, Serialize};
 
 use crate::auth::Principal;
-use crate::http::problem::Failure;
+use crate::request::Failure;
 
 /// Rate limits and concurrency limits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

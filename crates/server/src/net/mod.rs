@@ -2,7 +2,6 @@
 //! stalls.
 
 pub mod counting;
-pub(crate) mod door;
 pub mod limits;
 pub mod serve;
 pub mod shed;

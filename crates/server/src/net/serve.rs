@@ -1,8 +1,12 @@
 //! Accepts connections: TLS, timeouts for slow clients, and graceful shutdown.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -15,7 +19,6 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::{Config, ConfigError, Timeouts};
-use crate::net::door::Door;
 use crate::net::stall_timeout::Unstalled;
 
 /// How long requests in flight may take at shutdown.
@@ -46,11 +49,20 @@ pub fn tls(config: &Config) -> Result<Option<TlsAcceptor>, ConfigError> {
     Ok(Some(TlsAcceptor::from(Arc::new(tls))))
 }
 
+/// Answers requests.
+pub(crate) trait Answers: Clone + Send + Sync + 'static {
+    /// Answers one request.
+    fn answer(
+        self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response, Infallible>> + Send + 'static;
+}
+
 /// Serves until `stop` resolves, then finishes the requests in flight.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    door: Arc<Door>,
+    answer: impl Answers,
     timeouts: Timeouts,
     stop: impl Future<Output = ()>,
 ) {
@@ -74,9 +86,9 @@ pub(crate) async fn serve(
         };
         // Small responses are sent without delay.
         let _ = stream.set_nodelay(true);
-        let (door, tls, watcher) = (Arc::clone(&door), tls.clone(), graceful.watcher());
+        let (answer, tls, watcher) = (answer.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            connection(stream, tls, door, timeouts, watcher).await;
+            connection(stream, tls, answer, timeouts, watcher).await;
             drop(place);
         });
     }
@@ -89,24 +101,24 @@ pub(crate) async fn serve(
 async fn connection(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    door: Arc<Door>,
+    answer: impl Answers,
     timeouts: Timeouts,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
     let handshake = duration(timeouts.handshake_ms);
     match tls {
-        None => speak(stream, door, timeouts, watcher).await,
+        None => speak(stream, answer, timeouts, watcher).await,
         Some(tls) => match tokio::time::timeout(handshake, tls.accept(stream)).await {
-            Ok(Ok(stream)) => speak(stream, door, timeouts, watcher).await,
+            Ok(Ok(stream)) => speak(stream, answer, timeouts, watcher).await,
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => tracing::debug!("TLS took too long"),
         },
     }
 }
 
-async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
-    door: Arc<Door>,
+async fn speak(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    answer: impl Answers,
     timeouts: Timeouts,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
@@ -120,10 +132,7 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_concurrent_streams(256)
         .keep_alive_interval(Some(header))
         .keep_alive_timeout(duration(timeouts.handshake_ms));
-    let service = service_fn(move |request| {
-        let door = Arc::clone(&door);
-        async move { door.answer(request).await }
-    });
+    let service = service_fn(move |request| answer.clone().answer(request));
     let stream = Unstalled::new(stream, header, duration(timeouts.write_ms));
     let talk = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     if let Err(error) = watcher.watch(talk).await {

@@ -5,9 +5,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bursar_api::Code;
 
-use crate::http::meta;
-use crate::http::problem::Failure;
 use crate::ids::RequestId;
+use crate::request::Failure;
+use crate::request::meta;
 
 /// The placeholder for the id of the request.
 const MARK: &str = "req_MARK";
@@ -56,8 +56,8 @@ mod tests {
     use bursar_core::time::Timestamp;
 
     use super::*;
-    use crate::http::meta::Meta;
     use crate::ids::IdMaker;
+    use crate::request::meta::Meta;
 
     #[tokio::test]
     async fn the_prepared_response_equals_the_rendered_failure() {

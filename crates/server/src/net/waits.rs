@@ -12,8 +12,8 @@ use bursar_core::ledger::id::{CellNo, Name};
 use tokio::sync::Notify;
 
 use crate::auth::Principal;
-use crate::http::problem::Failure;
 use crate::net::limits::LimitOptions;
+use crate::request::Failure;
 
 /// The `Retry-After` of a request that found no place to wait, in seconds.
 const RETRY_SECONDS: u64 = 2;

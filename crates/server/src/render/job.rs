@@ -13,11 +13,11 @@ use bursar_core::ledger::jobs::{self as core, JobState};
 
 use crate::app::App;
 use crate::auth::tenant_of;
-use crate::http::problem::blocker;
 use crate::ids::attempt::{AttemptIds, stored};
 use crate::logs::TenantTag;
 use crate::machines::cells::SHARD;
 use crate::render::time;
+use crate::request::blocker;
 
 /// The cell number of attempts that are measured outside.
 const ELSEWHERE: u16 = u16::MAX;

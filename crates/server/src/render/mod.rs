@@ -28,8 +28,8 @@ use fefo::Part;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::http::problem::budget_sum;
 use crate::ids::attempt::AttemptIds;
+use crate::request::budget_sum;
 
 /// The most lots in an answer.
 pub const MAX_LOTS: usize = 100;

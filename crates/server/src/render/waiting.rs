@@ -10,9 +10,9 @@ use bursar_core::machine::Machine;
 
 use crate::app::App;
 use crate::auth::Principal;
-use crate::http::problem::Failure;
 use crate::render::blockers::blocker;
 use crate::render::time;
+use crate::request::Failure;
 
 /// The explanation of a waiting job.
 #[derive(Debug, Default)]

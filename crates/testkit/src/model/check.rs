@@ -62,7 +62,7 @@ pub(super) fn fields(command: &Command) -> Result<(), Refusal> {
             require(is_path(path), "account")?;
             require(is_name(budget), "id")
         }
-        Command::ReviveHold { record: _, digest: _ }
+        Command::ReviveHold { record: _ }
         | Command::OpenRegion { .. }
         | Command::SetQuota { .. }
         | Command::RemoveQuota { .. }

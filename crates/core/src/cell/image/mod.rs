@@ -29,7 +29,7 @@ use crate::message::Mark;
 use crate::time::Timestamp;
 
 /// A whole cell as plain data. Lists without another order are in the order of their numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Image {
     /// The latest instant of any event.
     pub now: Timestamp,
@@ -102,7 +102,7 @@ pub struct Image {
 }
 
 /// One account.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccountImage {
     /// Its path; that of the root is empty.
     pub path: CompactString,
@@ -121,7 +121,7 @@ pub struct AccountImage {
 }
 
 /// One node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeImage {
     /// Its number.
     pub node: NodeId,
@@ -144,7 +144,7 @@ pub struct NodeImage {
 }
 
 /// The names that nodes of a tenant have used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamesImage {
     /// The tenant.
     pub owner: CompactString,
@@ -157,7 +157,7 @@ pub struct NamesImage {
 }
 
 /// One concurrency group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupImage {
     /// The tenant.
     pub tenant: CompactString,
@@ -168,7 +168,7 @@ pub struct GroupImage {
 }
 
 /// The queue of one class.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClassImage {
     /// The class.
     pub class: ClassRank,
@@ -185,7 +185,7 @@ pub struct ClassImage {
 }
 
 /// The model under which a reservation is counted.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ModelSlot {
     /// Its job accepts any model.
     Any,
@@ -209,7 +209,7 @@ impl From<ModelSlot> for Option<ModelId> {
 }
 
 /// A reservation of nodes for a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReservationImage {
     /// The job.
     pub job: JobId,
@@ -230,7 +230,7 @@ pub struct ReservationImage {
 }
 
 /// Why an image is invalid.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ImageError(pub String);
 
 impl fmt::Display for ImageError {

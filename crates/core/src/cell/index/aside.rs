@@ -13,7 +13,7 @@ use crate::digest::Digester;
 use crate::time::Timestamp;
 
 /// A timer, message or pass that was set aside.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Aside {
     /// A message of a ledger. Its number counts as taken.
     Message {
@@ -86,7 +86,7 @@ impl Cell {
     pub(crate) fn push_message_aside(
         &self,
         origin: &Origin,
-        message: &impl std::fmt::Debug,
+        message: &impl std::hash::Hash,
         events: &mut Vec<Event>,
     ) {
         let Origin::Ledger { shard, number, .. } = *origin else { return };
@@ -104,10 +104,6 @@ impl Cell {
     }
 }
 
-fn digest_of(form: &impl std::fmt::Debug) -> u128 {
-    let mut digester = Digester::new();
-    digester.bytes(format!("{form:?}").as_bytes());
-    let digest = digester.finish().0;
-    let (half, _) = digest.split_first_chunk::<16>().expect("a digest has 32 bytes");
-    u128::from_le_bytes(*half)
+fn digest_of(message: &impl std::hash::Hash) -> u128 {
+    Digester::new().value(message).finish_half()
 }

@@ -7,7 +7,7 @@ use crate::cell::nodes::node::NodeId;
 use crate::time::Timestamp;
 
 /// Work that is due at an instant. Timers of one instant run in this order.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// A node's lease ends.
     NodeLease(NodeId),
@@ -36,7 +36,7 @@ pub enum Timer {
 }
 
 /// All active timers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Timers(BTreeSet<(Timestamp, Timer)>);
 
 impl Timers {

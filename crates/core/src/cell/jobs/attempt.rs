@@ -19,7 +19,7 @@ use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
 /// One start of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attempt {
     pub id: AttemptId,
     pub model: Option<ModelId>,
@@ -42,7 +42,7 @@ pub struct Attempt {
 }
 
 /// An attempt on one of its nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     pub node: NodeId,
     pub gpus: GpuSet,
@@ -54,7 +54,7 @@ pub struct Member {
 }
 
 /// The state of an attempt on one of its nodes.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemberPhase {
     /// Not reported yet.
     Silent,

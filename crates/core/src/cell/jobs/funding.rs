@@ -7,7 +7,7 @@ use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
 /// Running time that is paid for: in total, and by the last window.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Funded {
     pub total_ms: i64,
     pub last_ms: i64,

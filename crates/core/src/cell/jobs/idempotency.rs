@@ -18,7 +18,7 @@ const KEPT_MS: i64 = 7 * 24 * 3_600_000;
 const MAX_AT_ONCE: usize = 1024;
 
 /// A request that was carried out, and its answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DoneRequest {
     /// The request.
     pub request: Request,
@@ -29,7 +29,7 @@ pub struct DoneRequest {
 }
 
 /// All requests that are kept.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Done {
     by_key: BTreeMap<u128, DoneRequest>,
     /// Keys, the oldest first.

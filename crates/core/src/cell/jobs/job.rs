@@ -58,7 +58,7 @@ pub struct Request {
 }
 
 /// A job that waits or has GPUs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Job {
     pub spec: Box<JobSpec>,
     pub account: AccountId,
@@ -89,7 +89,7 @@ pub struct Job {
 }
 
 /// The end of an attempt whose job is requeued.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndedAttempt {
     pub attempt: AttemptId,
     pub outcome: AttemptOutcome,
@@ -99,7 +99,7 @@ pub struct EndedAttempt {
 }
 
 /// Whether a job waits or has GPUs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// It has no GPUs.
     Waiting(Waiting),
@@ -116,7 +116,7 @@ pub(crate) fn when_free() -> Timestamp {
 pub(crate) const WHEN_ANSWERED: Timestamp = Timestamp::MAX;
 
 /// Why a job has no GPUs.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Waiting {
     /// It competes with other jobs.
     Competing,

@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 const DELETED_NODE: &str = "deleted";
 
 /// What a node must do. Repeated with every answer until the reports show that it is done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Order {
     /// The attempt, and with it the job.
     pub attempt: AttemptId,
@@ -25,7 +25,7 @@ pub struct Order {
 }
 
 /// What to do with an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OrderKind {
     /// Start it.
     Start(Box<StartOrder>),
@@ -46,7 +46,7 @@ pub enum OrderKind {
 }
 
 /// Everything that an agent needs to start an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StartOrder {
     /// Device indexes on the node, one bit each.
     pub gpus: u64,

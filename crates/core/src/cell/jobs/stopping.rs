@@ -11,7 +11,7 @@ use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
 /// An order to stop.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stop {
     pub reason: StopReason,
     pub ordered_at: Timestamp,

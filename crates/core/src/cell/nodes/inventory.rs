@@ -30,7 +30,7 @@ use crate::name_hash::NameMap;
 use crate::time::Timestamp;
 
 /// What is taken on a node by one attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
     pub gpus: GpuSet,
     pub shape: ShapeId,

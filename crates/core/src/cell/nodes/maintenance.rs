@@ -12,7 +12,7 @@ use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
 /// A scheduled window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     pub from: Timestamp,
     pub to: Timestamp,

@@ -144,7 +144,7 @@ impl NodeState {
 }
 
 /// Free resources of a node, reduced to what decides whether a shape fits.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Room {
     cpu_milli: u32,
     memory_mib: u32,
@@ -168,7 +168,7 @@ impl Room {
 }
 
 /// The resources of a node when nothing runs on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeSpec {
     /// Its GPUs' model. All GPUs of a node are of one model.
     pub model: ModelId,
@@ -189,7 +189,7 @@ pub struct NodeSpec {
 }
 
 /// A node and what is free on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     spec: NodeSpec,
     /// Free thousandths per device.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::node::NodeId;
 
 /// The numbers that no node has, and those that are named all the same.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct NodeNumbers {
     /// Numbers of deleted nodes that nothing names.
     free: BTreeSet<NodeId>,

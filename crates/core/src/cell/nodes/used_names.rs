@@ -26,7 +26,7 @@ pub const MAX_LABELS_PER_NODE: usize = 64;
 pub const MAX_NAME_BYTES: usize = 512;
 
 /// The names that nodes of a tenant have used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct UsedNames {
     pub(crate) models: BTreeSet<ModelId>,
     pub(crate) labels: BTreeSet<LabelId>,

@@ -46,7 +46,7 @@ impl NodeView<'_> {
 }
 
 /// A maintenance window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowView<'a> {
     /// When it begins.
     pub from: Timestamp,

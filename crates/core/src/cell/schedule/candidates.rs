@@ -19,7 +19,7 @@ use crate::cell::nodes::node::{NodeId, NodeState};
 ///
 /// It is packed into two words, most significant first, because comparing ranks is most of the cost
 /// of a decision.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Rank {
     /// The preference in 16 bits, the model in 32, the cost in 16.
     kind: NonZeroU64,

@@ -13,7 +13,7 @@ use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
 /// The state of a job and, if it waits, all of its blockers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Why {
     pub state: JobState,
     /// Its position in the queue if all shares stayed as they are, from 1. `None` unless it
@@ -26,7 +26,7 @@ pub struct Why {
 }
 
 /// The state of a job in its cell.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum JobState {
     /// It has no GPUs.
     Queued,
@@ -41,7 +41,7 @@ pub enum JobState {
 }
 
 /// When a job can start if every attempt ends by its longest runtime.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Estimate {
     /// The instant.
     pub at: Timestamp,
@@ -51,7 +51,7 @@ pub struct Estimate {
 }
 
 /// A reason why a job waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Blocker {
     /// Too few credits.
     Credits,
@@ -164,7 +164,7 @@ impl Blocker {
 }
 
 /// The fair share of an account. Shares are in millionths of the whole cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FairShare {
     /// The account's path.
     pub account: CompactString,

@@ -21,7 +21,7 @@ use crate::cell::nodes::node::{Node, NodeId};
 use crate::time::Timestamp;
 
 /// The forecast for one node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Outlook {
     /// When one, two, three … whole GPUs will be free.
     whole_at: SmallVec<[Timestamp; 8]>,

@@ -25,7 +25,7 @@ pub(crate) struct Place {
 }
 
 /// Why a job cannot be placed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Obstacle {
     /// No free nodes are sufficient.
     NoRoom,

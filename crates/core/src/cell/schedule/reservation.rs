@@ -30,7 +30,7 @@ const MAX_DOUBLINGS: u32 = 10;
 const REQUESTS_LOOKED_AT: usize = 8;
 
 /// Nodes kept for a job from an instant on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reservation {
     pub(crate) class: ClassRank,
     pub(crate) nodes: SmallVec<[NodeId; 1]>,

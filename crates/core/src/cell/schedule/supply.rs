@@ -5,14 +5,14 @@ use crate::cell::index::interner::InternedId;
 use crate::cell::nodes::node::NodeState;
 
 /// GPU thousandths of a cell, in total and free by model.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Supply {
     pub(in crate::cell) capacity: u64,
     /// By model id.
     pub(super) models: Vec<ModelSupply>,
 }
 
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ModelSupply {
     pub(in crate::cell) free: u64,
     /// The most memory that a GPU of this model has had.

@@ -33,7 +33,7 @@ const ROOTS: [u128; FRACTION_BITS as usize] = {
 };
 
 /// The half-life, and the instant from which the factor is counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Decay {
     half_life_ms: i64,
     epoch: Timestamp,
@@ -99,7 +99,7 @@ impl Decay {
 
 /// The sort key of an account among its siblings: usage per weight, the lowest first. Accounts of
 /// weight zero come after all others.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShareKey {
     weightless: bool,
     usage: ScaledUsage,

@@ -133,7 +133,7 @@ impl Lane {
 }
 
 /// The position of a waiting job.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Waiter {
     pub(crate) account: AccountId,
     pub(crate) class: ClassRank,

@@ -4,7 +4,7 @@ use crate::cell::ids::AccountId;
 use crate::cell::schedule::shape::ModelId;
 
 /// The limits of one account, with interned models. See `QuotaSpec` for their meaning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Quota {
     /// Thousandths per model, in rising order of models.
     pub gpus: Vec<(ModelId, u32)>,
@@ -14,7 +14,7 @@ pub struct Quota {
 }
 
 /// What an account and its subtree have now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct InUse {
     /// Thousandths per model, by model number.
     pub(crate) gpus: Vec<u32>,
@@ -59,7 +59,7 @@ impl InUse {
 }
 
 /// The limit that blocks a job.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuotaLimit {
     /// GPUs of one model, in thousandths.
     Model(ModelId),
@@ -70,7 +70,7 @@ pub enum QuotaLimit {
 }
 
 /// A quota that blocks a job.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuotaBlock {
     /// The account that has the quota.
     pub account: AccountId,

@@ -21,7 +21,7 @@ use crate::time::{DAY_MS, Timestamp, days_from_civil};
 pub const MAX_BUDGETS: usize = 16;
 
 /// One budget and its numbers for the period that began at `period_start`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// Its name, unique within its account.
     pub name: Name,
@@ -38,7 +38,7 @@ pub struct Budget {
 }
 
 /// A change of budgets. Credits in micro-credits, GPU time in thousandths of GPU-milliseconds.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::ledger) struct Change {
     pub(in crate::ledger) spent: i128,
     pub(in crate::ledger) held: i128,
@@ -793,14 +793,13 @@ pub(in crate::ledger) mod tests {
             crate::machine::advance(&mut ledger, later, |_, _| {});
             assert_eq!(ledger.find_hold(tenant, HoldKind::Hold, "h0"), None, "it is forgotten");
             let refund = |ledger: &mut Ledger, id: &str, amount| {
-                let digest = record.digest();
                 let refund = Command::Refund(Refund {
                     id: id.into(),
                     tenant: "acme".into(),
                     of: RefundOf::Hold("h0".into()),
                     amount: Some(credits(amount)),
                     compensate: false,
-                    recalled: vec![RecalledHold { record: Box::new(record.clone()), digest }],
+                    recalled: vec![RecalledHold { record: Box::new(record.clone()) }],
                 });
                 let events = &mut Vec::new();
                 execute(ledger, later, &Envelope::default(), &refund, events).expect("accepted");

@@ -17,7 +17,7 @@ use crate::ledger::state::Ledger;
 use crate::message::ToCell;
 
 /// Limits on what an account uses at once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Quota {
     /// GPUs by type; `*` is the total.
     pub gpus: BTreeMap<Name, u32>,

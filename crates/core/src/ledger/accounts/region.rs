@@ -15,7 +15,7 @@ use crate::message::{Mark, ToCell, ToLedger};
 use crate::time::Timestamp;
 
 /// The ledger's record of a cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CellBook {
     /// Its region.
     pub region: Name,

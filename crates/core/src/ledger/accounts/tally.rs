@@ -26,7 +26,7 @@ const STALE_AFTER: u64 = 256;
 const MAX_TOUCHED: usize = 65_536;
 
 /// The subject of a count.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Counted {
     account: AccountNo,
     unit: BudgetUnit,

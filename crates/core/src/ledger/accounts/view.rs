@@ -13,7 +13,7 @@ use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
 /// The balance of an account.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Balance {
     /// Free credits of its own grants.
     pub available: i128,
@@ -30,7 +30,7 @@ pub struct Balance {
 }
 
 /// Credits that will expire.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expiring {
     /// The last instant at which they can be spent.
     pub expires_at: Timestamp,
@@ -41,7 +41,7 @@ pub struct Expiring {
 }
 
 /// The amount that one grant contributed to a draw.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lot {
     /// The grant.
     pub grant: GrantNo,

@@ -14,7 +14,7 @@ use crate::ledger::undo::Undo;
 use crate::time::Timestamp;
 
 /// One grant: an interval on the line of its bucket.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Grant {
     /// Its name.
     pub id: Name,
@@ -41,7 +41,7 @@ pub struct Grant {
 }
 
 /// The terms of the bucket that a grant will lie in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PendingTerms {
     /// Its place in the order of spending.
     pub rank: Rank,
@@ -50,7 +50,7 @@ pub struct PendingTerms {
 }
 
 /// Fields that most grants do not need.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GrantRare {
     /// Its origin.
     pub origin: GrantOrigin,

@@ -9,7 +9,7 @@ pub const HOUR_MS: u64 = 3_600_000;
 pub const WHOLE_GPU: u16 = 1000;
 
 /// The price of GPU time in a hold. Fixed for each attempt.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Micro-credits per hour of a whole GPU, class multiplier included.
     pub per_gpu_hour: Credits,
@@ -20,7 +20,7 @@ pub struct Rate {
 }
 
 /// How a fraction of a micro-credit is treated.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Rounding {
     /// Down, while usage still grows.
     Floor,

@@ -47,7 +47,7 @@ pub fn total(pieces: &[Piece]) -> u64 {
 }
 
 /// An amount of one slice of a hold.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SliceAmount {
     /// The place of the slice in its hold.
     pub slice: u32,
@@ -56,7 +56,7 @@ pub struct SliceAmount {
 }
 
 /// The origin of a grant.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum GrantOrigin {
     /// A command.
     Issued,
@@ -73,7 +73,7 @@ pub enum GrantOrigin {
 }
 
 /// A grant as it was issued.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GrantIssued {
     /// Its number.
     pub grant: GrantNo,
@@ -104,7 +104,7 @@ pub struct GrantIssued {
 }
 
 /// A hold as it was placed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HoldPlaced {
     /// Its number.
     pub hold: HoldNo,
@@ -133,7 +133,7 @@ pub struct HoldPlaced {
 }
 
 /// An attempt as it was confirmed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttemptConfirmed {
     /// The job.
     pub job: JobNo,
@@ -152,7 +152,7 @@ pub struct AttemptConfirmed {
 }
 
 /// A charge as it was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Charged {
     /// Its number, among the holds.
     pub hold: HoldNo,
@@ -173,7 +173,7 @@ pub struct Charged {
 }
 
 /// A named movement: refund, transfer or collection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamedMovement {
     /// Its number among the movements.
     pub movement: u32,
@@ -242,7 +242,7 @@ impl Event {
 }
 
 /// An event of a ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// Retention times and other platform-wide terms were set.
     PolicySet(Policy),

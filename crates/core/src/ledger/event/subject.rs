@@ -4,7 +4,7 @@ use super::Event;
 use crate::ledger::id::{HoldNo, JobNo};
 
 /// The subject of an event.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A job.
     Job(JobNo),

@@ -22,7 +22,7 @@ pub type Drawn = SmallVec<[(Piece, Timestamp); 2]>;
 pub type DrawnGpuTime = SmallVec<[(Timestamp, i128); 1]>;
 
 /// The error for an event that does not fit its hold.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UnfitEvent {
     /// The hold has no such slice.
     NoSlice(u32),

@@ -3,7 +3,6 @@
 use fefo::Part;
 
 use super::hold::Hold;
-use crate::digest::{Digest, Digester};
 use crate::ledger::event::Event;
 use crate::ledger::id::HoldNo;
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
@@ -13,19 +12,10 @@ use crate::ledger::undo::Undo;
 use crate::time::Timestamp;
 
 /// The last state of a closed hold or charge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArchivedHold {
     /// The hold.
     pub hold: Hold,
-}
-
-impl ArchivedHold {
-    /// One hash over the whole record.
-    pub fn digest(&self) -> Digest {
-        let mut digester = Digester::new();
-        self.hold.feed(&mut digester);
-        digester.finish()
-    }
 }
 
 impl Ledger {
@@ -38,11 +28,10 @@ impl Ledger {
     pub(in crate::ledger) fn decide_revive(
         &self,
         record: &ArchivedHold,
-        digest: Digest,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let hold = &record.hold;
-        self.require_genuine(record, digest)?;
+        self.require_genuine(record)?;
         let tenant = self.account(hold.account).tenant;
         if self.find_hold(tenant, hold.kind, &hold.id).is_some() {
             return Err(Refusal::AlreadyExists { what: Resource::Hold, name: hold.id.clone() });
@@ -53,14 +42,13 @@ impl Ledger {
         Ok(reply)
     }
 
-    /// Refuses a record that was altered or does not match the state of the ledger.
-    pub(super) fn require_genuine(
-        &self,
-        record: &ArchivedHold,
-        digest: Digest,
-    ) -> Result<(), Refusal> {
+    /// Refuses a record that contradicts itself or the state of the ledger. History checks that it is the
+    /// record that was stored.
+    pub(super) fn require_genuine(&self, record: &ArchivedHold) -> Result<(), Refusal> {
         let hold = &record.hold;
-        let genuine = record.digest() == digest
+        let captured: u128 = hold.slices.iter().map(|slice| u128::from(slice.captured)).sum();
+        let genuine = captured == u128::from(hold.captured)
+            && hold.refunded <= hold.captured
             && hold.account.index() < self.accounts.len()
             && !hold.is_open()
             && self.still_spent(hold);

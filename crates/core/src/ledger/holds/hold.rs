@@ -39,7 +39,7 @@ pub enum HoldKind {
 }
 
 /// Consecutive units that a hold has drawn. Captures take units from the front.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Slice {
     /// The bucket.
     pub bucket: BucketNo,
@@ -72,7 +72,7 @@ impl Slice {
 }
 
 /// One hold or charge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
     /// Its name.
     pub id: Name,
@@ -109,7 +109,7 @@ pub struct Hold {
 }
 
 /// Fields that only charges have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChargeTerms {
     /// The requested amount.
     pub requested: Credits,
@@ -120,7 +120,7 @@ pub struct ChargeTerms {
 }
 
 /// Fields that most holds do not need.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HoldRare {
     /// What it is for.
     pub context: Context,

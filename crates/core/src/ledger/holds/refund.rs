@@ -128,8 +128,8 @@ impl Ledger {
             let account = self.accounts.get(account.index());
             (name, *its) == (id, kind) && account.is_some_and(|account| account.tenant == tenant)
         });
-        let Some(RecalledHold { record, digest }) = named else { return Ok(None) };
-        self.require_genuine(record, *digest)?;
+        let Some(RecalledHold { record }) = named else { return Ok(None) };
+        self.require_genuine(record)?;
         Ok(Some(RefundSource { number: None, hold: &record.hold }))
     }
 

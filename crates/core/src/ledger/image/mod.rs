@@ -28,7 +28,7 @@ use crate::credits::Credits;
 use crate::time::Timestamp;
 
 /// A whole ledger as plain data.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Image {
     /// The latest instant at which an event was applied.
     pub now: Timestamp,
@@ -77,7 +77,7 @@ pub struct Image {
 }
 
 /// One account.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccountImage {
     /// Its full path.
     pub path: Name,
@@ -100,7 +100,7 @@ pub struct AccountImage {
 }
 
 /// One quota.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QuotaImage {
     /// The region; all regions if absent.
     pub region: Option<Name>,
@@ -109,7 +109,7 @@ pub struct QuotaImage {
 }
 
 /// The terms that grants of one bucket share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TermsImage {
     /// Lower is spent first.
     pub priority: u8,
@@ -122,7 +122,7 @@ pub struct TermsImage {
 }
 
 /// One grant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GrantImage {
     /// Its name.
     pub id: Name,
@@ -149,7 +149,7 @@ pub struct GrantImage {
 }
 
 /// One bucket. The grants name their buckets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BucketImage {
     /// The account that has the grants.
     pub account: AccountNo,
@@ -164,7 +164,7 @@ pub struct BucketImage {
 }
 
 /// An answer kept for its idempotency key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AnswerImage {
     /// When it was given.
     pub at: Timestamp,
@@ -179,7 +179,7 @@ pub struct AnswerImage {
 }
 
 /// Why an image is not the image of any ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ImageError(pub String);
 
 impl fmt::Display for ImageError {

@@ -20,7 +20,7 @@ use crate::time::Timestamp;
 pub(in crate::ledger) const STEP_EVENTS: usize = 1024;
 
 /// A timer or message that was set aside.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Aside {
     /// A message of a cell. Its number counts as taken.
     Message {
@@ -275,10 +275,6 @@ impl Ledger {
     }
 }
 
-fn digest_of(form: &impl std::fmt::Debug) -> u128 {
-    let mut digester = Digester::new();
-    digester.bytes(format!("{form:?}").as_bytes());
-    let digest = digester.finish().0;
-    let (half, _) = digest.split_first_chunk::<16>().expect("a digest has 32 bytes");
-    u128::from_le_bytes(*half)
+fn digest_of(message: &impl std::hash::Hash) -> u128 {
+    Digester::new().value(message).finish_half()
 }

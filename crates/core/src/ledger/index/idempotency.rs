@@ -1,7 +1,6 @@
 //! Answers kept for their idempotency keys.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use super::hash_index::Numbers;
@@ -12,7 +11,7 @@ use crate::ledger::reply::{Answer, HoldReply, Reply};
 use crate::time::Timestamp;
 
 /// An answer kept for its idempotency key.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeptAnswer {
     /// The hash of the request.
     pub fingerprint: u128,
@@ -21,20 +20,6 @@ pub struct KeptAnswer {
     /// The id of the request if it was refused or changed nothing; zero if it changed something or
     /// if that is not known.
     pub request: u128,
-}
-
-impl fmt::Debug for KeptAnswer {
-    /// Digests are made from this form. An answer without a request id keeps the form of earlier
-    /// releases.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let KeptAnswer { fingerprint, answer, request } = self;
-        let mut form = f.debug_struct("KeptAnswer");
-        form.field("fingerprint", fingerprint).field("answer", answer);
-        if *request != 0 {
-            form.field("request", request);
-        }
-        form.finish()
-    }
 }
 
 /// One answer, with its key and the instant at which it was given.

@@ -76,7 +76,7 @@ impl JobState {
 }
 
 /// How much of a job is paid for in advance.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reserve {
     /// The whole run.
     Full,
@@ -94,7 +94,7 @@ pub const ROLLING_WINDOW_MS: i64 = 3_600_000;
 pub const WARN_AHEAD_MS: i64 = 300_000;
 
 /// What happens when a window of a rolling reserve cannot be filled.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OnExhausted {
     /// The job stops when the paid running time ends.
     Stop,
@@ -104,7 +104,7 @@ pub enum OnExhausted {
 
 /// The price of a GPU type in a region. The price at submission applies to all attempts, so that a
 /// charge never exceeds a full hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Offer {
     /// The GPU type.
     pub gpu_type: Name,
@@ -115,7 +115,7 @@ pub struct Offer {
 }
 
 /// The terms of a job for credits and placement.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobTerms {
     /// The priority class.
     pub class: Name,
@@ -156,7 +156,7 @@ pub struct JobTerms {
 }
 
 /// A job as it was submitted. Never changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobOrder {
     /// Its name.
     pub id: Name,
@@ -177,7 +177,7 @@ pub struct JobOrder {
 }
 
 /// One job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Job {
     /// What was submitted.
     pub order: Arc<JobOrder>,
@@ -209,7 +209,7 @@ pub struct Job {
 }
 
 /// The admission of a job to a cell.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Standing {
     /// The cell.
     pub cell: CellNo,
@@ -220,7 +220,7 @@ pub struct Standing {
 }
 
 /// One start of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attempt {
     /// The cell that placed it; `None` if it runs outside Bursar.
     pub cell: Option<CellNo>,
@@ -253,7 +253,7 @@ pub struct Attempt {
 }
 
 /// How an attempt ended.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttemptEnd {
     /// When.
     pub at: Timestamp,

@@ -17,7 +17,7 @@ use crate::message::ToCell;
 use crate::time::Timestamp;
 
 /// The next review of a tenant's blocked jobs.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Review {
     /// When it is due.
     pub at: Timestamp,
@@ -39,7 +39,7 @@ pub struct Jobs {
 }
 
 /// Indexes derived from the jobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JobIndex {
     pub(in crate::ledger) names: BTreeMap<(AccountNo, Name), JobNo>,
     pub(in crate::ledger) by_tenant: BTreeSet<(AccountNo, JobNo)>,

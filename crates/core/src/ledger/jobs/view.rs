@@ -9,7 +9,7 @@ use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
 /// The result that a submission would have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Quote {
     /// The cost of each offer.
     pub offers: Vec<QuotedOffer>,
@@ -30,7 +30,7 @@ impl Quote {
 }
 
 /// One offer of a quote.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QuotedOffer {
     /// The region, the GPU type, and the price of a whole GPU.
     pub offer: Offer,

@@ -16,7 +16,7 @@ use super::describe::{Names, tell};
 use super::{Feed, Place};
 use crate::app::App;
 use crate::followers::timeline::batch_before_record;
-use crate::http::problem::Failure;
+use crate::request::Failure;
 
 /// The most records that are read at once. The first is always read whole.
 const MAX_RECORDS: u64 = 512;

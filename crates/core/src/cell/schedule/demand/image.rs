@@ -4,7 +4,7 @@ use super::{Demand, DemandMix, Kind, Level, Restriction, weight_of};
 use crate::cell::schedule::shape::{GpuDemand, ModelId};
 
 /// A [`Demand`] as plain data.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DemandImage {
     /// Observations of each shape, by shape number.
     pub counts: Vec<u64>,
@@ -15,7 +15,7 @@ pub struct DemandImage {
 }
 
 /// A [`DemandMix`] as plain data.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MixImage {
     /// Its version.
     pub version: u64,
@@ -32,7 +32,7 @@ pub struct MixImage {
 }
 
 /// One kind of work of a mix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KindImage {
     /// The GPUs that it needs.
     pub gpu: GpuDemand,

@@ -24,7 +24,7 @@ const COVERED_PERCENT: u64 = 95;
 
 /// What a job needs on a node, as far as fragmentation is concerned. Main memory and labels are
 /// left out: they rarely matter and would multiply the kinds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Kind {
     gpu: GpuDemand,
     cpu_milli: u32,
@@ -32,7 +32,7 @@ struct Kind {
 }
 
 /// The models that a kind accepts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Restriction {
     /// In rising order. Empty: any model.
     models: Vec<ModelId>,
@@ -59,7 +59,7 @@ impl Restriction {
 }
 
 /// The typical work of a cell, condensed for scoring.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DemandMix {
     version: u64,
     /// Kinds that need GPUs, grouped by what they need of each device, in rising order.
@@ -75,7 +75,7 @@ pub struct DemandMix {
     restricted: Vec<(Restriction, u64)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Level {
     /// Thousandths of each device.
     per_device: u16,
@@ -92,7 +92,7 @@ struct Level {
 }
 
 /// What a kind needs besides its part of each device, and its weight.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Plain {
     devices: u16,
     cpu_milli: u32,
@@ -282,7 +282,7 @@ fn condense(weights: BTreeMap<Kind, u64>) -> (Vec<Level>, u64) {
 }
 
 /// Counts requested shapes and condenses them into a mix from time to time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Demand {
     /// By shape id.
     counts: Vec<u64>,

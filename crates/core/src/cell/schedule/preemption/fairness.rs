@@ -55,7 +55,7 @@ const FAR_GAP: u128 = 2;
 const MAX_DOUBLINGS: u32 = 20;
 
 /// The sort key of possible victims. The lowest is taken first.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct VictimOrder {
     /// Whether the victim belongs to the taker's own account. Victims of other accounts come first.
     pub(crate) own: bool,

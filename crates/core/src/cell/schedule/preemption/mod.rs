@@ -30,7 +30,7 @@ use crate::time::Timestamp;
 const NODES_LOOKED_AT: usize = 32;
 
 /// Why a job may preempt.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Trigger {
     /// The job's class is higher.
     Class,
@@ -39,7 +39,7 @@ pub(crate) enum Trigger {
 }
 
 /// The victims on one node and their cost. The lowest cost is best.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct NodePlan {
     cost: PlanCost,
     node: NodeId,
@@ -49,7 +49,7 @@ struct NodePlan {
 /// The sort key of plans, most significant field first: the highest class among the victims, the
 /// number of victims of the taker's own account, how far the victims are over their share (where
 /// this decides), lost work, and the number of victims.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct PlanCost {
     class: ClassRank,
     own: usize,

@@ -77,7 +77,7 @@ pub type BucketOrder = SmallMap<(Rank, BucketNo), ()>;
 
 /// The bucket that an account spends first, if it is unrestricted and no other bucket has its rank.
 /// Stored in the account, so that a draw need not read the order, which lies elsewhere in memory.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Front(u32);
 
 impl Front {

@@ -15,10 +15,11 @@ use bursar_core::time::Timestamp;
 use super::visible;
 use crate::app::App;
 use crate::http::convert::{instant, name};
-use crate::http::extract::{Caller, Params, Path};
-use crate::http::problem::Failure;
+use crate::http::extract::{Params, Path};
 use crate::http::respond::{Answer, json};
+use crate::operations::Operation;
 use crate::render::{by_kind, grant_kind, time};
+use crate::request::{Caller, Failure};
 
 /// The most entries of the list of expiring credits.
 const MAX_EXPIRING: usize = 20;
@@ -64,7 +65,7 @@ pub(in crate::http) async fn get(
         app.read(read).await?
     };
     let balance = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
-    caller.principal.require("get_balance")?;
+    caller.principal.require(Operation::GetBalance)?;
     if let Some(past) = at.filter(|at| *at < seen.at) {
         let was = app.history.balance_at(seen.position, path.clone(), context(&query)?, past);
         let (balance, position) = was.await?;

@@ -17,11 +17,12 @@ use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::change::{Plan, Target};
 use crate::http::convert::budget_terms;
-use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::whole_list;
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, account_path, change, json, named, new_name};
+use crate::operations::Operation;
 use crate::render::{self, Shape, time};
+use crate::request::{Caller, Failure};
 
 pub(in crate::http) fn plan_set(id: String, name: String, body: Value) -> Result<Plan, Failure> {
     let set: SetBudget = convert(body)?;
@@ -30,7 +31,7 @@ pub(in crate::http) fn plan_set(id: String, name: String, body: Value) -> Result
     let terms = budget_terms(set)?;
     let set = Command::SetBudget { path: path.clone(), budget, terms };
     Ok(Plan {
-        operation: "set_budget",
+        operation: Operation::SetBudget,
         authority: Authority::Role,
         target: Target::Account(path),
         creates: None,
@@ -45,7 +46,7 @@ pub(in crate::http) fn plan_remove(id: String, name: String, body: Value) -> Res
     let path = account_path(id)?;
     let budget = named("budget", name)?;
     Ok(Plan {
-        operation: "remove_budget",
+        operation: Operation::RemoveBudget,
         authority: Authority::Role,
         target: Target::Account(path.clone()),
         creates: None,
@@ -90,7 +91,12 @@ pub(in crate::http) async fn remove(
     change(&app, caller, print, plan).await
 }
 
-async fn all(app: &App, caller: &Caller, id: String, operation: &str) -> Result<Budgets, Failure> {
+async fn all(
+    app: &App,
+    caller: &Caller,
+    id: String,
+    operation: Operation,
+) -> Result<Budgets, Failure> {
     let path = visible(caller, id)?;
     let wanted = path.clone();
     let now = app.clock.now();
@@ -121,7 +127,7 @@ pub(in crate::http) async fn list(
     Params(page): Params<Page>,
 ) -> Answer {
     whole_list(page.limit, page.cursor.as_deref())?;
-    Ok(json(StatusCode::OK, &all(&app, &caller, id, "list_budgets").await?))
+    Ok(json(StatusCode::OK, &all(&app, &caller, id, Operation::ListBudgets).await?))
 }
 
 /// A budget and its numbers in the current period.
@@ -135,7 +141,7 @@ pub(in crate::http) async fn get(
     caller: Caller,
     Path((id, name)): Path<(String, String)>,
 ) -> Answer {
-    let budgets = all(&app, &caller, id, "get_budget").await?;
+    let budgets = all(&app, &caller, id, Operation::GetBudget).await?;
     let found = budgets.data.into_iter().find(|budget| budget.name == name);
     let mut budget = found.ok_or_else(|| Failure::not_found("budget", &name))?;
     budget.as_of = Some(budgets.as_of);

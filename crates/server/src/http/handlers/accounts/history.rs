@@ -19,12 +19,13 @@ use bursar_history::query::EntriesOf;
 use super::visible;
 use crate::app::App;
 use crate::http::convert::instant;
-use crate::http::extract::{Caller, Params, Path};
+use crate::http::extract::{Params, Path};
 use crate::http::handlers::jobs::top::top_jobs;
 use crate::http::list::{page_size, whole_list};
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, json};
+use crate::operations::Operation;
 use crate::render::time;
+use crate::request::{Caller, Failure};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -36,7 +37,7 @@ async fn known(
     app: &App,
     caller: &Caller,
     id: String,
-    operation: &str,
+    operation: Operation,
 ) -> Result<(Name, u32, Timestamp, u64), Failure> {
     let path = visible(caller, id)?;
     let wanted = path.clone();
@@ -65,7 +66,7 @@ pub(in crate::http) async fn entries(
         }
         None => None,
     };
-    let (_, number, at, position) = known(&app, &caller, id, "list_entries").await?;
+    let (_, number, at, position) = known(&app, &caller, id, Operation::ListEntries).await?;
     let limit = u32::try_from(size).unwrap_or(100);
     let ask = app.history.ask(position, move |history| {
         let always = (Timestamp::MIN, Timestamp::MAX);
@@ -107,7 +108,7 @@ pub(in crate::http) async fn statement(
         return Err(Failure::invalid("to", "must not be earlier than from"));
     }
     let (from, to) = (instant(query.from), instant(query.to));
-    let (account, number, at, position) = known(&app, &caller, id, "get_statement").await?;
+    let (account, number, at, position) = known(&app, &caller, id, Operation::GetStatement).await?;
     // `to` is exclusive; history's statements include their last instant.
     let ask = app
         .history
@@ -141,7 +142,7 @@ pub(in crate::http) async fn forecast(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    let (account, number, at, position) = known(&app, &caller, id, "get_forecast").await?;
+    let (account, number, at, position) = known(&app, &caller, id, Operation::GetForecast).await?;
     let window = (at.plus_millis(-DAY_MS), at);
     let ask = app.history.ask(position, move |history| history.usage(number, window));
     let (usage, _) = ask.await?;
@@ -209,7 +210,7 @@ pub(in crate::http) async fn top(
     Params(query): Params<TopQuery>,
 ) -> Answer {
     use bursar_history::query;
-    caller.principal.require("get_top")?;
+    caller.principal.require(Operation::GetTop)?;
     whole_list(query.limit, query.cursor.as_deref())?;
     let text = query.window.as_deref().unwrap_or("24h");
     let reason = "write a number and one of s, m, h, d, such as 24h";

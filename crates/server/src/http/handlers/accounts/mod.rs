@@ -25,11 +25,12 @@ use crate::auth::is_org;
 use crate::auth::permissions::Authority;
 use crate::change::{Plan, Target};
 use crate::http::convert::{account_kind, credits, metadata, millis, name, text};
-use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::{Step, page_size, walk};
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, account_field, account_path, change, json, new_id};
+use crate::operations::Operation;
 use crate::render::{self, Shape, time};
+use crate::request::{Caller, Failure};
 
 /// The fair-share weight of an account that has none of its own.
 const DEFAULT_WEIGHT_MILLI: u32 = 1000;
@@ -75,7 +76,7 @@ pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
     };
     let settings = settings(given, name(open.home_region, "home_region")?)?;
     Ok(Plan {
-        operation: "open_account",
+        operation: Operation::OpenAccount,
         authority: authority(&path, &settings, ClearedSettings::default()),
         target: Target::Account(path.clone()),
         creates: Some((Resource::Account, path.clone(), true)),
@@ -98,7 +99,7 @@ pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Fail
     settings.weight_milli = settings.weight_milli.or(usual_weight);
     let path = account_path(id)?;
     Ok(Plan {
-        operation: "change_account",
+        operation: Operation::ChangeAccount,
         authority: authority(&path, &settings, cleared),
         target: Target::Account(path.clone()),
         creates: None,
@@ -112,7 +113,7 @@ pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<Plan,
     let _: bursar_api::credits::hold::Release = convert(body)?;
     let path = account_path(id)?;
     Ok(Plan {
-        operation: if freeze { "freeze_account" } else { "unfreeze_account" },
+        operation: if freeze { Operation::FreezeAccount } else { Operation::UnfreezeAccount },
         authority: Authority::Role,
         target: Target::Account(path.clone()),
         creates: None,
@@ -135,7 +136,7 @@ pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<Plan, F
     let path = account_path(id)?;
     let (id, creates) = new_id(app, Resource::Collection, collect.id, "collection")?;
     Ok(Plan {
-        operation: "collect",
+        operation: Operation::Collect,
         authority: Authority::Role,
         target: Target::Account(path.clone()),
         creates: Some(creates),
@@ -250,7 +251,7 @@ pub(in crate::http) async fn get(
     };
     let seen = app.read(read).await?;
     let mut account = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
-    caller.principal.require("get_account")?;
+    caller.principal.require(Operation::GetAccount)?;
     account.as_of = Some(time(seen.at));
     account.position = Some(seen.position);
     Ok(json(StatusCode::OK, &account))
@@ -265,7 +266,7 @@ pub(in crate::http) async fn list(
     caller: Caller,
     Params(filter): Params<AccountFilter>,
 ) -> Answer {
-    caller.principal.require("list_accounts")?;
+    caller.principal.require(Operation::ListAccounts)?;
     let size = page_size(filter.limit)?;
     let cursor = filter.cursor.clone();
     let principal = caller.principal;

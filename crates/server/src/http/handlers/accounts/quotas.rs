@@ -18,10 +18,11 @@ use crate::auth::is_org;
 use crate::auth::permissions::Authority;
 use crate::change::{Plan, Target};
 use crate::http::convert::name;
-use crate::http::extract::{Caller, Params, Path, Tree};
-use crate::http::problem::Failure;
+use crate::http::extract::{Params, Path, Tree};
 use crate::http::respond::{Answer, account_path, change, json};
+use crate::operations::Operation;
 use crate::render::Shape;
+use crate::request::{Caller, Failure};
 
 /// Renders a quota for the API.
 pub(crate) fn shown(account: &str, region: Option<&Name>, quota: &quota::Quota) -> Quota {
@@ -54,7 +55,7 @@ pub(in crate::http) fn plan_set(id: String, body: Value) -> Result<Plan, Failure
     };
     let shape = Shape::Quota(Box::new(shown(&path, region.as_ref(), &quota)));
     Ok(Plan {
-        operation: "set_quota",
+        operation: Operation::SetQuota,
         authority: quota_authority(&path),
         target: Target::Account(path.clone()),
         creates: None,
@@ -73,7 +74,7 @@ pub(in crate::http) fn plan_remove(
     let path = account_path(id)?;
     let region = name(region, "region")?;
     Ok(Plan {
-        operation: "remove_quota",
+        operation: Operation::RemoveQuota,
         authority: quota_authority(&path),
         target: Target::Account(path.clone()),
         creates: None,
@@ -115,7 +116,7 @@ pub(in crate::http) async fn get(
     };
     let seen = app.read(read).await?;
     let own = seen.value.ok_or_else(|| Failure::not_found("account", &account))?;
-    caller.principal.require("get_quota")?;
+    caller.principal.require(Operation::GetQuota)?;
     let wanted = filter.region.as_deref();
     let is_wanted = |region: &Option<Name>| wanted.is_none() || region.as_deref() == wanted;
     let general = own.iter().find(|(region, _)| region.as_deref() == wanted);

@@ -19,10 +19,11 @@ use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::change::{Plan, Target};
 use crate::http::convert::{context, credits, instant};
-use crate::http::extract::{Caller, Path, Sent, Tree};
-use crate::http::problem::Failure;
+use crate::http::extract::{Path, Sent, Tree};
 use crate::http::respond::{Answer, account_field, change, job_named, json, named, new_id};
+use crate::operations::Operation;
 use crate::render::{self, Shape, time};
+use crate::request::{Caller, Failure};
 
 pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failure> {
     let account = account_field(create.account, "account")?;
@@ -36,7 +37,7 @@ pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failu
         effective_at: create.effective_at.map(instant),
     };
     Ok(Plan {
-        operation: "create_charge",
+        operation: Operation::CreateCharge,
         authority: Authority::Role,
         target: Target::Account(account),
         creates: Some(creates),
@@ -64,7 +65,7 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
         _ => RefundOf::Hold(name.clone()),
     };
     Ok(Plan {
-        operation: "create_refund",
+        operation: Operation::CreateRefund,
         authority: if compensate { Authority::Issue } else { Authority::Role },
         target: Target::Named(resource, name),
         creates: Some(creates),
@@ -88,7 +89,7 @@ pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<P
     }
     let shape = Shape::Transfer { from: from.clone(), to: to.clone() };
     Ok(Plan {
-        operation: "create_transfer",
+        operation: Operation::CreateTransfer,
         authority: Authority::Role,
         target: Target::Account(from.clone()),
         creates: Some(creates),
@@ -152,7 +153,7 @@ pub(in crate::http) async fn get(
     Path(id): Path<String>,
 ) -> Answer {
     let id = named("charge", id)?;
-    let seen = look(&app, &caller, HoldKind::Charge, &id, "get_charge", |ledger, made| {
+    let seen = look(&app, &caller, HoldKind::Charge, &id, Operation::GetCharge, |ledger, made| {
         let mut charge = render::charge(ledger, made);
         charge.refunded = Some(Sum::from_micros(made.refunded.into()));
         charge

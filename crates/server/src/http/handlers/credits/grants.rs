@@ -19,11 +19,12 @@ use crate::auth::permissions::Authority;
 use crate::auth::tenant_of;
 use crate::change::{Plan, Target, find};
 use crate::http::convert::{credits, grant_kind, instant, metadata, restriction, text};
-use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::{Step, page_size, walk};
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, account_field, change, json, named, new_id};
+use crate::operations::Operation;
 use crate::render::{self, Shape, time};
+use crate::request::{Caller, Failure};
 
 pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
     let issue: IssueGrant = convert(body)?;
@@ -42,7 +43,7 @@ pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
         metadata: metadata(issue.metadata)?,
     };
     Ok(Plan {
-        operation: "issue_grant",
+        operation: Operation::IssueGrant,
         authority: Authority::Role,
         target: Target::Account(account),
         creates: Some(creates),
@@ -56,7 +57,7 @@ pub(super) fn plan_revoke(id: String, body: Value) -> Result<Plan, Failure> {
     let Release {} = convert(body)?;
     let grant = named("grant", id)?;
     Ok(Plan {
-        operation: "revoke_grant",
+        operation: Operation::RevokeGrant,
         authority: Authority::Role,
         target: Target::Named(Resource::Grant, grant.clone()),
         creates: None,
@@ -107,7 +108,7 @@ pub(in crate::http) async fn get(
 ) -> Answer {
     let id = named("grant", id)?;
     let account = find(&app, &caller, Resource::Grant, &id).await?;
-    caller.principal.require("get_grant")?;
+    caller.principal.require(Operation::GetGrant)?;
     let wanted = id.clone();
     let read = move |ledger: &Ledger| {
         let tenant = ledger.find_account(tenant_of(&account))?;
@@ -132,7 +133,7 @@ pub(in crate::http) async fn list(
 ) -> Answer {
     let size = page_size(filter.limit)?;
     let account = app.listed_account(&caller, filter.account).await?;
-    caller.principal.require("list_grants")?;
+    caller.principal.require(Operation::ListGrants)?;
     let principal = caller.principal;
     let page = walk(&app, size, filter.cursor, move |ledger, before, count| {
         let end = u32::try_from(before).unwrap_or(u32::MAX);

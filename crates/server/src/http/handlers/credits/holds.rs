@@ -21,11 +21,12 @@ use crate::auth::permissions::Authority;
 use crate::auth::tenant_of;
 use crate::change::{Plan, Target, find, only_forgotten};
 use crate::http::convert::{context, credits, millis, on_expiry, text};
-use crate::http::extract::{Caller, Params, Path, Sent};
+use crate::http::extract::{Params, Path, Sent};
 use crate::http::list::{page, page_size, read_cursor};
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, account_field, change, json, named, new_id};
+use crate::operations::Operation;
 use crate::render::{self, Shape, hold_state, time};
+use crate::request::{Caller, Failure};
 
 const DEFAULT_TTL_SECONDS: u64 = 3600;
 
@@ -44,7 +45,7 @@ pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
         reference: text(place.reference, "reference", 1024)?,
     };
     Ok(Plan {
-        operation: "place_hold",
+        operation: Operation::PlaceHold,
         authority: Authority::Role,
         target: Target::Account(account),
         creates: Some(creates),
@@ -56,7 +57,7 @@ pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
 
 /// Plans a change of an existing hold.
 fn plan(
-    operation: &'static str,
+    operation: Operation,
     hold: &Name,
     closing: bool,
     build: impl FnOnce(Name) -> Command + Send + 'static,
@@ -76,7 +77,7 @@ pub(super) fn plan_capture(id: String, capture: &Capture) -> Result<Plan, Failur
     let hold = named("hold", id)?;
     let usage = Usage::Total(credits(capture.total, "total")?);
     let seq = capture.seq;
-    Ok(plan("capture_hold", &hold.clone(), false, move |tenant| Command::CaptureHold {
+    Ok(plan(Operation::CaptureHold, &hold.clone(), false, move |tenant| Command::CaptureHold {
         tenant,
         hold,
         usage,
@@ -88,7 +89,7 @@ pub(super) fn plan_extend(id: String, extend: &Extend) -> Result<Plan, Failure> 
     let hold = named("hold", id)?;
     let amount = extend.amount.map(|amount| credits(amount, "amount")).transpose()?;
     let ttl_ms = extend.ttl_seconds.map(millis);
-    Ok(plan("extend_hold", &hold.clone(), false, move |tenant| Command::ExtendHold {
+    Ok(plan(Operation::ExtendHold, &hold.clone(), false, move |tenant| Command::ExtendHold {
         tenant,
         hold,
         amount,
@@ -100,7 +101,7 @@ pub(super) fn plan_extend(id: String, extend: &Extend) -> Result<Plan, Failure> 
 pub(super) fn plan_settle(id: String, settle: &Settle) -> Result<Plan, Failure> {
     let hold = named("hold", id)?;
     let usage = Usage::Total(credits(settle.total, "total")?);
-    Ok(plan("settle_hold", &hold.clone(), true, move |tenant| Command::SettleHold {
+    Ok(plan(Operation::SettleHold, &hold.clone(), true, move |tenant| Command::SettleHold {
         tenant,
         hold,
         usage,
@@ -110,7 +111,7 @@ pub(super) fn plan_settle(id: String, settle: &Settle) -> Result<Plan, Failure> 
 
 pub(super) fn plan_release(id: String, Release {}: &Release) -> Result<Plan, Failure> {
     let hold = named("hold", id)?;
-    Ok(plan("release_hold", &hold.clone(), true, move |tenant| Command::ReleaseHold {
+    Ok(plan(Operation::ReleaseHold, &hold.clone(), true, move |tenant| Command::ReleaseHold {
         tenant,
         hold,
         cause: Cause::Holder,
@@ -197,7 +198,8 @@ pub(in crate::http) async fn get(
     Path(id): Path<String>,
 ) -> Answer {
     let id = named("hold", id)?;
-    let seen = look(&app, &caller, HoldKind::Hold, &id, "get_hold", render::archived_hold).await?;
+    let seen =
+        look(&app, &caller, HoldKind::Hold, &id, Operation::GetHold, render::archived_hold).await?;
     let mut hold = seen.value;
     hold.as_of = Some(time(seen.at));
     hold.position = Some(seen.position);
@@ -210,7 +212,7 @@ pub(in crate::http) async fn look<T: Send + 'static>(
     caller: &Caller,
     kind: HoldKind,
     id: &Name,
-    operation: &str,
+    operation: Operation,
     show: impl Fn(&Ledger, &ledger::holds::hold::Hold) -> T + Clone + Send + 'static,
 ) -> Result<Seen<T>, Failure> {
     let (resource, noun) = match kind {
@@ -256,7 +258,7 @@ pub(in crate::http) async fn lots(
         let all = ledger.hold_lots(hold, u32::MAX).enumerate().skip(first).take(size + 1);
         all.map(|(place, lot)| (place as u128, render::lot(ledger, lot))).collect()
     };
-    let seen = look(&app, &caller, HoldKind::Hold, &id, "list_hold_lots", show).await?;
+    let seen = look(&app, &caller, HoldKind::Hold, &id, Operation::ListHoldLots, show).await?;
     let (as_of, position) = (Some(time(seen.at)), Some(seen.position));
     let list = List { as_of, position, ..page(seen.value, size) };
     Ok(json(StatusCode::OK, &list))
@@ -277,7 +279,7 @@ pub(in crate::http) async fn list(
     let size = page_size(filter.limit)?;
     let before = read_cursor(filter.cursor.as_deref())?.unwrap_or(u128::MAX);
     let account = app.listed_account(&caller, filter.account).await?;
-    caller.principal.require("list_holds")?;
+    caller.principal.require(Operation::ListHolds)?;
     let wanted = Wanted { principal: caller.principal, account, state: filter.state, before };
     // Numbers are not ordered by time, so all holds are visited and the newest kept.
     let mut found: Vec<(u128, Hold)> = Vec::new();

@@ -18,11 +18,12 @@ use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::change::{Plan, Target};
 use crate::http::convert::credits;
-use crate::http::extract::{Caller, Tree};
-use crate::http::problem::Failure;
+use crate::http::extract::Tree;
 use crate::http::respond::{Answer, job_named, named};
+use crate::operations::Operation;
 use crate::render::Shape;
 use crate::render::job::place_of;
+use crate::request::{Caller, Failure};
 
 fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
     let (resource, name, of) = match (record.job, record.hold) {
@@ -52,7 +53,7 @@ fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
         _ => Shape::Hold { closing: ended },
     };
     Ok(Plan {
-        operation: "report_usage",
+        operation: Operation::ReportUsage,
         authority: Authority::Role,
         target: Target::Named(resource, name),
         creates: None,
@@ -133,7 +134,7 @@ pub(in crate::http) async fn report(
 ) -> Answer {
     let print = caller.idempotency_key.as_ref().map(|_| caller.print(&body));
     let report: ReportUsage = convert(body)?;
-    caller.principal.require("report_usage")?;
+    caller.principal.require(Operation::ReportUsage)?;
     if !(1..=MAX_RECORDS).contains(&report.records.len()) {
         return Err(Failure::invalid("records", "must have 1 to 1000 records"));
     }

@@ -17,13 +17,14 @@ use futures_util::stream;
 use crate::app::App;
 use crate::auth::{Principal, tenant_of};
 use crate::change::find;
-use crate::http::extract::{Caller, Params, Path};
-use crate::http::problem::Failure;
+use crate::http::extract::{Params, Path};
 use crate::http::respond::{Answer, job_named};
 use crate::ids::attempt::stored;
 use crate::logs::{NodeTag, Output, TenantTag};
 use crate::net::waits::{Wait, WaitPlace};
+use crate::operations::Operation;
 use crate::render::job::{attempt_name, place_of};
+use crate::request::{Caller, Failure};
 
 /// How long to wait before checking for more output.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -174,7 +175,7 @@ pub(in crate::http) async fn get(
 ) -> Answer {
     let id = job_named(id)?;
     let account = find(&app, &caller, Resource::Job, &id).await?;
-    caller.principal.require("get_job_logs")?;
+    caller.principal.require(Operation::GetJobLogs)?;
     let source = source(&app, &account, &id, query.attempt, query.rank.unwrap_or(0)).await?;
     let follow = query.follow.unwrap_or(false);
     let place = follow.then(|| app.waits.enter(&caller.principal, Wait::Stream)).transpose()?;

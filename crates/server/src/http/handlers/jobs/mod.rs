@@ -29,20 +29,21 @@ use crate::auth::permissions::Authority;
 use crate::auth::{Principal, is_at_or_below, tenant_of};
 use crate::change::{Plan, Target, find};
 use crate::followers::past_jobs::{self, Wanted};
-use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::extract::{Params, Path, Tree};
 use crate::http::idempotent_call::{Begun, Once};
 use crate::http::list::{Step, page_size, read_cursor, walk, write_cursor};
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, change, job_named, json};
 use crate::machines::cells::SHARD;
+use crate::operations::Operation;
 use crate::render::waiting::{Waiting, ask_cells};
 use crate::render::{self, Shape, time};
+use crate::request::{Caller, Failure};
 
 pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
     let submission = submission(app, body)?;
     let command = submission.command;
     Ok(Plan {
-        operation: "submit_job",
+        operation: Operation::SubmitJob,
         authority: Authority::Role,
         target: Target::Account(command.account.clone()),
         creates: Some(submission.creates),
@@ -57,7 +58,7 @@ pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<Plan, Fa
     let id = job_named(id)?;
     let job = id.clone();
     Ok(Plan {
-        operation: "cancel_job",
+        operation: Operation::CancelJob,
         authority: Authority::Role,
         target: Target::Named(Resource::Job, id),
         creates: None,
@@ -170,12 +171,12 @@ pub(in crate::http) async fn get(
         Ok(account) => account,
         Err(failure) if failure.problem.code == Code::NotFound => {
             let forgotten = past_jobs::only_forgotten(&app, &caller, &id).await?;
-            caller.principal.require("get_job")?;
+            caller.principal.require(Operation::GetJob)?;
             return Ok(json(StatusCode::OK, &forgotten.job));
         }
         Err(failure) => return Err(failure),
     };
-    caller.principal.require("get_job")?;
+    caller.principal.require(Operation::GetJob)?;
     let looked = look(&app, &account, &id).await?;
     let job = complete(&app, &caller.principal, looked).await?;
     Ok(json(StatusCode::OK, &job))
@@ -192,7 +193,7 @@ pub(in crate::http) async fn why(
 ) -> Answer {
     let id = job_named(id)?;
     let account = find(&app, &caller, Resource::Job, &id).await?;
-    caller.principal.require("explain_job")?;
+    caller.principal.require(Operation::ExplainJob)?;
     let looked = look(&app, &account, &id).await?;
     let job = complete(&app, &caller.principal, looked).await?;
     let why = Why {
@@ -215,7 +216,7 @@ pub(in crate::http) async fn list(
 ) -> Answer {
     let size = page_size(filter.limit)?;
     let account = app.listed_account(&caller, filter.account).await?;
-    caller.principal.require("list_jobs")?;
+    caller.principal.require(Operation::ListJobs)?;
     let (principal, state, label) = (caller.principal, filter.state, filter.label);
     let shown = {
         let label = label.clone();
@@ -314,7 +315,7 @@ pub(in crate::http) async fn preempt(
     let PreemptJob {} = convert(body.clone())?;
     let id = job_named(id)?;
     let account = find(&app, &caller, Resource::Job, &id).await?;
-    caller.principal.require("preempt_job")?;
+    caller.principal.require(Operation::PreemptJob)?;
     let once = match Once::begin(&app, &caller, tenant_of(&account), &body).await? {
         Begun::Answered(answer) => return Ok(answer),
         Begun::Open(once) => once,

@@ -24,11 +24,12 @@ use bursar_core::time::Timestamp;
 use super::submission::submission;
 use crate::app::App;
 use crate::auth::Principal;
-use crate::http::extract::{Caller, Tree};
-use crate::http::problem::{Failure, blocker as refused};
+use crate::http::extract::Tree;
 use crate::http::respond::{Answer, json};
+use crate::operations::Operation;
 use crate::render::blockers::blocker;
 use crate::render::time;
+use crate::request::{Caller, Failure, blocker as refused};
 
 /// The id of the hypothetical job. No real job has it.
 const NOBODY: JobId = JobId(u64::MAX);
@@ -159,7 +160,7 @@ pub(in crate::http) async fn quote(
     if !caller.principal.sees(&submit.account) {
         return Err(Failure::not_found("account", &submit.account));
     }
-    caller.principal.require("get_quote")?;
+    caller.principal.require(Operation::GetQuote)?;
     let asked = submit.clone();
     let seen = app.read(move |ledger: &Ledger| ledger.quote(ledger.now(), &asked)).await?;
     let quoted = seen.value?;

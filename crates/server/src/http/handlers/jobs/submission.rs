@@ -21,8 +21,8 @@ use serde_json::Value;
 use crate::app::App;
 use crate::http::convert::{millis, text};
 use crate::http::labels::{check_labels, label_list, memory_mib};
-use crate::http::problem::Failure;
 use crate::http::respond::{account_field, new_id};
+use crate::request::Failure;
 
 /// The class of a job that names none.
 const DEFAULT_CLASS: &str = "normal";

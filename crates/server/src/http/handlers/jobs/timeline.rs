@@ -25,14 +25,15 @@ use crate::auth::tenant_of;
 use crate::change::find;
 use crate::followers::past_jobs;
 use crate::followers::timeline::{Happened, Span, Step, merge, of_cell, of_ledger};
-use crate::http::extract::{Caller, Params, Path};
+use crate::http::extract::{Params, Path};
 use crate::http::handlers::nodes::agent_orders::reason as stop_reason;
 use crate::http::list::whole_list;
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, job_named, json};
 use crate::ids::attempt::AttemptIds;
 use crate::machines::cells::SHARD;
+use crate::operations::Operation;
 use crate::render::{self, time};
+use crate::request::{Caller, Failure};
 
 fn units(length: u64) -> Sum {
     Sum::from_micros(length.into())
@@ -352,7 +353,7 @@ pub(in crate::http) async fn get(
         }
         Err(failure) => return Err(failure),
     };
-    caller.principal.require("get_job_timeline")?;
+    caller.principal.require(Operation::GetJobTimeline)?;
     // The timeline includes everything that is in the journals by now.
     let seen = app.read(|_| ()).await?;
     let mut sources: Sources = vec![("ledger".to_owned(), 0)];

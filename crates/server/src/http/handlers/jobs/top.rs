@@ -8,8 +8,8 @@ use bursar_core::time::Timestamp;
 
 use crate::app::App;
 use crate::auth::Principal;
-use crate::http::problem::Failure;
 use crate::render::job::{held, used};
+use crate::request::Failure;
 
 /// The most jobs that one read of the ledger visits.
 const STEPS: usize = 5_000;

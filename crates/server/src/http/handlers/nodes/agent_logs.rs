@@ -19,12 +19,13 @@ use super::agents::check_binding;
 use super::names::{Resolve, owned};
 use crate::app::App;
 use crate::auth::tenant_of;
-use crate::http::extract::{Caller, Path, Tree};
-use crate::http::problem::Failure;
+use crate::http::extract::{Path, Tree};
 use crate::http::respond::{Answer, json, named};
 use crate::ids::attempt::{read_stored, stored};
 use crate::logs::{FULL_RETRY_SECONDS, LogError, MAX_PIECE_BYTES, NodeTag, Output, TenantTag};
 use crate::machines::cells::CellService;
+use crate::operations::Operation;
+use crate::request::{Caller, Failure};
 
 /// Attempts of a cell by the ids that an agent uses.
 pub(in crate::http) type Known = BTreeMap<String, AttemptId>;
@@ -165,7 +166,7 @@ pub(in crate::http) async fn logs(
     Tree(body): Tree,
 ) -> Answer {
     let chunk: LogChunk = convert(body)?;
-    caller.principal.require("send_node_log")?;
+    caller.principal.require(Operation::SendNodeLog)?;
     let id = named("node", id)?;
     let found = owned(&app, &caller, &id, Resolve::OwnFirst).await?;
     let (cell, node) = (found.cell, found.key);

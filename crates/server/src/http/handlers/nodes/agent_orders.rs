@@ -16,8 +16,8 @@ use super::agent_logs::{Known, rank_in};
 use super::agents::shown_refusal;
 use crate::app::App;
 use crate::auth::{Principal, no_longer_works};
-use crate::http::problem::Failure;
 use crate::machines::cells::CellService;
+use crate::request::Failure;
 
 /// The longest wait: a handler has thirty seconds.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);

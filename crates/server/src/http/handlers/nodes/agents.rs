@@ -19,13 +19,14 @@ use super::agent_orders::{forget, wait_for_orders};
 use super::names::{Resolve, find_node, owned};
 use super::origin;
 use crate::app::App;
-use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::extract::{Params, Path, Tree};
 use crate::http::idempotent_call::{Begun, Once, reach};
 use crate::http::labels::{label_list, memory_mib};
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, json, named};
 use crate::machines::cells::CellService;
+use crate::operations::Operation;
 use crate::render::time;
+use crate::request::{Caller, Failure};
 use crate::telemetry::monotonic::Stopwatch;
 
 /// The most GPUs of one node: one bit each.
@@ -108,7 +109,7 @@ pub(in crate::http) async fn register(
     Tree(body): Tree,
 ) -> Answer {
     let node: RegisterNode = convert(body.clone())?;
-    caller.principal.require("register_node")?;
+    caller.principal.require(Operation::RegisterNode)?;
     check_binding(&caller, &node.region, &node.id)?;
     let reason = "there is no such region here";
     let cell = app.cells.of_region(&node.region);
@@ -276,7 +277,7 @@ pub(in crate::http) async fn heartbeat(
     if query.wait_seconds.is_some_and(|seconds| seconds > MAX_WAIT_SECONDS) {
         return Err(Failure::invalid("wait_seconds", "must be at most 60"));
     }
-    caller.principal.require("heartbeat_node")?;
+    caller.principal.require(Operation::HeartbeatNode)?;
     let id = named("node", id)?;
     let found = owned(&app, &caller, &id, Resolve::OwnFirst).await?;
     let (cell, node) = (found.cell, found.key);

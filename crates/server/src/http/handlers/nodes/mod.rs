@@ -27,14 +27,15 @@ use serde_json::Value;
 use super::nodes::names::{Found, Resolve, owned, visible};
 use crate::app::App;
 use crate::auth::Principal;
-use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::extract::{Params, Path, Tree};
 use crate::http::idempotent_call::{Begun, Once, reach};
 use crate::http::list::{page_size, read_after, write_after};
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, json, named};
 use crate::ids::attempt::AttemptIds;
 use crate::machines::cells::CellService;
+use crate::operations::Operation;
 use crate::render::time;
+use crate::request::{Caller, Failure};
 
 /// The scope of a node that runs jobs of all accounts.
 const EVERYBODY: &str = "*";
@@ -164,7 +165,7 @@ pub(in crate::http) async fn list(
     caller: Caller,
     Params(filter): Params<NodeFilter>,
 ) -> Answer {
-    caller.principal.require("list_nodes")?;
+    caller.principal.require(Operation::ListNodes)?;
     let size = page_size(filter.limit)?;
     let after = read_place(filter.cursor.as_deref())?;
     let mut found: Vec<Node> = Vec::new();
@@ -199,7 +200,7 @@ pub(in crate::http) async fn get(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    caller.principal.require("get_node")?;
+    caller.principal.require(Operation::GetNode)?;
     let id = named("node", id)?;
     shown(&app, &caller, &id).await
 }
@@ -256,7 +257,7 @@ pub(in crate::http) async fn drain(
     Tree(body): Tree,
 ) -> Answer {
     let drain: DrainNode = convert(body.clone())?;
-    caller.principal.require("drain_node")?;
+    caller.principal.require(Operation::DrainNode)?;
     let id = named("node", id)?;
     let force = drain.force.unwrap_or(false);
     change(&app, &caller, &body, &id, |node| Command::DrainNode { node, force }).await
@@ -273,7 +274,7 @@ pub(in crate::http) async fn resume(
     Tree(body): Tree,
 ) -> Answer {
     let ResumeNode {} = convert(body.clone())?;
-    caller.principal.require("resume_node")?;
+    caller.principal.require(Operation::ResumeNode)?;
     let id = named("node", id)?;
     change(&app, &caller, &body, &id, |node| Command::ResumeNode { node }).await
 }
@@ -289,7 +290,7 @@ pub(in crate::http) async fn delete(
     Tree(body): Tree,
 ) -> Answer {
     let Release {} = convert(body.clone())?;
-    caller.principal.require("delete_node")?;
+    caller.principal.require(Operation::DeleteNode)?;
     let id = named("node", id)?;
     let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
         Begun::Answered(answer) => return Ok(answer),

@@ -7,9 +7,9 @@ use bursar_core::cell::{Cell, NodeKey};
 use bursar_core::ledger::id::Name;
 
 use crate::app::App;
-use crate::http::extract::{Caller, PLATFORM_TENANT};
-use crate::http::problem::Failure;
+use crate::http::extract::PLATFORM_TENANT;
 use crate::machines::cells::CellService;
+use crate::request::{Caller, Failure};
 
 /// The most owners that are listed for an ambiguous name.
 const MAX_LISTED: usize = 20;

@@ -26,14 +26,15 @@ use super::names::{Resolve, visible};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::http::convert::instant;
-use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::extract::{Params, Path, Tree};
 use crate::http::idempotent_call::{Begun, Once, reach};
 use crate::http::list::{page_size, read_after, whole_list, write_after};
-use crate::http::problem::{Failure, blocker as ledger_blocker};
 use crate::http::respond::{Answer, json};
 use crate::machines::cells::CellService;
+use crate::operations::Operation;
 use crate::render::blockers::{blocker, gpus};
 use crate::render::time;
+use crate::request::{Caller, Failure, blocker as ledger_blocker};
 
 /// A region has one maintenance plan at a time.
 const THE_PLAN: MaintenanceId = MaintenanceId(1);
@@ -86,7 +87,7 @@ pub(in crate::http) async fn list(
     caller: Caller,
     Params(page): Params<Page>,
 ) -> Answer {
-    caller.principal.require("list_regions")?;
+    caller.principal.require(Operation::ListRegions)?;
     whole_list(page.limit, page.cursor.as_deref())?;
     let mut data = Vec::new();
     for cell in app.cells.iter() {
@@ -220,7 +221,7 @@ pub(in crate::http) async fn queue(
     Path(id): Path<String>,
     Params(query): Params<QueueQuery>,
 ) -> Answer {
-    caller.principal.require("get_queue")?;
+    caller.principal.require(Operation::GetQueue)?;
     let size = page_size(query.limit)?;
     let cell = cell_of(&app, &id)?;
     let principal = caller.principal.clone();
@@ -310,7 +311,7 @@ pub(in crate::http) async fn plan(
     Tree(body): Tree,
 ) -> Answer {
     let plan: PlanMaintenance = convert(body.clone())?;
-    caller.principal.require("plan_maintenance")?;
+    caller.principal.require(Operation::PlanMaintenance)?;
     let cell = cell_of(&app, &id)?;
     let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
         Begun::Answered(answer) => return Ok(answer),
@@ -377,7 +378,7 @@ pub(in crate::http) async fn get_plan(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    caller.principal.require("get_maintenance")?;
+    caller.principal.require(Operation::GetMaintenance)?;
     show_plan(cell_of(&app, &id)?, &caller).await
 }
 
@@ -393,7 +394,7 @@ pub(in crate::http) async fn cancel_plan(
     Tree(body): Tree,
 ) -> Answer {
     let Release {} = convert(body.clone())?;
-    caller.principal.require("cancel_maintenance")?;
+    caller.principal.require(Operation::CancelMaintenance)?;
     let cell = cell_of(&app, &id)?;
     let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
         Begun::Answered(answer) => return Ok(answer),

@@ -17,11 +17,12 @@ use crate::auth::tenant_of;
 use crate::change::find;
 use crate::followers::checkpoint::Proven;
 use crate::followers::past_jobs;
-use crate::http::extract::{Caller, Params};
+use crate::http::extract::Params;
 use crate::http::list::page_size;
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, job_named, json};
+use crate::operations::Operation;
 use crate::render::time;
+use crate::request::{Caller, Failure};
 
 fn record(entry: AuditEntry) -> AuditRecord {
     AuditRecord {
@@ -75,7 +76,7 @@ pub(in crate::http) async fn list(
     };
     let scope = caller.principal.scope.as_ref().map(ToString::to_string);
     let account = app.listed_account(&caller, query.account.or(scope)).await?;
-    caller.principal.require("list_audit")?;
+    caller.principal.require(Operation::ListAudit)?;
     let job = match query.job {
         Some(job) => Some(job_of(&app, &caller, job).await?),
         None => None,
@@ -104,7 +105,7 @@ pub(in crate::http) async fn list(
 #[utoipa::path(get, path = "/v1/audit/checkpoint", tag = "audit", operation_id = "get_checkpoint",
     responses((status = 200, description = "The checkpoint", body = Checkpoint)))]
 pub(in crate::http) async fn get_checkpoint(State(app): State<Arc<App>>, caller: Caller) -> Answer {
-    caller.principal.require("get_checkpoint")?;
+    caller.principal.require(Operation::GetCheckpoint)?;
     let proven = prove(&app, None).await?;
     Ok(json(StatusCode::OK, &proven.checkpoint))
 }
@@ -117,7 +118,7 @@ pub(in crate::http) async fn get_proof(
     caller: Caller,
     Params(query): Params<ProofQuery>,
 ) -> Answer {
-    caller.principal.require("get_proof")?;
+    caller.principal.require(Operation::GetProof)?;
     let position = query.position;
     let proven = prove(&app, Some(position)).await?;
     let (frame, path) =

@@ -15,11 +15,12 @@ use bursar_engine::ManualClock;
 use super::directory::{mark, platform_envelope};
 use crate::app::App;
 use crate::http::convert::{instant, millis};
-use crate::http::extract::{Caller, Tree};
-use crate::http::problem::Failure;
+use crate::http::extract::Tree;
 use crate::http::respond::{Answer, json};
 use crate::machines::wall_time::{NotAccepted, behind};
+use crate::operations::Operation;
 use crate::render::time;
+use crate::request::{Caller, Failure};
 
 /// The last instant of a manual clock. Later deadlines must still be representable, and the last
 /// representable instant is in the year 9999.
@@ -30,7 +31,7 @@ const LAST: i64 = 221_845_392_000_000;
     responses((status = 200, description = "The present instant", body = Clock)))]
 pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) -> Answer {
     let manual = app.manual.as_ref().ok_or_else(|| Failure::not_found("clock", "manual"))?;
-    caller.principal.require("get_clock")?;
+    caller.principal.require(Operation::GetClock)?;
     let now = time(bursar_engine::Clock::now(&**manual));
     Ok(json(StatusCode::OK, &Clock { now }))
 }
@@ -46,7 +47,7 @@ pub(in crate::http) async fn set(
 ) -> Answer {
     let asked: MoveClock = convert(body.clone())?;
     let manual = app.manual.as_ref().ok_or_else(|| Failure::not_found("clock", "manual"))?;
-    caller.principal.require("move_clock")?;
+    caller.principal.require(Operation::MoveClock)?;
     // One move at a time, from reading the clock to the answer.
     let _one_at_a_time = app.moving.lock().await;
     let envelope = platform_envelope(&app, &caller, &body).await?;
@@ -89,7 +90,7 @@ pub(in crate::http) async fn accept(
     Tree(body): Tree,
 ) -> Answer {
     let Release {} = convert(body.clone())?;
-    caller.principal.require("accept_clock")?;
+    caller.principal.require(Operation::AcceptClock)?;
     let _one_at_a_time = app.moving.lock().await;
     let envelope = platform_envelope(&app, &caller, &body).await?;
     // A repeat must not accept a later jump, which no operator has checked.

@@ -17,11 +17,12 @@ use serde_json::Value;
 use crate::app::App;
 use crate::change::{OLD_PLATFORM, PLATFORM, fingerprint, key_hash};
 use crate::http::convert::{credits, instant, name, names};
-use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::whole_list;
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, json};
+use crate::operations::Operation;
 use crate::render::time;
+use crate::request::{Caller, Failure};
 
 /// The envelope of a directory command, with its idempotency key in this namespace.
 pub(in crate::http) fn envelope(caller: &Caller, namespace: &str, body: &Value) -> Envelope {
@@ -73,7 +74,7 @@ pub(in crate::http) async fn set_price(
     Tree(body): Tree,
 ) -> Answer {
     let set: SetPrice = convert(body.clone())?;
-    caller.principal.require("set_price")?;
+    caller.principal.require(Operation::SetPrice)?;
     let per_gpu_hour = credits(set.per_gpu_hour, "per_gpu_hour")?;
     let region = name(set.region, "region")?;
     let command = Command::SetPrice {
@@ -108,7 +109,7 @@ pub(in crate::http) async fn list_prices(
     caller: Caller,
     Params(query): Params<PriceQuery>,
 ) -> Answer {
-    caller.principal.require("list_prices")?;
+    caller.principal.require(Operation::ListPrices)?;
     whole_list(query.limit, query.cursor.as_deref())?;
     let at = query.at.map_or_else(|| app.clock.now(), instant);
     let directory = app.directory.current();
@@ -146,7 +147,7 @@ pub(in crate::http) async fn set_class(
     Tree(body): Tree,
 ) -> Answer {
     let set: SetClass = convert(body.clone())?;
-    caller.principal.require("set_class")?;
+    caller.principal.require(Operation::SetClass)?;
     let multiplier = set.price_multiplier.map_or(1_000_000, |multiplier| multiplier.micros());
     let milli = u32::try_from(multiplier / 1000).ok().filter(|_| multiplier % 1000 == 0);
     let reason = "must be between 0.001 and 1000, with at most three decimals";
@@ -179,7 +180,7 @@ pub(in crate::http) async fn list_classes(
     caller: Caller,
     Params(page): Params<Page>,
 ) -> Answer {
-    caller.principal.require("list_classes")?;
+    caller.principal.require(Operation::ListClasses)?;
     whole_list(page.limit, page.cursor.as_deref())?;
     let directory = app.directory.current();
     let data: Vec<Class> = directory.classes().map(|(name, stored)| class(name, stored)).collect();

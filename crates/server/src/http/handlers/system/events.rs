@@ -16,10 +16,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::app::App;
 use crate::auth::{self, Principal};
 use crate::followers::feed::{Behind, Place, read_event_id};
-use crate::http::extract::{Caller, Params};
-use crate::http::meta::Carried;
-use crate::http::problem::Failure;
+use crate::http::extract::Params;
 use crate::net::waits::Wait;
+use crate::operations::Operation;
+use crate::request::meta::Carried;
+use crate::request::{Caller, Failure};
 
 /// The most events that wait to be sent to one client.
 const MAX_UNSENT: usize = 64;
@@ -43,7 +44,7 @@ pub(in crate::http) async fn follow(
     Params(query): Params<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    caller.principal.require("follow_events")?;
+    caller.principal.require(Operation::FollowEvents)?;
     let place = app.waits.enter(&caller.principal, Wait::Stream)?;
     // Before the position is read, so that every later event is collected.
     let listener = app.feed.listen();

@@ -18,11 +18,12 @@ use crate::app::App;
 use crate::auth::{hash, make_key, role, stored_role};
 use crate::change::ambiguous;
 use crate::http::convert::{instant, name};
-use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::page_size;
-use crate::http::problem::Failure;
 use crate::http::respond::{Answer, json, named};
+use crate::operations::Operation;
 use crate::render::time;
+use crate::request::{Caller, Failure};
 
 fn shown(id: &Name, key: &ApiKey, secret: Option<String>) -> Key {
     Key {
@@ -100,7 +101,7 @@ pub(in crate::http) async fn create(
             None => Err(Failure::forbidden("a key cannot create a wider key than itself")),
         };
     }
-    caller.principal.require("create_key")?;
+    caller.principal.require(Operation::CreateKey)?;
     if !create.capabilities.is_empty() && !caller.principal.is_of_platform() {
         let detail = "capabilities are given by the platform; use a key whose scope is \"*\"";
         return Err(Failure::forbidden(detail));
@@ -165,7 +166,7 @@ pub(in crate::http) async fn list(
     caller: Caller,
     Params(asked): Params<Page>,
 ) -> Answer {
-    caller.principal.require("list_keys")?;
+    caller.principal.require(Operation::ListKeys)?;
     let size = page_size(asked.limit)?;
     let current = app.directory.current();
     let own = caller.principal.tenant().map(|tenant| current.keys_of(tenant));
@@ -214,7 +215,7 @@ pub(in crate::http) async fn revoke(
         Some(tenant) => tenant,
         None => meant(&known, &caller, &id, is_answered)?,
     };
-    caller.principal.require("revoke_key")?;
+    caller.principal.require(Operation::RevokeKey)?;
     let envelope = envelope(tenant.as_deref());
     let by_platform = caller.principal.is_of_platform();
     let command = Command::RevokeKey { id, tenant, by_platform };

@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use crate::app::{App, LOOK_PATIENCE};
 use crate::http::extract::Path;
 use crate::http::pages;
-use crate::http::problem::Failure;
 use crate::http::router::description;
 use crate::logs::LogStatus;
+use crate::request::Failure;
 
 static OPENAPI: LazyLock<String> =
     LazyLock::new(|| description().to_json().expect("the description has only plain fields"));

@@ -5,7 +5,7 @@
 //! refusal there, like any other refusal with the status 409.
 
 use bursar_api::Code;
-use bursar_api::credits::batch::{Operation, OperationResult};
+use bursar_api::credits::batch::{Operation as BatchItem, OperationResult};
 use bursar_core::ledger::accounts::tally::MAX_COUNTED_IN_GROUP;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
@@ -19,9 +19,8 @@ use serde_json::Value;
 use super::{Body, Promises, failed, outcome, prepare, promise, rendered};
 use crate::app::App;
 use crate::change::{Finish, MAX_LOOKS, Ready, Recalled, key_hash};
-use crate::http::extract::Caller;
-use crate::http::problem::Failure;
 use crate::http::respond::Answer;
+use crate::request::{Caller, Failure};
 
 /// The stored answer to a failed batch: which operation failed, and how.
 #[derive(Serialize, Deserialize)]
@@ -57,7 +56,7 @@ enum Stopped {
 pub(super) async fn run(
     app: &App,
     caller: &Caller,
-    operations: &[Operation],
+    operations: &[BatchItem],
     print: Option<u128>,
 ) -> Answer {
     for looks in 0..MAX_LOOKS {
@@ -75,7 +74,7 @@ pub(super) async fn run(
 async fn attempt(
     app: &App,
     caller: &Caller,
-    operations: &[Operation],
+    operations: &[BatchItem],
     (print, looks): (Option<u128>, u8),
 ) -> Option<Answer> {
     let count = operations.len();
@@ -171,7 +170,7 @@ fn long_ago() -> Failure {
 async fn gather(
     app: &App,
     caller: &Caller,
-    operations: &[Operation],
+    operations: &[BatchItem],
     (print, looks): (Option<u128>, u8),
     tenant: &mut Option<Name>,
 ) -> Result<Prepared, Stopped> {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode};
-use bursar_api::credits::batch::{Batch, BatchResults, MAX_OPERATIONS, Operation, OperationResult};
+use bursar_api::credits::batch::{
+    Batch, BatchResults, MAX_OPERATIONS, Operation as BatchItem, OperationResult,
+};
 use bursar_api::json::flat::Flat;
 use bursar_api::json::flat_batch::{FlatBatch, FlatOperation};
 use bursar_api::json::{self, convert};
@@ -20,17 +22,17 @@ use bursar_engine::{Attended, EngineError, attempt};
 use compact_str::format_compact;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use smallvec::SmallVec;
 
 use super::{charges, grants, holds};
 use crate::app::App;
 use crate::change::{Decision, Done, Order, Plan, Probe, fingerprint, fingerprint_of, key_hash};
-use crate::http::extract::{Arrived, Caller, is_idempotency_key};
+use crate::http::extract::{Arrived, is_idempotency_key};
 use crate::http::handlers::accounts::{self, budgets};
 use crate::http::handlers::jobs;
-use crate::http::problem::{Failure, reused};
 use crate::http::respond::{Answer, DEFAULT_BODY, json_bytes, known};
+use crate::operations::{Batches, Operation};
 use crate::render::Shown;
+use crate::request::{Caller, Failure, reused};
 
 /// An operation without its body.
 #[derive(Copy, Clone)]
@@ -40,9 +42,9 @@ struct Asked<'a> {
     idempotency_key: Option<&'a str>,
 }
 
-impl<'a> From<&'a Operation> for Asked<'a> {
-    fn from(operation: &'a Operation) -> Asked<'a> {
-        let Operation { method, path, body: _, idempotency_key } = operation;
+impl<'a> From<&'a BatchItem> for Asked<'a> {
+    fn from(operation: &'a BatchItem) -> Asked<'a> {
+        let BatchItem { method, path, body: _, idempotency_key } = operation;
         Asked { method, path, idempotency_key: idempotency_key.as_deref() }
     }
 }
@@ -97,44 +99,37 @@ impl Body<'_> {
 
 /// The change that an operation requests.
 fn plan(app: &App, caller: &Caller, asked: Asked<'_>, body: Body<'_>) -> Result<Plan, Failure> {
-    let path = asked.path;
-    let segments: SmallVec<[Cow<'_, str>; 6]> = path.split('/').skip(1).map(decoded).collect();
-    let segments: SmallVec<[&str; 6]> = segments.iter().map(AsRef::as_ref).collect();
-    let own = |text: &str| text.to_owned();
-    match (asked.method, segments.as_slice()) {
-        ("POST", ["v1", "accounts"]) => accounts::plan_open(app, body.tree()?),
-        ("PATCH", ["v1", "accounts", id]) => accounts::plan_change(app, own(id), body.tree()?),
-        ("POST", ["v1", "accounts", id, "freeze"]) => {
-            accounts::plan_freeze(own(id), true, body.tree()?)
-        }
-        ("POST", ["v1", "accounts", id, "unfreeze"]) => {
-            accounts::plan_freeze(own(id), false, body.tree()?)
-        }
-        ("POST", ["v1", "accounts", id, "collect"]) => {
-            accounts::plan_collect(app, own(id), body.tree()?)
-        }
-        ("PUT", ["v1", "accounts", id, "budgets", name]) => {
-            budgets::plan_set(own(id), own(name), body.tree()?)
-        }
-        ("DELETE", ["v1", "accounts", id, "budgets", name]) => {
-            budgets::plan_remove(own(id), own(name), body.tree()?)
-        }
-        ("POST", ["v1", "grants"]) => grants::plan_issue(app, body.tree()?),
-        ("POST", ["v1", "grants", id, "revoke"]) => grants::plan_revoke(own(id), body.tree()?),
-        ("POST", ["v1", "holds"]) => holds::plan_place(app, body.typed()?),
-        ("POST", ["v1", "holds", id, "capture"]) => holds::plan_capture(own(id), &body.typed()?),
-        ("POST", ["v1", "holds", id, "extend"]) => holds::plan_extend(own(id), &body.typed()?),
-        ("POST", ["v1", "holds", id, "settle"]) => holds::plan_settle(own(id), &body.typed()?),
-        ("POST", ["v1", "holds", id, "release"]) => holds::plan_release(own(id), &body.typed()?),
-        ("POST", ["v1", "jobs"]) => jobs::plan_submit(app, body.tree()?),
-        ("POST", ["v1", "jobs", id, "cancel"]) => jobs::plan_cancel(app, own(id), body.tree()?),
-        ("POST", ["v1", "charges"]) => charges::plan_charge(app, body.typed()?),
-        ("POST", ["v1", "refunds"]) => charges::plan_refund(app, body.tree()?),
-        ("POST", ["v1", "transfers"]) => charges::plan_transfer(app, caller, body.tree()?),
-        (method, _) => {
-            let reason = format!("{method} {path} is not a change of a ledger resource");
-            Err(Failure::invalid("path", reason))
-        }
+    let Asked { method, path, .. } = asked;
+    let not_a_part = || {
+        let reason = format!("{method} {path} is not a change of a ledger resource");
+        Failure::invalid("path", reason)
+    };
+    let found = Operation::find(method, path);
+    let part = found.filter(|(operation, _)| operation.row().batches == Batches::Part);
+    let (operation, params) = part.ok_or_else(not_a_part)?;
+    let param = |name| decoded(params.get(name).unwrap_or_default()).into_owned();
+    let id = || param("id");
+    match operation {
+        Operation::PlaceHold => holds::plan_place(app, body.typed()?),
+        Operation::CaptureHold => holds::plan_capture(id(), &body.typed()?),
+        Operation::SettleHold => holds::plan_settle(id(), &body.typed()?),
+        Operation::CreateCharge => charges::plan_charge(app, body.typed()?),
+        Operation::ExtendHold => holds::plan_extend(id(), &body.typed()?),
+        Operation::ReleaseHold => holds::plan_release(id(), &body.typed()?),
+        Operation::OpenAccount => accounts::plan_open(app, body.tree()?),
+        Operation::ChangeAccount => accounts::plan_change(app, id(), body.tree()?),
+        Operation::FreezeAccount => accounts::plan_freeze(id(), true, body.tree()?),
+        Operation::UnfreezeAccount => accounts::plan_freeze(id(), false, body.tree()?),
+        Operation::Collect => accounts::plan_collect(app, id(), body.tree()?),
+        Operation::SetBudget => budgets::plan_set(id(), param("name"), body.tree()?),
+        Operation::RemoveBudget => budgets::plan_remove(id(), param("name"), body.tree()?),
+        Operation::IssueGrant => grants::plan_issue(app, body.tree()?),
+        Operation::RevokeGrant => grants::plan_revoke(id(), body.tree()?),
+        Operation::SubmitJob => jobs::plan_submit(app, body.tree()?),
+        Operation::CancelJob => jobs::plan_cancel(app, id(), body.tree()?),
+        Operation::CreateRefund => charges::plan_refund(app, body.tree()?),
+        Operation::CreateTransfer => charges::plan_transfer(app, caller, body.tree()?),
+        _ => Err(not_a_part()),
     }
 }
 
@@ -525,14 +520,14 @@ pub(in crate::http) async fn run(
     Arrived(body): Arrived,
 ) -> Answer {
     if let Some((all, print)) = short(&app, &caller, &body) {
-        require(&caller)?;
+        caller.principal.require(Operation::RunBatch)?;
         app.limits.take_operations(&caller.principal, all.len() as u64)?;
         return separate(&app, &caller, all, print).await;
     }
     let body = json::parse(&body)?;
     let print = caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
     let batch: Batch = convert(body)?;
-    require(&caller)?;
+    caller.principal.require(Operation::RunBatch)?;
     if !(1..=MAX_OPERATIONS).contains(&batch.operations.len()) {
         return Err(Failure::invalid("operations", "must have 1 to 1000 operations"));
     }
@@ -552,15 +547,6 @@ pub(in crate::http) async fn run(
         prepare(&app, &caller, place, (&operation).into(), body, print)
     });
     separate(&app, &caller, ordered.collect(), print).await
-}
-
-fn require(caller: &Caller) -> Result<(), Failure> {
-    caller.principal.require("run_batch").or_else(|failure| {
-        // A caller that may make any change may do so in a batch; each operation is checked
-        // separately.
-        let may = ["revoke_grant", "set_budget", "freeze_account"];
-        may.iter().find_map(|name| caller.principal.require(name).ok()).ok_or(failure)
-    })
 }
 
 /// Decides independent operations, under the key of the whole request if it has one.

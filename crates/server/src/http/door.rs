@@ -15,11 +15,12 @@ use serde_json::json;
 
 use crate::http::front::Front;
 use crate::http::handlers::system;
-use crate::http::meta::{self, Meta};
-use crate::http::problem::Failure;
 use crate::ids::IdMaker;
 use crate::machines::leader::{Leader, Role};
 use crate::net::limits::Priority;
+use crate::net::serve::Answers;
+use crate::request::Failure;
+use crate::request::meta::{self, Meta};
 use crate::telemetry::Metrics;
 
 /// The URL of the leader.
@@ -53,8 +54,7 @@ impl Door {
         let _ = self.front.set(front);
     }
 
-    /// Answers a request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
         let leads = self.leader.as_ref().is_none_or(|leader| leader.leads());
         let path = request.uri().path();
         match self.front.get() {
@@ -116,5 +116,11 @@ impl Door {
 
     fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+}
+
+impl Answers for Arc<Door> {
+    async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        Door::answer(&self, request).await
     }
 }
