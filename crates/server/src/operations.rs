@@ -24,7 +24,7 @@ pub enum Repeats {
 
 /// Whether an operation may be part of a batch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Batches {
+pub enum InBatch {
     /// It changes one ledger, so it may.
     Part,
     /// It may not.
@@ -33,7 +33,7 @@ pub enum Batches {
 
 /// One row of the table.
 #[derive(Copy, Clone, Debug)]
-pub struct Row {
+pub struct OperationRow {
     /// The HTTP method.
     pub method: &'static str,
     /// The route as in the OpenAPI document.
@@ -47,11 +47,11 @@ pub struct Row {
     /// What a repeat does.
     pub repeats: Repeats,
     /// Whether a batch may contain it.
-    pub batches: Batches,
+    pub batch: InBatch,
 }
 
 macro_rules! operations {
-    ($($name:ident $method:ident $route:literal $roles:ident $reach:ident $priority:ident $repeats:ident $batches:ident,)*) => {
+    ($($name:ident $method:ident $route:literal $roles:ident $reach:ident $priority:ident $repeats:ident $batch:ident,)*) => {
         /// An operation of the API that needs a key.
         #[derive(Copy, Clone, Debug, PartialEq, Eq)]
         pub enum Operation {
@@ -63,20 +63,20 @@ macro_rules! operations {
             pub const ALL: &[Operation] = &[$(Operation::$name),*];
         }
 
-        const ROWS: &[Row] = &[$(Row {
+        const ROWS: &[OperationRow] = &[$(OperationRow {
             method: stringify!($method),
             route: $route,
             roles: Roles::$roles,
             reach: Reach::$reach,
             priority: Priority::$priority,
             repeats: Repeats::$repeats,
-            batches: Batches::$batches,
+            batch: InBatch::$batch,
         }),*];
     };
 }
 
 operations! {
-    // operation         method route                              roles    reach    priority repeats  batches
+    // operation         method route                              roles    reach    priority repeats  batch
     OpenAccount          POST   "/v1/accounts"                     MONEY    Tenant   Change   Stored   Part,
     ListAccounts         GET    "/v1/accounts"                     READ     Tenant   Read     NoEffect Never,
     GetAccount           GET    "/v1/accounts/{id}"                READ     Tenant   Read     NoEffect Never,
@@ -169,7 +169,7 @@ static ROUTES: LazyLock<Router<Methods>> = LazyLock::new(|| {
 
 impl Operation {
     /// Its row of the table.
-    pub fn row(self) -> &'static Row {
+    pub fn row(self) -> &'static OperationRow {
         &ROWS[self as usize]
     }
 
@@ -225,16 +225,13 @@ mod tests {
             let row = operation.row();
             assert_eq!(row.method == "GET", row.priority == Priority::Read, "{operation:?}");
             assert!(row.method != "GET" || row.repeats == Repeats::NoEffect, "{operation:?}");
-            assert!(
-                row.batches == Batches::Never || row.repeats == Repeats::Stored,
-                "{operation:?}"
-            );
+            assert!(row.batch == InBatch::Never || row.repeats == Repeats::Stored, "{operation:?}");
         }
     }
 
     #[test]
     fn a_batch_needs_the_role_of_any_operation_that_it_may_contain() {
-        let parts = Operation::ALL.iter().filter(|part| part.row().batches == Batches::Part);
+        let parts = Operation::ALL.iter().filter(|part| part.row().batch == InBatch::Part);
         let parts: Vec<Roles> = parts.map(|part| part.row().roles).collect();
         for role in Role::ALL {
             let may = parts.iter().any(|roles| roles.contains(role));

@@ -17,7 +17,7 @@ use subtle::ConstantTimeEq;
 
 use crate::auth::permissions::{Authority, Reach};
 use crate::ids::{base32, random_bits};
-use crate::operations::{Operation, Row};
+use crate::operations::{Operation, OperationRow};
 use crate::request::Failure;
 
 const PREFIX: &str = "bur_";
@@ -155,7 +155,7 @@ impl Principal {
 
     /// Refuses an operation that the key's role or scope does not allow.
     pub fn require(&self, operation: Operation) -> Result<(), Failure> {
-        let Row { roles, reach, .. } = operation.row();
+        let OperationRow { roles, reach, .. } = operation.row();
         if !roles.contains(self.role) {
             let allowed: Vec<String> = roles.list().map(role_name).collect();
             let detail = format!(

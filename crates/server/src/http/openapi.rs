@@ -13,7 +13,7 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::operations::{self, Batches, Repeats};
+use crate::operations::{self, InBatch, Repeats};
 
 const ABOUT: &str = "Credits for shared GPUs: grants that expire, holds that reserve, charges that \
     never overspend. Amounts are strings with at most six decimals; times are RFC 3339 in UTC. \
@@ -96,7 +96,7 @@ fn complete_operation(operation: &mut Operation, changing: bool) {
     let roles: Vec<serde_json::Value> =
         row.roles.list().map(|role| serde_json::to_value(role).expect("a plain name")).collect();
     let reach = format!("{:?}", row.reach).to_lowercase();
-    let batch = row.batches == Batches::Part;
+    let batch = row.batch == InBatch::Part;
     let extensions =
         ExtensionsBuilder::new().add("x-roles", roles).add("x-reach", reach).add("x-batch", batch);
     operation.extensions = Some(extensions.build());

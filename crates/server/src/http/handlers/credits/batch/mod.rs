@@ -30,7 +30,7 @@ use crate::http::extract::{Arrived, is_idempotency_key};
 use crate::http::handlers::accounts::{self, budgets};
 use crate::http::handlers::jobs;
 use crate::http::respond::{Answer, DEFAULT_BODY, json_bytes, known};
-use crate::operations::{Batches, Operation};
+use crate::operations::{InBatch, Operation};
 use crate::render::Shown;
 use crate::request::{Caller, Failure, reused};
 
@@ -105,7 +105,7 @@ fn plan(app: &App, caller: &Caller, asked: Asked<'_>, body: Body<'_>) -> Result<
         Failure::invalid("path", reason)
     };
     let found = Operation::find(method, path);
-    let part = found.filter(|(operation, _)| operation.row().batches == Batches::Part);
+    let part = found.filter(|(operation, _)| operation.row().batch == InBatch::Part);
     let (operation, params) = part.ok_or_else(not_a_part)?;
     let param = |name| decoded(params.get(name).unwrap_or_default()).into_owned();
     let id = || param("id");
