@@ -21,5 +21,5 @@ mod verify;
 
 pub use live::LiveNumbers;
 pub use report::{Problem, Report};
-pub use source::{Batches, JournalSource, RawBatch, RawHead, Source, SqliteSource};
+pub use source::{Batches, JournalSource, RawBatch, RawHead, Source, SourceError, SqliteSource};
 pub use verify::{Progress, verify, verify_chain, verify_links};

@@ -81,7 +81,7 @@ fn each_frame(
         }
         true
     });
-    match failure.or(read.err()) {
+    match failure.or(read.err().map(|error| error.to_string())) {
         Some(words) => Err(ProofFileError::Journal(words)),
         None => Ok(()),
     }

@@ -54,6 +54,23 @@ pub struct RawHead {
     pub hash: [u8; 32],
 }
 
+/// Why a journal cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] rusqlite::Error),
+    /// The journal's own reader found a fault.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The tail could not be read.
+    #[error("reading the tail: {0}")]
+    Tail(std::io::Error),
+    /// This part of the file was altered.
+    #[error("the journal's {0} does not match its checksum")]
+    Checksum(&'static str),
+}
+
 /// A journal to verify.
 pub trait Source {
     /// The declared identity of the journal.
@@ -65,8 +82,8 @@ pub trait Source {
     /// Passes the batches to `take` in the order of their sequence numbers, until it returns false.
     ///
     /// # Errors
-    /// The error text of the store if a row cannot be read, after all rows before it were passed.
-    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), String>;
+    /// A row cannot be read. All rows before it were passed.
+    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), SourceError>;
 }
 
 /// Batches in memory.
@@ -89,7 +106,7 @@ impl Source for Batches {
         self.head
     }
 
-    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), String> {
+    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), SourceError> {
         for batch in &self.batches {
             if !take(batch.clone()) {
                 break;
@@ -124,10 +141,9 @@ impl Source for JournalSource<'_> {
         self.head
     }
 
-    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), String> {
-        let text = |error: JournalError| error.to_string();
-        for batch in self.journal.read(Head::genesis(self.journal.id())).map_err(text)? {
-            let batch = batch.map_err(text)?;
+    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), SourceError> {
+        for batch in self.journal.read(Head::genesis(self.journal.id()))? {
+            let batch = batch?;
             // The journal may have grown since its head was read.
             if batch.sequence > self.head.sequence || !take(batch.into()) {
                 break;
@@ -152,10 +168,10 @@ impl SqliteSource {
     ///
     /// # Errors
     /// The file is not a journal, or its identity or head does not match its checksum.
-    pub fn open(path: &Path) -> Result<SqliteSource, String> {
+    pub fn open(path: &Path) -> Result<SqliteSource, SourceError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(words)?;
-        connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(words)?;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(std::time::Duration::from_secs(5))?;
         let (journal, stored, behind) = begin(&connection, path)?;
         let head = behind.head(stored);
         Ok(SqliteSource { connection, journal, head, behind: behind.batches })
@@ -164,11 +180,11 @@ impl SqliteSource {
 
 /// Begins a read transaction of the journal in `path`. Returns the journal's identity, the
 /// database's head, and the batches in the tail after it.
-fn begin(connection: &Connection, path: &Path) -> Result<([u8; 16], RawHead, Behind), String> {
+fn begin(connection: &Connection, path: &Path) -> Result<([u8; 16], RawHead, Behind), SourceError> {
     let mut tries = 0;
     loop {
-        let tail = Tail::read(path).map_err(|error| format!("reading the tail: {error}"))?;
-        connection.execute_batch("BEGIN").map_err(words)?;
+        let tail = Tail::read(path).map_err(SourceError::Tail)?;
+        connection.execute_batch("BEGIN")?;
         let (journal, head) = read_ends(connection)?;
         let behind = tail.behind(journal, head);
         tries += 1;
@@ -176,32 +192,30 @@ fn begin(connection: &Connection, path: &Path) -> Result<([u8; 16], RawHead, Beh
         if behind.whole || tries == TRIES {
             return Ok((journal, head, behind));
         }
-        connection.execute_batch("ROLLBACK").map_err(words)?;
+        connection.execute_batch("ROLLBACK")?;
         std::thread::sleep(PAUSE);
     }
 }
 
 /// The identity and the head, verified.
-fn read_ends(connection: &Connection) -> Result<([u8; 16], RawHead), String> {
-    let (journal, sum): ([u8; 16], Vec<u8>) = connection
-        .query_row("SELECT journal, checksum FROM identity WHERE only = 1", [], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .map_err(words)?;
+fn read_ends(connection: &Connection) -> Result<([u8; 16], RawHead), SourceError> {
+    let (journal, sum): ([u8; 16], Vec<u8>) = connection.query_row(
+        "SELECT journal, checksum FROM identity WHERE only = 1",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
     if row_checksum("identity", &[&journal])[..] != sum[..] {
-        return Err("the journal's identity does not match its checksum".into());
+        return Err(SourceError::Checksum("identity"));
     }
-    let (sequence, position, hash, sum): (i64, i64, [u8; 32], Vec<u8>) = connection
-        .query_row(
-            "SELECT sequence, position, hash, checksum FROM head WHERE only = 1",
-            [],
-            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
-        )
-        .map_err(words)?;
+    let (sequence, position, hash, sum): (i64, i64, [u8; 32], Vec<u8>) = connection.query_row(
+        "SELECT sequence, position, hash, checksum FROM head WHERE only = 1",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+    )?;
     let (sequence, position) = (sequence.cast_unsigned(), position.cast_unsigned());
     let head = RawHead { sequence, position, hash };
     if head_checksum(head)[..] != sum[..] {
-        return Err("the journal's head does not match its checksum".into());
+        return Err(SourceError::Checksum("head"));
     }
     Ok((journal, head))
 }
@@ -209,10 +223,6 @@ fn read_ends(connection: &Connection) -> Result<([u8; 16], RawHead), String> {
 fn head_checksum(head: RawHead) -> [u8; 32] {
     let fields = [&head.sequence.to_le_bytes()[..], &head.position.to_le_bytes(), &head.hash];
     row_checksum("head", &fields)
-}
-
-fn words(error: rusqlite::Error) -> String {
-    error.to_string()
 }
 
 fn row_checksum(part: &str, fields: &[&[u8]]) -> [u8; 32] {
@@ -233,16 +243,13 @@ impl Source for SqliteSource {
         self.head
     }
 
-    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), String> {
-        let mut statement = self
-            .connection
-            .prepare(
-                "SELECT sequence, first_position, records, epoch, time, previous, hash, payload
+    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), SourceError> {
+        let mut statement = self.connection.prepare(
+            "SELECT sequence, first_position, records, epoch, time, previous, hash, payload
                  FROM batch ORDER BY sequence",
-            )
-            .map_err(words)?;
-        let mut rows = statement.query([]).map_err(words)?;
-        while let Some(row) = rows.next().map_err(words)? {
+        )?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
             let read = || -> rusqlite::Result<RawBatch> {
                 Ok(RawBatch {
                     sequence: row.get::<_, i64>(0)?.cast_unsigned(),
@@ -255,7 +262,7 @@ impl Source for SqliteSource {
                     payload: row.get(7)?,
                 })
             };
-            if !take(read().map_err(words)?) {
+            if !take(read()?) {
                 return Ok(());
             }
         }

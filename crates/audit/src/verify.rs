@@ -37,7 +37,7 @@ pub fn verify(
         good
     });
     if walk.report.problem.is_none() {
-        walk.check_end(head, read.err());
+        walk.check_end(head, read.err().map(|error| error.to_string()));
     }
     let Walk { mut report, books, .. } = walk;
     report.accounts = books.accounts.len() as u64;
@@ -68,7 +68,7 @@ pub fn verify_chain(source: &dyn Source, mut progress: impl FnMut(Progress)) -> 
         good
     });
     if walk.report.problem.is_none() {
-        walk.check_end(head, read.err());
+        walk.check_end(head, read.err().map(|error| error.to_string()));
     }
     walk.report
 }
@@ -80,7 +80,7 @@ pub fn verify_links(source: &dyn Source) -> Report {
     (walk.enters, walk.reads) = (false, false);
     let read = source.each(&mut |batch| walk.accept(&batch));
     if walk.report.problem.is_none() {
-        walk.check_end(source.head(), read.err());
+        walk.check_end(source.head(), read.err().map(|error| error.to_string()));
     }
     walk.report
 }

@@ -27,8 +27,6 @@ use crate::world::{CHARGED, ENDOWED, endowment, envelope, orgs, place, settle};
 const SETUP_GROUP: usize = 1000;
 /// Number of commands that the engine decides per reading of the clock.
 const CHUNK: usize = 256;
-/// Number of commands that the engine prefetches together.
-const PREFETCH_GROUP: usize = 16;
 
 /// The bare machine: decides, applies and encodes as the engine's deciding thread does, and keeps
 /// the records for the caller.
@@ -40,7 +38,6 @@ pub(crate) struct BareLoop {
     holds: u64,
     now: Timestamp,
     /// Commands that are not decided yet.
-    pending: Vec<(Envelope, Command)>,
     events: Vec<Event>,
     records: BatchBuilder,
     /// Events of all records so far.
@@ -56,7 +53,6 @@ impl BareLoop {
             requests: 0,
             holds: 0,
             now: start,
-            pending: Vec::new(),
             events: Vec::new(),
             records: BatchBuilder::new(),
             event_count: 0,
@@ -110,41 +106,21 @@ impl BareLoop {
             self.holds += 1;
             let command = place(hold.clone(), &self.orgs[account]);
             placed.push((account, hold));
-            self.ask(command, number, count, &clock);
+            self.ask(command, number, &clock);
         }
         for (number, (account, hold)) in placed.into_iter().enumerate() {
             let command = settle(&self.orgs[account], hold);
-            self.ask(command, number, count, &clock);
+            self.ask(command, number, &clock);
         }
     }
 
-    /// Queues the command. Decides the queued commands when there are as many as the engine
-    /// prefetches together, or when this one is the last of its kind.
-    fn ask(
-        &mut self,
-        command: Command,
-        number: usize,
-        count: usize,
-        clock: &impl Fn() -> Timestamp,
-    ) {
+    /// Decides a command.
+    fn ask(&mut self, command: Command, number: usize, clock: &impl Fn() -> Timestamp) {
         if number.is_multiple_of(CHUNK) {
             self.now = machine_time(&self.ledger, clock());
         }
         let envelope = self.envelope();
-        self.pending.push((envelope, command));
-        if self.pending.len() < PREFETCH_GROUP && number + 1 < count {
-            return;
-        }
-        let mut pending = std::mem::take(&mut self.pending);
-        if pending.len() > 1 {
-            let pending: Vec<_> =
-                pending.iter().map(|(envelope, command)| (envelope, command)).collect();
-            self.ledger.foresee(&pending);
-        }
-        for (envelope, command) in pending.drain(..) {
-            self.decide(&envelope, &command, self.now);
-        }
-        self.pending = pending;
+        self.decide(&envelope, &command, self.now);
     }
 
     /// Checks the invariants, and that exactly `settled` pairs were charged.

@@ -53,11 +53,6 @@ pub trait Machine {
         Preparation::Finished
     }
 
-    /// Looks at what deciding these commands will look at, so that it is at hand by then. Changes
-    /// nothing and says nothing: whether it is called, and whether the commands come, never matters to
-    /// any decision.
-    fn foresee(&self, _coming: &[(&Self::Envelope, &Self::Command)]) {}
-
     /// Applies one event to the state. Total: an event that was decided always applies.
     fn apply(&mut self, at: Timestamp, event: &Self::Event);
 

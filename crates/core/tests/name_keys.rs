@@ -92,7 +92,6 @@ fn run() -> Ran {
         let key = number.is_multiple_of(2).then_some(number << 40);
         let envelope =
             Envelope { actor: "test".into(), fingerprint: number, key, ..Envelope::default() };
-        ran.ledger.foresee(&[(&envelope, command)]);
         let answer = execute(&mut ran.ledger, now, &envelope, command, &mut ran.events);
         ran.answers.push(format!("{answer:?}"));
     }

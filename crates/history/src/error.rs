@@ -51,7 +51,8 @@ pub enum HistoryError {
 }
 
 impl HistoryError {
-    pub(crate) fn inconsistent(what: impl ToString) -> HistoryError {
+    /// The files contradict each other or themselves.
+    pub fn inconsistent(what: impl ToString) -> HistoryError {
         HistoryError::Inconsistent(what.to_string())
     }
 }

@@ -105,10 +105,6 @@ impl Machine for Ledger {
         }
     }
 
-    fn foresee(&self, coming: &[(&Envelope, &Command)]) {
-        self.look_ahead(coming);
-    }
-
     fn apply(&mut self, at: Timestamp, event: &Event) {
         let before = self.now;
         if at > before {

@@ -256,11 +256,6 @@ impl<M: Machine> Mailbox<M> {
         }
     }
 
-    /// Passes the messages that were taken out and not handled yet to `look`.
-    pub(crate) fn show_taken<T>(&self, look: impl FnOnce(&VecDeque<Taken<M>>) -> T) -> T {
-        look(&self.taken())
-    }
-
     fn hand_out(&self, taken: &mut VecDeque<Taken<M>>) -> Option<Message<M>> {
         let Taken { urgency, sender, message } = taken.pop_front()?;
         self.last.set((urgency, sender));

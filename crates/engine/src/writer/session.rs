@@ -35,8 +35,6 @@ type RefusalOf<C> = <<C as Codec>::Machine as Machine>::Refusal;
 
 /// Messages decided before the load is offered to the appender.
 const CHUNK: usize = 256;
-/// Messages that the machine sees together before the first of them is decided.
-const AHEAD: usize = 16;
 
 /// What the messages of one turn may write before other messages have their turn.
 const MAX_TURN_BYTES: usize = 256 << 10;
@@ -225,7 +223,7 @@ impl<C: Codec> Session<'_, C> {
         self.patience = PATIENT_STEPS;
         self.advance(now, load);
         let mut next = first;
-        let (mut handled, mut foreseen) = (0, 0);
+        let mut handled = 0;
         let mut turn = TurnBudget::begin(load);
         while let Some(message) = next {
             if self.broken {
@@ -236,9 +234,6 @@ impl<C: Codec> Session<'_, C> {
             if matches!(message, Message::Stop) {
                 self.mark_time(now, 0, load);
                 return true;
-            }
-            if handled == foreseen {
-                foreseen += self.foresee(&message);
             }
             self.handle(message, now, load);
             handled += 1;
@@ -293,35 +288,6 @@ impl<C: Codec> Session<'_, C> {
         load.records.push(RecordKind::Barrier, now, |_| {});
         self.position += 1;
         self.since = now;
-    }
-
-    /// Passes `next` and the messages after it to the machine's prefetch. Returns their number.
-    fn foresee(&self, next: &Message<C::Machine>) -> usize {
-        self.mailbox.show_taken(|behind| {
-            let behind = || behind.iter().map(|taken| &taken.message);
-            let messages = || std::iter::once(next).chain(behind().take(AHEAD - 1));
-            let commands = messages().filter_map(|message| match message {
-                Message::Command { envelope, command, respond: _ } => Some((envelope, command)),
-                Message::Group { .. }
-                | Message::Query(_)
-                | Message::Work(_)
-                | Message::Turns(_)
-                | Message::Wake
-                | Message::Stop => None,
-            });
-            let mut coming = Vec::with_capacity(AHEAD);
-            coming.extend(commands);
-            if coming.len() > 1 {
-                self.look_ahead(&coming);
-            }
-            messages().count()
-        })
-    }
-
-    /// The result of prefetching never matters: a message that panics here will panic alone when
-    /// decided.
-    fn look_ahead(&self, coming: &[(&EnvelopeOf<C>, &CommandOf<C>)]) {
-        let _panicked = catch_unwind(AssertUnwindSafe(|| self.machine.foresee(coming)));
     }
 
     fn handle(
@@ -619,12 +585,6 @@ impl<C: Codec> Session<'_, C> {
         let (mut body, mut count) = (Vec::new(), 0);
         self.machine.begin_group();
         for (index, (envelope, command)) in items.iter().enumerate() {
-            if index.is_multiple_of(AHEAD) {
-                let coming = items[index..].iter().take(AHEAD);
-                let coming: Vec<_> =
-                    coming.map(|(envelope, command)| (envelope, command)).collect();
-                self.look_ahead(&coming);
-            }
             let decided = self.decide_item(envelope, command, now, &mut body);
             count += self.parts();
             let large = body.len() > MAX_DECISION_BYTES || count > MAX_DECISION_PARTS;

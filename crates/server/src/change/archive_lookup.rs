@@ -391,8 +391,8 @@ fn look(
             let Some(position) = history.movement_position(tenant.0, resource, id)? else {
                 return Ok(None);
             };
-            let told = timeline::ledger_events_at(journal, &[position]);
-            told.map(|told| Some(Found::Movement(told))).map_err(HistoryError::Inconsistent)
+            let events = timeline::ledger_events_at(journal, &[position]);
+            events.map(|events| Some(Found::Movement(events))).map_err(HistoryError::inconsistent)
         }
         // The ledger forgets none of these.
         Resource::Account

@@ -71,9 +71,9 @@ fn restore(
     past: PastJob,
 ) -> Result<Option<Restored>, HistoryError> {
     let positions = history.milestones(past.job)?;
-    let told =
-        timeline::ledger_events_at(journal, &positions).map_err(HistoryError::Inconsistent)?;
-    let Some(job) = replay(past.job, told) else { return Ok(None) };
+    let events = timeline::ledger_events_at(journal, &positions);
+    let events = events.map_err(HistoryError::inconsistent)?;
+    let Some(job) = replay(past.job, events) else { return Ok(None) };
     let hold = match &job.hold_name {
         Some(name) => history.archived(past.tenant, HoldKind::Hold, name)?,
         None => None,

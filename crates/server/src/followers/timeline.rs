@@ -10,8 +10,36 @@ use bursar_core::ledger::event::subject::Subject;
 use bursar_core::ledger::id::{HoldNo, JobNo};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
-use bursar_engine::{CellCodec, Codec, LedgerCodec};
-use bursar_journal::{Head, Journal, Record, RecordKind};
+use bursar_engine::{CellCodec, Codec, CodecError, LedgerCodec};
+use bursar_history::HistoryError;
+use bursar_journal::record::codec::FormatError;
+use bursar_journal::{Head, Journal, JournalError, Record, RecordError, RecordKind};
+
+/// Why records could not be read back from a journal.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadBackError {
+    /// The journal failed.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A record has another form.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The body of a record has another form.
+    #[error(transparent)]
+    Body(#[from] CodecError),
+    /// A value in a body has another form.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// History failed.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// A group of decisions ends in the middle of one.
+    #[error("a group is cut off")]
+    CutOff,
+    /// There is no record at this position.
+    #[error("record {0} is not there")]
+    Missing(u64),
+}
 
 /// The most steps of one timeline.
 const MAX_ENTRIES: usize = 10_000;
@@ -42,20 +70,19 @@ pub(crate) enum Happened {
 pub(crate) type Stream = Vec<Step<Happened>>;
 
 /// The last batch without a record at or after `since`.
-fn batch_before(journal: &dyn Journal, since: Timestamp) -> Result<Head, String> {
-    let words = |error: bursar_journal::JournalError| error.to_string();
-    let newest = journal.head().map_err(words)?;
+fn batch_before(journal: &dyn Journal, since: Timestamp) -> Result<Head, ReadBackError> {
+    let newest = journal.head()?;
     let (mut low, mut high) = (0, newest.sequence);
     while low < high {
         let middle = low + (high - low) / 2;
-        let head = journal.head_at(middle).map_err(words)?;
-        let next = journal.read(head).map_err(words)?.next();
+        let head = journal.head_at(middle)?;
+        let next = journal.read(head)?.next();
         let later = match next {
             Some(batch) => {
-                let batch = batch.map_err(words)?;
+                let batch = batch?;
                 let mut first = batch.frames();
                 match first.next() {
-                    Some(record) => record.map_err(|error| error.to_string())?.time >= since,
+                    Some(record) => record?.time >= since,
                     None => false,
                 }
             }
@@ -64,15 +91,15 @@ fn batch_before(journal: &dyn Journal, since: Timestamp) -> Result<Head, String>
         if later { high = middle } else { low = middle + 1 }
     }
     // Later records of the batch before may be of the instant itself.
-    journal.head_at(low.saturating_sub(1)).map_err(words)
+    Ok(journal.head_at(low.saturating_sub(1))?)
 }
 
 type EventOf<C> = <<C as Codec>::Machine as Machine>::Event;
 
 /// The events of one record.
-fn events_of<C: Codec>(codec: &C, record: &Record<'_>) -> Result<Vec<EventOf<C>>, String> {
+fn events_of<C: Codec>(codec: &C, record: &Record<'_>) -> Result<Vec<EventOf<C>>, ReadBackError> {
     let mut events = Vec::new();
-    let mut decode = |body: &[u8]| codec.decode(body, &mut events).map_err(|e| e.to_string());
+    let mut decode = |body: &[u8]| codec.decode(body, &mut events);
     match record.kind {
         RecordKind::Barrier => {}
         RecordKind::Decision | RecordKind::Due => decode(record.body)?,
@@ -80,7 +107,7 @@ fn events_of<C: Codec>(codec: &C, record: &Record<'_>) -> Result<Vec<EventOf<C>>
             let mut rest = record.body;
             while let Some((length, after)) = rest.split_first_chunk::<4>() {
                 let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
-                let (one, after) = after.split_at_checked(length).ok_or("a group is cut off")?;
+                let (one, after) = after.split_at_checked(length).ok_or(ReadBackError::CutOff)?;
                 decode(one)?;
                 rest = after;
             }
@@ -98,12 +125,12 @@ fn scan<C: Codec>(
     codec: &C,
     span: &Span,
     mut each: impl FnMut(&Record<'_>, Vec<EventOf<C>>),
-) -> Result<(), String> {
+) -> Result<(), ReadBackError> {
     let from = batch_before(journal, *span.start())?;
-    for batch in journal.read(from).map_err(|error| error.to_string())? {
-        let batch = batch.map_err(|error| error.to_string())?;
+    for batch in journal.read(from)? {
+        let batch = batch?;
         for record in batch.frames() {
-            let record = record.map_err(|error| error.to_string())?;
+            let record = record?;
             if record.time > *span.end() {
                 return Ok(());
             }
@@ -115,13 +142,15 @@ fn scan<C: Codec>(
 }
 
 /// The last batch before the one that has a record.
-pub(crate) fn batch_before_record(journal: &dyn Journal, position: u64) -> Result<Head, String> {
-    let words = |error: bursar_journal::JournalError| error.to_string();
+pub(crate) fn batch_before_record(
+    journal: &dyn Journal,
+    position: u64,
+) -> Result<Head, ReadBackError> {
     let mut low = Head::genesis(journal.id());
-    let mut high = journal.head().map_err(words)?.sequence;
+    let mut high = journal.head()?.sequence;
     while low.sequence < high {
         let middle = low.sequence + (high - low.sequence).div_ceil(2);
-        let head = journal.head_at(middle).map_err(words)?;
+        let head = journal.head_at(middle)?;
         if head.position < position {
             low = head;
         } else {
@@ -135,22 +164,22 @@ pub(crate) fn batch_before_record(journal: &dyn Journal, position: u64) -> Resul
 pub(crate) fn ledger_events_at(
     journal: &dyn Journal,
     positions: &[u64],
-) -> Result<Vec<(Timestamp, Event)>, String> {
-    let mut told = Vec::new();
+) -> Result<Vec<(Timestamp, Event)>, ReadBackError> {
+    let mut found = Vec::new();
     for position in positions {
         let before = batch_before_record(journal, *position)?;
-        let mut batches = journal.read(before).map_err(|error| error.to_string())?;
-        let batch = batches.next().ok_or_else(|| format!("record {position} is not there"))?;
-        let batch = batch.map_err(|error| error.to_string())?;
+        let mut batches = journal.read(before)?;
+        let batch = batches.next().ok_or(ReadBackError::Missing(*position))?;
+        let batch = batch?;
         for record in batch.frames() {
-            let record = record.map_err(|error| error.to_string())?;
+            let record = record?;
             if record.position == *position {
                 let events = events_of(&LedgerCodec, &record)?;
-                told.extend(events.into_iter().map(|event| (record.time, event)));
+                found.extend(events.into_iter().map(|event| (record.time, event)));
             }
         }
     }
-    Ok(told)
+    Ok(found)
 }
 
 /// Collects the steps of one machine.
@@ -181,7 +210,11 @@ impl Collecting {
 
 /// The events of a job in the ledger's journal. Streams of cells are numbered from 1, in the order
 /// of their numbers.
-pub(crate) fn of_ledger(journal: &dyn Journal, job: JobNo, span: &Span) -> Result<Stream, String> {
+pub(crate) fn of_ledger(
+    journal: &dyn Journal,
+    job: JobNo,
+    span: &Span,
+) -> Result<Stream, ReadBackError> {
     let mut collecting = Collecting::new();
     let mut holds: Vec<HoldNo> = Vec::new();
     scan(journal, &LedgerCodec, span, |record, events| {
@@ -221,7 +254,11 @@ fn concerns(event: &Event, job: JobNo, holds: &[HoldNo], closes: bool) -> bool {
 }
 
 /// The events of a job in a cell's journal.
-pub(crate) fn of_cell(journal: &dyn Journal, job: JobId, span: &Span) -> Result<Stream, String> {
+pub(crate) fn of_cell(
+    journal: &dyn Journal,
+    job: JobId,
+    span: &Span,
+) -> Result<Stream, ReadBackError> {
     let mut collecting = Collecting::new();
     scan(journal, &CellCodec, span, |record, events| {
         for event in events {

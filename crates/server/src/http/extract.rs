@@ -5,7 +5,6 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, header};
 use bursar_api::Code;
-use bursar_api::json::flat::Flat;
 use bursar_api::json::{self, MAX_BODY};
 use bursar_core::ledger::id::Name;
 use http_body_util::BodyExt;
@@ -122,13 +121,8 @@ impl<T: DeserializeOwned> Sent<T> {
     pub(crate) fn read(parts: &Parts, body: &[u8]) -> Result<Sent<T>, Failure> {
         let print =
             |canonical: &[u8]| fingerprint_of(parts.method.as_str(), parts.uri.path(), canonical);
-        let mut canonical = Vec::with_capacity(body.len() + 16);
-        if let Some((flat, value)) = Flat::read(body).and_then(|flat| Some((flat, flat.convert()?)))
-        {
-            flat.canonical(&mut canonical);
-            return Ok(Sent { value, fingerprint: print(&canonical) });
-        }
         let tree = json::parse(body)?;
+        let mut canonical = Vec::with_capacity(body.len() + 16);
         json::canonical(&tree, &mut canonical);
         Ok(Sent { value: json::convert(tree)?, fingerprint: print(&canonical) })
     }

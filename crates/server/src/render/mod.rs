@@ -3,7 +3,6 @@
 pub(crate) mod blockers;
 pub(crate) mod job;
 pub(crate) mod waiting;
-mod written;
 
 use bursar_api::Time;
 use bursar_api::accounts::account::{self, Weight};
@@ -115,11 +114,11 @@ impl Shown {
     /// Appends the body as JSON to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Shown::Hold(hold) => written::hold(hold, out),
-            Shown::Charge(charge) => written::charge(charge, out),
-            Shown::Other(value) => serde_json::to_writer(out, value)
-                .expect("the bodies have only plain fields and string keys"),
+            Shown::Hold(hold) => serde_json::to_writer(out, hold),
+            Shown::Charge(charge) => serde_json::to_writer(out, charge),
+            Shown::Other(value) => serde_json::to_writer(out, value),
         }
+        .expect("the bodies have only plain fields and string keys");
     }
 }
 

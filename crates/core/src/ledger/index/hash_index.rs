@@ -34,23 +34,6 @@ impl Numbers {
         self.place(hash, is_it).map(|at| self.slots[at].number)
     }
 
-    /// The first number under `hash`, whatever its name.
-    pub fn first(&self, hash: u32) -> Option<u32> {
-        self.find(hash, |_| true)
-    }
-
-    /// Reads the slots where a look-up of `hash` begins, to load them into the cache. The returned
-    /// value has no meaning.
-    pub fn glimpse(&self, hash: u32) -> u32 {
-        let last = self.slots.len().wrapping_sub(1);
-        let at = hash as usize;
-        // The second slot is in the next cache line, which many look-ups reach.
-        let places = [at, at + 64 / size_of::<Slot>()];
-        places
-            .iter()
-            .fold(0, |seen, at| seen ^ self.slots.get(at & last).map_or(0, |slot| slot.hash))
-    }
-
     fn place(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<usize> {
         let last = self.slots.len().checked_sub(1)?;
         let mut at = hash as usize & last;

@@ -144,12 +144,6 @@ impl Answers {
         Some(self.entry(number).kept())
     }
 
-    /// Reads the slot where a look-up of `key` begins, to load it into the cache. The returned
-    /// value has no meaning.
-    pub fn glimpse(&self, key: u128) -> u32 {
-        self.numbers.glimpse(self.numbers.hash_of(&key))
-    }
-
     fn entry(&self, number: u32) -> &Packed {
         &self.entries[number.wrapping_sub(self.first) as usize]
     }

@@ -4,6 +4,5 @@ pub mod aside;
 pub mod hash_index;
 pub mod idempotency;
 pub mod names;
-pub(super) mod prefetch;
 pub mod slab;
 pub mod timers;

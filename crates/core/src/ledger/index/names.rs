@@ -67,17 +67,6 @@ impl HashedIndex {
         self.numbers.hash_of(name)
     }
 
-    /// The first number under a hash, whatever its name.
-    pub fn first(&self, hash: u32) -> Option<u32> {
-        self.numbers.first(hash)
-    }
-
-    /// Reads the slot where a look-up of this hash begins, to load it into the cache. The returned
-    /// value has no meaning.
-    pub fn glimpse(&self, hash: u32) -> u32 {
-        self.numbers.glimpse(hash)
-    }
-
     /// Adds a number under a new name.
     pub fn insert(&mut self, name: impl Hash, number: u32) {
         let hash = self.hash_of(&name);

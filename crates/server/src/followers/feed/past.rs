@@ -8,14 +8,14 @@ use bursar_api::Code;
 use bursar_api::system::audit::FeedEvent;
 use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo};
 use bursar_history::query::Named;
-use bursar_history::{History, Sqlite};
+use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::Record;
 use bursar_journal::record::ledger::{LedgerBody, decode_record};
 
 use super::describe::{Names, tell};
 use super::{Feed, Place};
 use crate::app::App;
-use crate::followers::timeline::batch_before_record;
+use crate::followers::timeline::{ReadBackError, batch_before_record};
 use crate::request::Failure;
 
 /// The most records that are read at once. The first is always read whole.
@@ -43,7 +43,7 @@ impl App {
         let app = Arc::clone(self);
         let read = move |history: &History<Sqlite>| Ok(app.feed.read_past(history, place, until));
         let (past, _) = self.history.ask(until, read).await?;
-        past.map_err(internal)
+        past.map_err(|error| internal(error.to_string()))
     }
 }
 
@@ -54,14 +54,14 @@ impl Feed {
         history: &History<Sqlite>,
         place: Place,
         until: u64,
-    ) -> Result<Past, String> {
+    ) -> Result<Past, ReadBackError> {
         let mut past = Past { events: Vec::new(), reached: (until, u32::MAX) };
         let first = place.0.max(1);
         let before = batch_before_record(&*self.journal, first)?;
-        for batch in self.journal.read(before).map_err(|error| error.to_string())? {
-            let batch = batch.map_err(|error| error.to_string())?;
+        for batch in self.journal.read(before)? {
+            let batch = batch?;
             for record in batch.frames() {
-                let record = record.map_err(|error| error.to_string())?;
+                let record = record?;
                 if record.position > until {
                     return Ok(past);
                 }
@@ -72,8 +72,7 @@ impl Feed {
                     past.reached = (record.position - 1, u32::MAX);
                     return Ok(past);
                 }
-                let bodies = decode_record(record.kind, record.body);
-                let bodies = bodies.map_err(|error| error.to_string())?;
+                let bodies = decode_record(record.kind, record.body)?;
                 self.tell_past(history, &record, &bodies, place, &mut past.events)?;
             }
         }
@@ -88,8 +87,7 @@ impl Feed {
         bodies: &[LedgerBody],
         place: Place,
         told: &mut Vec<(Place, FeedEvent)>,
-    ) -> Result<(), String> {
-        let words = |error: bursar_history::HistoryError| error.to_string();
+    ) -> Result<(), ReadBackError> {
         let with_holds =
             |body: &LedgerBody| body.events.iter().any(|e| e.subject().hold().is_some());
         let decided: Vec<(u64, u32)> = (0..)
@@ -97,7 +95,7 @@ impl Feed {
             .filter(|(_, body)| with_holds(body))
             .map(|(item, _)| (record.position, item))
             .collect();
-        let mut holds = history.holds_of(&decided).map_err(words)?.into_iter();
+        let mut holds = history.holds_of(&decided)?.into_iter();
         let mut number = 0;
         for body in bodies {
             let own = if with_holds(body) { holds.next().unwrap_or_default() } else { Vec::new() };
@@ -112,7 +110,7 @@ impl Feed {
                 let names = PastNames { feed: self, history, hold, failed: RefCell::default() };
                 let event = tell(&names, record, at, event);
                 if let Some(failed) = names.failed.into_inner() {
-                    return Err(failed);
+                    return Err(failed.into());
                 }
                 told.extend(event.map(|event| (at, event)));
             }
@@ -128,7 +126,7 @@ struct PastNames<'a> {
     history: &'a History<Sqlite>,
     /// The hold of this event.
     hold: Option<Named>,
-    failed: RefCell<Option<String>>,
+    failed: RefCell<Option<HistoryError>>,
 }
 
 fn named(named: Named) -> (AccountNo, String) {
@@ -159,7 +157,7 @@ impl Names for PastNames<'_> {
         match self.history.named_job(job) {
             Ok(found) => found.map(named),
             Err(error) => {
-                *self.failed.borrow_mut() = Some(error.to_string());
+                *self.failed.borrow_mut() = Some(error);
                 None
             }
         }

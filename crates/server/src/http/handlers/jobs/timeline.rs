@@ -24,7 +24,7 @@ use crate::app::App;
 use crate::auth::tenant_of;
 use crate::change::find;
 use crate::followers::past_jobs;
-use crate::followers::timeline::{Happened, Span, Step, merge, of_cell, of_ledger};
+use crate::followers::timeline::{Happened, ReadBackError, Span, Step, merge, of_cell, of_ledger};
 use crate::http::extract::{Params, Path};
 use crate::http::handlers::nodes::agent_orders::reason as stop_reason;
 use crate::http::list::whole_list;
@@ -367,11 +367,12 @@ pub(in crate::http) async fn get(
         for journal in journals {
             streams.push(of_cell(&*journal, number.in_cell(SHARD), &span)?);
         }
-        Ok::<_, String>(merge(streams))
+        Ok::<_, ReadBackError>(merge(streams))
     };
-    let steps = tokio::task::spawn_blocking(collect).await.map_err(|error| error.to_string());
     let unreadable = |detail: String| Failure::new(Code::Unavailable, detail);
-    let steps = steps.and_then(|steps| steps).map_err(unreadable)?;
+    let steps = tokio::task::spawn_blocking(collect).await;
+    let steps = steps.map_err(|error| unreadable(error.to_string()))?;
+    let steps = steps.map_err(|error| unreadable(error.to_string()))?;
     let ids = app.attempt_ids;
     let show = move |ledger: &Ledger| {
         let mut holds = Vec::new();
