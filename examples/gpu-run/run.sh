@@ -32,7 +32,7 @@ export BURSAR_SERVER BURSAR_KEY_FILE=$work/root.key
 run "bursar account open lab --name Laboratory -o csv"
 run "bursar account open lab:vision --kind team -o csv"
 run "bursar grant add lab 5 --kind purchase --id paid -o csv"
-run "bursar grant add lab:vision 0.02 --kind promotion --id welcome --expires 2030-01-01 -o csv"
+run "bursar grant add lab:vision 0.02 --kind promotion --id welcome --expires 2030-01-01T00:00:00Z -o csv"
 run "bursar price set H200 4"
 bursar key create --role agent --scope '*' --name gpu-node --region default -o json > key.json
 python3 -c 'import json; print(json.load(open("key.json"))["key"])' > agent.key; chmod 600 agent.key

@@ -6,6 +6,7 @@ mod arguments;
 mod bench;
 mod command;
 mod context;
+mod credits;
 mod demo;
 mod exit;
 mod local;
@@ -82,6 +83,8 @@ enum Command {
     Bench(bench::Bench),
     /// Manage a pool of resources over standard input and output.
     Pool(pool::PoolArguments),
+    /// Keep credits that expire over standard input and output.
+    Credits(credits::CreditsArguments),
 }
 
 fn main() -> ExitCode {
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Command::Simulate(study) => simulate::run(study),
         Command::Bench(bench) => bench::run(bench),
         Command::Pool(arguments) => pool::run(arguments),
+        Command::Credits(arguments) => credits::run(&arguments),
     };
     exit::report(outcome)
 }

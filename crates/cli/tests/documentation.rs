@@ -1,5 +1,6 @@
-//! `docs/cli.md` and `docs/walkthroughs.md` are tests: every command of their sessions is run against a
-//! real server, in order, and must print what the page says. `UPDATE_EXPECT=1` rewrites the pages.
+//! `docs/cli.md`, `docs/walkthroughs.md` and `docs/credits.md` are tests: every command of their
+//! sessions is run against a real server, in order, and must print what the page says.
+//! `UPDATE_EXPECT=1` rewrites the pages.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -177,6 +178,11 @@ fn every_session_in_the_documentation_is_executed() {
 #[test]
 fn every_walkthrough_is_executed() {
     check("walkthroughs.md");
+}
+
+#[test]
+fn every_session_with_credits_is_executed() {
+    check("credits.md");
 }
 
 #[test]

@@ -359,3 +359,76 @@ fn completion_is_printed_for_each_shell() {
         assert!(stdout(&output).contains("hold"), "{shell}");
     }
 }
+
+fn grant(expires_at: &str) -> String {
+    format!(
+        r#"{{"id":"g","account":"acme","kind":"grant","amount":"5","available":"5","held":"0","spent":"0","expired":"0","revoked":"0","moved":"0","effective_at":"2020-01-01T00:00:00.000Z","expires_at":"{expires_at}","priority":100,"restrict":null,"reference":null,"metadata":null,"created_at":"2020-01-01T00:00:00.000Z"}}"#
+    )
+}
+
+#[tokio::test]
+async fn a_day_of_expiry_is_the_last_day_and_the_output_says_so() {
+    let end = "2020-03-01T23:59:59.999Z";
+    let replies = [(); 3].map(|()| Reply::json(201, &grant(end)));
+    let server = Scripted::start(replies).await;
+    let arguments = ["grant", "add", "acme", "5", "--expires", "2020-03-01"];
+    let remark = "2020-03-01 is its last day, until 2020-03-01T23:59:59.999Z\n";
+    let added = run(&server, &arguments).await;
+    assert_eq!(added.status.code(), Some(0), "{}", stderr(&added));
+    assert!(
+        stdout(&added).contains("expires at    2020-03-01T23:59:59.999Z"),
+        "{}",
+        stdout(&added)
+    );
+    assert_eq!(stderr(&added), remark);
+    let expected = format!(r#""expires_at":"{end}""#);
+    assert!(server.asked()[0].body.contains(&expected), "{}", server.asked()[0].body);
+    // Programs get the instant; the remark is for people.
+    let json = run(&server, &[&arguments[..], &["-o", "json"]].concat()).await;
+    assert_eq!((stdout(&json), stderr(&json)), (format!("{}\n", grant(end)).as_str(), ""));
+    let instant = ["grant", "add", "acme", "5", "--expires", "2020-03-01T23:59:59.999Z"];
+    assert_eq!(stderr(&run(&server, &instant).await), "");
+    let planned = run(&server, &[&arguments[..], &["--dry-run"]].concat()).await;
+    assert!(stdout(&planned).ends_with(remark), "{}", stdout(&planned));
+    let key = ["key", "create", "--role", "viewer", "--scope", "acme", "--name", "x", "--dry-run"];
+    let planned = run(&server, &[&key[..], &["--expires", "2020-03-01"]].concat()).await;
+    let expected = format!(r#""expires_at": "{end}""#);
+    assert!(stdout(&planned).contains(&expected), "{}", stdout(&planned));
+    assert!(stdout(&planned).ends_with(remark), "{}", stdout(&planned));
+    assert_eq!(server.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn a_duration_needs_a_unit_everywhere() {
+    let server = Scripted::start([]).await;
+    for arguments in [
+        &["quote", "-a", "acme", "-t", "4"][..],
+        &["run", "-a", "acme", "-t", "4", "--", "true"],
+        &["run", "-a", "acme", "-t", "1h", "--grace", "4", "--", "true"],
+        &["run", "-a", "acme", "-t", "1h", "--warn-ahead", "4", "--", "true"],
+        &["hold", "place", "acme", "5", "--ttl", "4"],
+        &["hold", "extend", "h", "--ttl", "4"],
+        &["account", "change", "acme", "--compensation-ttl", "4"],
+        &["clock", "advance", "4"],
+        &["top", "--window", "4"],
+    ] {
+        let wrong = run(&server, arguments).await;
+        assert_eq!(wrong.status.code(), Some(2), "{arguments:?}: {}", stderr(&wrong));
+        let advice = "4 what? write 4m, 4h or 4d";
+        assert!(stderr(&wrong).contains(advice), "{arguments:?}: {}", stderr(&wrong));
+    }
+    assert_eq!(server.asked(), []);
+}
+
+#[tokio::test]
+async fn durations_are_sent_in_the_units_of_the_server() {
+    let server = Scripted::start((0..3).map(|_| Reply::json(200, TOP))).await;
+    for window in ["1h30m", "01:30:00", "90m"] {
+        let shown = run(&server, &["top", "--window", window, "-o", "json"]).await;
+        assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    }
+    assert!(server.asked().iter().all(|asked| asked.line == "GET /v1/top?window=90m"));
+    let held = ["hold", "extend", "h", "--ttl", "1d12h", "--dry-run", "-o", "json"];
+    let planned = run(&Scripted::start([]).await, &held).await;
+    assert!(stdout(&planned).contains(r#""ttl_seconds":129600"#), "{}", stdout(&planned));
+}

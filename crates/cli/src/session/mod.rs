@@ -12,6 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::arguments::interval;
 use crate::exit::Failure;
 use crate::render::format::{
     Format, colours, is_terminal, pretty, print, print_styled, shown, yaml,
@@ -48,10 +49,10 @@ pub(crate) struct ListArguments {
 /// Arguments of commands that can refresh.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct WatchArguments {
-    /// Refresh every SECONDS (2 if not given) until interrupted.
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
-        default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    watch: Option<u64>,
+    /// Refresh until interrupted: every 2 seconds, or every TIME, such as 10 (seconds) or 5m.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
+        default_missing_value = "2", value_parser = interval)]
+    watch: Option<Duration>,
 }
 
 impl ChangeArguments {
@@ -174,14 +175,14 @@ impl Session {
         call: Call<T>,
         arguments: &WatchArguments,
     ) -> Result<(), Failure> {
-        let Some(seconds) = arguments.watch else { return self.read(call).await };
+        let Some(interval) = arguments.watch else { return self.read(call).await };
         loop {
             let answer = self.send(call.clone()).await?;
             if self.format == Format::Table && is_terminal() {
                 print_styled("\u{1b}[2J\u{1b}[H")?;
             }
             self.show(&answer)?;
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            tokio::time::sleep(interval).await;
         }
     }
 
@@ -222,6 +223,14 @@ impl Session {
         Ok(())
     }
 
+    /// Adds a remark for people to an answer, on standard error.
+    pub(crate) fn remark(&self, remark: Option<&str>) {
+        match (self.format, remark) {
+            (Format::Table | Format::Csv, Some(remark)) => note(remark),
+            (Format::Table | Format::Csv, None) | (Format::Json | Format::Yaml, _) => {}
+        }
+    }
+
     /// Makes a change and shows the answer, or shows what would be sent and the known `effect`
     /// in a dry run.
     pub(crate) async fn change<T: DeserializeOwned + View>(
@@ -234,6 +243,22 @@ impl Session {
             return self.plan(&call, &effect(self).await?);
         }
         self.show(&self.send_change(call, arguments).await?)
+    }
+
+    /// Makes a change and shows the answer and a remark on what was sent. In a dry run the remark
+    /// is the known effect.
+    pub(crate) async fn change_with_remark<T: DeserializeOwned + View>(
+        &self,
+        call: Call<T>,
+        arguments: &ChangeArguments,
+        remark: Option<String>,
+    ) -> Result<(), Failure> {
+        if arguments.dry_run {
+            return self.plan(&call, &Vec::from_iter(remark));
+        }
+        self.show(&self.send_change(call, arguments).await?)?;
+        self.remark(remark.as_deref());
+        Ok(())
     }
 
     /// Makes a change, for commands that process the answer.

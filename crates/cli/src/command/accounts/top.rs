@@ -1,10 +1,12 @@
 //! `bursar top`.
 
+use std::time::Duration;
+
 use bursar_client::accounts::balances;
 use bursar_client::api::accounts::top::{Top, TopBy, TopEntry, TopKind, TopQuery};
 use clap::Args;
 
-use crate::arguments::{TOP_BY, TOP_KINDS, word};
+use crate::arguments::{TOP_BY, TOP_KINDS, duration, in_one_unit, word};
 use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
 use crate::session::{Session, WatchArguments};
@@ -20,8 +22,8 @@ pub(crate) struct TopArguments {
     #[arg(long, value_parser = word::<TopBy>(TOP_BY))]
     by: Option<TopBy>,
     /// How far to look back, such as 30m, 24h or 7d; a day if not given.
-    #[arg(long, value_name = "TIME")]
-    window: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    window: Option<Duration>,
     /// The number of entries; 10 if not given.
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=100))]
     k: Option<u32>,
@@ -31,6 +33,7 @@ pub(crate) struct TopArguments {
 
 pub(crate) async fn run(session: &Session, arguments: TopArguments) -> Result<(), Failure> {
     let TopArguments { kind, by, window, k, watch } = arguments;
+    let window = window.map(in_one_unit);
     session
         .watch(balances::top(&TopQuery { kind, by, window, k, limit: None, cursor: None }), &watch)
         .await

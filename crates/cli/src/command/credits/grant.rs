@@ -5,10 +5,10 @@ use bursar_client::api::{Amount, Time};
 use bursar_client::credits::grants;
 use clap::{Args, Subcommand};
 
-use crate::arguments::{GRANT_KINDS, instant, object, pair, some, word};
+use crate::arguments::{Expiry, GRANT_KINDS, expiry, instant, object, pair, some, word};
 use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
-use crate::session::{ChangeArguments, ListArguments, Session, no_more_known};
+use crate::session::{ChangeArguments, ListArguments, Session};
 
 #[derive(Subcommand)]
 pub(crate) enum GrantCommand {
@@ -42,9 +42,10 @@ pub(crate) struct AddArguments {
     /// The first instant at which it can be spent; now if not given.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     effective: Option<Time>,
-    /// The last instant at which it can be spent; it never expires if not given.
-    #[arg(long, value_name = "WHEN", value_parser = instant)]
-    expires: Option<Time>,
+    /// The last instant, or the last day in UTC, at which it can be spent; it never expires if not
+    /// given.
+    #[arg(long, value_name = "WHEN", value_parser = expiry)]
+    expires: Option<Expiry>,
     /// Lower is spent first; 100 if not given.
     #[arg(long)]
     priority: Option<u8>,
@@ -94,7 +95,8 @@ pub(crate) async fn run(session: &Session, command: GrantCommand) -> Result<(), 
     match command {
         GrantCommand::Add(arguments) => {
             let call = grants::issue(&arguments.grant());
-            session.change(call, &arguments.change, no_more_known).await
+            let remark = arguments.expires.and_then(Expiry::remark);
+            session.change_with_remark(call, &arguments.change, remark).await
         }
         GrantCommand::Show { id } => session.read(grants::show(&id)).await,
         GrantCommand::Ls(ListGrants { account, list }) => {
@@ -128,7 +130,7 @@ impl AddArguments {
             amount: self.amount,
             kind: self.kind,
             effective_at: self.effective,
-            expires_at: self.expires,
+            expires_at: self.expires.map(Expiry::at),
             priority: self.priority,
             restrict: (restriction != Restriction::default()).then_some(restriction),
             reference: self.reference.clone(),

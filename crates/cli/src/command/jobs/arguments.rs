@@ -20,7 +20,7 @@ pub(crate) struct JobArguments {
     /// as `H100:0.25`.
     #[arg(short, long, value_name = "TYPES:COUNT", default_value = "1", value_parser = gpus)]
     gpus: JobGpus,
-    /// The time limit, such as 30m or 4h. Optional with --reserve rolling.
+    /// The time limit, such as 30m, 1h30m or 01:30:00. Optional with --reserve rolling.
     #[arg(short = 't', long = "time", value_name = "TIME", value_parser = duration)]
     max_runtime: Option<Duration>,
     /// Display name.

@@ -34,7 +34,7 @@ pub(crate) enum ClockCommand {
     /// Move the clock forward by a duration.
     #[command(after_help = "Example:\n  bursar clock advance 36h")]
     Advance {
-        /// How far, such as 90s, 15m, 2h or 7d.
+        /// How far, such as 90s, 15m, 1h30m, 01:30:00 or 7d.
         #[arg(value_parser = duration)]
         by: Duration,
     },

@@ -5,15 +5,15 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use bursar_client::api::Page;
 use bursar_client::api::system::key::{Capability, CreateKey, Key, Role};
-use bursar_client::api::{Page, Time};
 use bursar_client::system::keys;
 use clap::{Args, Subcommand};
 
-use crate::arguments::{CAPABILITIES, ROLES, instant, word};
+use crate::arguments::{CAPABILITIES, Expiry, ROLES, expiry, word};
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, words};
-use crate::session::{ChangeArguments, ListArguments, Session, no_more_known};
+use crate::session::{ChangeArguments, ListArguments, Session};
 
 #[derive(Subcommand)]
 pub(crate) enum KeyCommand {
@@ -43,9 +43,9 @@ pub(crate) struct CreateArguments {
     /// Display name.
     #[arg(long)]
     name: String,
-    /// The last instant at which it is valid; never expires if not given.
-    #[arg(long, value_name = "WHEN", value_parser = instant)]
-    expires: Option<Time>,
+    /// The last instant, or the last day in UTC, at which it is valid; never expires if not given.
+    #[arg(long, value_name = "WHEN", value_parser = expiry)]
+    expires: Option<Expiry>,
     /// Agents only: the region it is bound to.
     #[arg(long)]
     region: Option<String>,
@@ -93,16 +93,17 @@ async fn create(session: &Session, arguments: CreateArguments) -> Result<(), Fai
         role: arguments.role,
         scope: arguments.scope,
         name: arguments.name,
-        expires_at: arguments.expires,
+        expires_at: arguments.expires.map(Expiry::at),
         region: arguments.region,
         node: arguments.node,
         capabilities: arguments.capabilities,
     };
     let call = keys::create(&key);
+    let remark = arguments.expires.and_then(Expiry::remark);
     match arguments.save {
-        None => session.change(call, &arguments.change, no_more_known).await,
+        None => session.change_with_remark(call, &arguments.change, remark).await,
         Some(_) if arguments.change.is_dry_run() => {
-            session.change(call, &arguments.change, no_more_known).await
+            session.change_with_remark(call, &arguments.change, remark).await
         }
         Some(path) => {
             // Created first: a secret that cannot be stored must not be created.
@@ -115,7 +116,9 @@ async fn create(session: &Session, arguments: CreateArguments) -> Result<(), Fai
                     .with_next("create another key")
             })?;
             write_secret(file, &path, &secret)?;
-            session.show_value(&answer.value)
+            session.show_value(&answer.value)?;
+            session.remark(remark.as_deref());
+            Ok(())
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Parsers of command line values.
 
-use std::time::Duration;
+mod time;
 
-use bursar_client::api::Time;
 use bursar_client::api::credits::hold::Context;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+
+pub(crate) use time::{Expiry, duration, expiry, in_one_unit, instant, interval, month};
 
 /// An enum value by its API name.
 pub(crate) fn word<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
@@ -29,41 +30,6 @@ pub(crate) const ROLES: &[&str] =
 pub(crate) const CAPABILITIES: &[&str] = &["issue"];
 pub(crate) const TOP_KINDS: &[&str] = &["user", "project", "team", "org", "job"];
 pub(crate) const TOP_BY: &[&str] = &["spent", "available", "held", "gpu_seconds"];
-
-/// An instant as RFC 3339, or a day for its first instant in UTC.
-pub(crate) fn instant(text: &str) -> Result<Time, String> {
-    let full = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
-    full.parse().map_err(|_| "write it as 2026-01-31 or 2026-01-31T12:00:00Z".to_owned())
-}
-
-/// A month such as `2026-01`: its first instant, and that of the next month.
-pub(crate) fn month(text: &str) -> Result<(Time, Time), String> {
-    let wrong = || "write a month as 2026-01".to_owned();
-    let (year, month) = text.split_once('-').ok_or_else(wrong)?;
-    let (year, month): (u16, u16) =
-        (year.parse().map_err(|_| wrong())?, month.parse().map_err(|_| wrong())?);
-    let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
-    let first = |year: u16, month: u16| instant(&format!("{year:04}-{month:02}-01"));
-    Ok((first(year, month).map_err(|_| wrong())?, first(next_year, next_month)?))
-}
-
-/// A duration: `90s`, `15m`, `2h`, `7d`, or plain seconds.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "write it as 90s, 15m, 2h, 7d or a number of seconds".to_owned();
-    let (digits, unit) = match text.strip_suffix(|last: char| last.is_ascii_alphabetic()) {
-        Some(digits) => (digits, &text[digits.len()..]),
-        None => (text, "s"),
-    };
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
-}
 
 /// A pair such as `team=nlp`.
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
@@ -138,37 +104,5 @@ mod tests {
         all_known::<Capability>(CAPABILITIES);
         all_known::<TopKind>(TOP_KINDS);
         all_known::<TopBy>(TOP_BY);
-    }
-
-    #[test]
-    fn days_and_instants_are_understood() {
-        let written = |text| instant(text).map(|time| time.to_string());
-        assert_eq!(written("2026-01-31"), Ok("2026-01-31T00:00:00.000Z".into()));
-        assert_eq!(written("2026-01-31T12:00:00+01:00"), Ok("2026-01-31T11:00:00.000Z".into()));
-        for wrong in ["tomorrow", "2026-02-30", "", "2026-01-31T12:00"] {
-            assert!(instant(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_month_ends_where_the_next_begins() {
-        let ends = |text| month(text).map(|(from, to)| format!("{from} {to}"));
-        let december = "2026-12-01T00:00:00.000Z 2027-01-01T00:00:00.000Z";
-        assert_eq!(ends("2026-12"), Ok(december.into()));
-        for wrong in ["2026", "2026-13", "2026-00", "x-1", "2026-1-1"] {
-            assert!(month(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn lengths_of_time_have_units() {
-        for (text, seconds) in
-            [("90", 90), ("90s", 90), ("15m", 900), ("2h", 7200), ("7d", 604_800)]
-        {
-            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
-        }
-        for wrong in ["", "h", "1.5h", "-1s", "1y", "99999999999999999d", "1é"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
     }
 }
