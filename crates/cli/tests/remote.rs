@@ -362,7 +362,7 @@ fn completion_is_printed_for_each_shell() {
 
 fn grant(expires_at: &str) -> String {
     format!(
-        r#"{{"id":"g","account":"acme","kind":"grant","amount":"5","available":"5","held":"0","spent":"0","expired":"0","revoked":"0","moved":"0","effective_at":"2020-01-01T00:00:00.000Z","expires_at":"{expires_at}","priority":100,"restrict":null,"reference":null,"metadata":null,"created_at":"2020-01-01T00:00:00.000Z"}}"#
+        r#"{{"id":"g","account":"acme","kind":"grant","amount":"5","available":"5","held":"0","spent":"0","expired":"0","revoked":"0","moved":"0","effective_at":"2020-01-01T00:00:00.000Z","expires_at":"{expires_at}","priority":100,"restrict":null,"reference":null,"metadata":null,"is_revoked":false,"created_at":"2020-01-01T00:00:00.000Z"}}"#
     )
 }
 
