@@ -51,6 +51,13 @@ fn history_is_measured_on_every_page() {
 }
 
 #[test]
+fn jobs_are_metered_by_the_reports_of_their_nodes() {
+    let figures = bench(&["jobs", "--jobs=16", "--seconds=2", "--interval=1"]);
+    assert_eq!((&figures["jobs"], &figures["double_use"]), (&Value::from(16), &Value::from(0)));
+    assert!(figures["reports"].as_u64() > Some(0), "{figures}");
+}
+
+#[test]
 fn a_journal_in_postgres_is_measured_with_its_standby() {
     let figures = bench(&[
         "postgres",

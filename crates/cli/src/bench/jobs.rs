@@ -280,7 +280,7 @@ async fn submit(target: &Target, jobs: usize) -> Result<(), Failure> {
 
 impl Worker {
     async fn post(&mut self, path: &str, body: &Value, expected: u16) -> Result<Value, Failure> {
-        let request = self.target.request("POST", path, None, &body.to_string());
+        let request = self.target.platform_request("POST", path, &body.to_string());
         call(&mut self.connection, &request, expected).await
     }
 
@@ -314,7 +314,7 @@ impl Worker {
         let (incarnation, seq) = (present.incarnation, present.seq);
         let body = json!({ "incarnation": incarnation, "seq": seq, "attempts": attempts });
         let path = format!("/v1/nodes/{}/heartbeat", present.name);
-        let request = self.target.request("POST", &path, None, &body.to_string());
+        let request = self.target.platform_request("POST", &path, &body.to_string());
         let sent = Instant::now();
         let told = call(&mut self.connection, &request, 200).await?;
         let micros = u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX);

@@ -23,14 +23,34 @@ impl Target {
         idempotency_key: Option<&str>,
         body: &str,
     ) -> Vec<u8> {
+        self.request_in(super::world::TENANT, method, path, idempotency_key, body)
+    }
+
+    /// The bytes of a request for the platform's own nodes.
+    pub(in crate::bench) fn platform_request(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Vec<u8> {
+        self.request_in("*", method, path, None, body)
+    }
+
+    fn request_in(
+        &self,
+        tenant: &str,
+        method: &str,
+        path: &str,
+        idempotency_key: Option<&str>,
+        body: &str,
+    ) -> Vec<u8> {
         let mut text = String::with_capacity(400 + body.len());
         let Target { address, key } = self;
         // Writing to a string never fails.
         let _ = write!(
             text,
             "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\n\
-             bursar-tenant: {}\r\n",
-            super::world::TENANT
+             bursar-tenant: {tenant}\r\n",
         );
         if let Some(key) = idempotency_key {
             let _ = write!(text, "idempotency-key: {key}\r\n");
