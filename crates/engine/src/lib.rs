@@ -37,7 +37,7 @@ pub use snapshot::{SnapshotPace, Snapshotter};
 pub use vital::{Vital, vital_failure};
 pub use writer::durable::Durable;
 pub use writer::handle::{
-    Aborted, Answer, Attended, GroupAnswer, GroupDecision, Handle, Responder, Seen, WorkMark,
+    Aborted, Answer, GroupAnswer, GroupDecision, Handle, Responder, Seen, Transaction, WorkMark,
     attempt,
 };
 pub use writer::lifecycle::{Engine, EngineOptions, Stats, Status};

@@ -22,7 +22,7 @@ use bursar_core::ledger::id::CellNo;
 use bursar_core::ledger::{Accepted, Command, Refused, invariant};
 use bursar_core::message::{ToCell, ToLedger};
 use bursar_core::time::Timestamp;
-use bursar_engine::courier::{Letter, Outbox};
+use bursar_engine::courier::{Outbox, SentMessage};
 use bursar_engine::{CellCodec, CellToLedger, LedgerCodec, LedgerToCell, to_cell, to_ledger};
 use host::Host;
 pub use summary::Summary;
@@ -54,7 +54,7 @@ impl Default for WorldOptions {
 
 /// One direction between a ledger and a cell, with every message ever sent.
 struct Link<T> {
-    messages: Vec<Letter<T>>,
+    messages: Vec<SentMessage<T>>,
 }
 
 /// Runs the world of a seed to its end.
@@ -182,11 +182,11 @@ impl World {
                 {
                     let number = u16::try_from(cell).expect("few cells");
                     let outbox = LedgerToCell { cell: CellNo(number) };
-                    let Some((number, message)) = outbox.letter(event) else { continue };
+                    let Some((number, message)) = outbox.message(event) else { continue };
                     let heard = self.auditor.hear_ledger(ledger, cell, number, &message);
                     note(&mut self.broken, heard);
                     let link = self.to_cells.get_mut(&(ledger, cell)).expect("every pair");
-                    link.messages.push(Letter { number, position: fresh.position, message });
+                    link.messages.push(SentMessage { number, position: fresh.position, message });
                 }
                 for event in &fresh.events {
                     if let bursar_core::ledger::Event::JobEnded { job, .. } = event {
@@ -201,12 +201,17 @@ impl World {
                 for event in &fresh.events {
                     note(&mut self.broken, self.auditor.hear_cell(cell, event));
                     for shard in 0..self.options.ledgers {
-                        let Some((number, message)) = (CellToLedger { shard }).letter(event) else {
+                        let Some((number, message)) = (CellToLedger { shard }).message(event)
+                        else {
                             continue;
                         };
                         let link = (cell, usize::from(shard));
                         let link = self.to_ledgers.get_mut(&link).expect("every pair");
-                        link.messages.push(Letter { number, position: fresh.position, message });
+                        link.messages.push(SentMessage {
+                            number,
+                            position: fresh.position,
+                            message,
+                        });
                     }
                 }
             }
@@ -274,8 +279,8 @@ impl World {
         let mark = self.cells[cell].machine.mark(shard).number;
         let number = self.pick_number(mark);
         let messages = &self.to_cells[&(ledger, cell)].messages;
-        let Some(letter) = messages.get(index_of(number)).cloned() else { return };
-        let (origin, command) = to_cell(shard, letter);
+        let Some(sent) = messages.get(index_of(number)).cloned() else { return };
+        let (origin, command) = to_cell(shard, sent);
         let answer = self.ask_cell(cell, &origin, &command);
         let after = self.cells[cell].machine.mark(shard).number;
         let taken = answer.is_some() && number == mark + 1;
@@ -292,8 +297,8 @@ impl World {
         let before = mark(self);
         let number = self.pick_number(before);
         let messages = &self.to_ledgers[&(cell, ledger)].messages;
-        let Some(letter) = messages.get(index_of(number)).cloned() else { return };
-        let (envelope, command) = to_ledger(no, REGIONS[cell].into(), letter);
+        let Some(sent) = messages.get(index_of(number)).cloned() else { return };
+        let (envelope, command) = to_ledger(no, REGIONS[cell].into(), sent);
         let answer = self.ask_ledger(ledger, &envelope, &command);
         let taken = answer.is_some() && number == before + 1;
         let after = mark(self);

@@ -15,7 +15,7 @@ use super::event::{Event, NamedMovement, Piece};
 use super::holds::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::index::aside::Aside;
-use super::index::hash_index::Numbers;
+use super::index::hash_index::HashIndex;
 use super::index::idempotency::Answers;
 use super::index::names::{HashedIndex, NameIndex};
 use super::index::slab::Slab;
@@ -31,7 +31,7 @@ pub struct Ledger {
     pub(super) now: Timestamp,
     pub(super) policy: Policy,
     pub(super) accounts: Vec<Account>,
-    pub(super) account_names: Numbers,
+    pub(super) account_names: HashIndex,
     pub(super) grants: Vec<Grant>,
     pub(super) grant_names: NameIndex,
     pub(super) buckets: Vec<Bucket>,

@@ -48,7 +48,7 @@ impl Codec for LedgerCodec {
         machine.doubt_clock(events);
     }
 
-    fn may_hold_letters(&self, payload: &[u8]) -> bool {
+    fn may_hold_messages(&self, payload: &[u8]) -> bool {
         may_tell_a_cell(payload)
     }
 

@@ -87,7 +87,7 @@ pub trait Codec: Send + Sync + 'static {
 
     /// Whether the payload of a batch may contain a message to another machine. If not, a courier
     /// need not decode it.
-    fn may_hold_letters(&self, _payload: &[u8]) -> bool {
+    fn may_hold_messages(&self, _payload: &[u8]) -> bool {
         true
     }
 

@@ -310,7 +310,7 @@ pub struct Parcels;
 impl Outbox<Till> for Parcels {
     type Message = i64;
 
-    fn letter(&self, event: &Event) -> Option<(u64, i64)> {
+    fn message(&self, event: &Event) -> Option<(u64, i64)> {
         match *event {
             Event::Sent { number, amount } => Some((number, amount)),
             Event::Added { .. }

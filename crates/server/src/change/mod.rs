@@ -8,7 +8,7 @@ use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Refusal, Resource};
 use bursar_core::ledger::{Accepted, Envelope, Ledger, LookUp, Reply};
-use bursar_engine::{Attended, Seen, Urgency};
+use bursar_engine::{Seen, Transaction, Urgency};
 use serde_json::Value;
 
 use crate::app::App;
@@ -204,7 +204,7 @@ impl Order {
     }
 
     /// Does a part of what has to be counted before it is decided. Says whether that is all.
-    pub fn prepare(&self, ledger: &mut dyn Attended<Ledger>) -> bool {
+    pub fn prepare(&self, ledger: &mut dyn Transaction<Ledger>) -> bool {
         self.to_be_counted().is_none_or(|command| ledger.prepare(command))
     }
 
@@ -220,7 +220,7 @@ impl Order {
     }
 
     /// Decides it and puts the answer into words, all at one instant.
-    pub fn decide(mut self, ledger: &mut dyn Attended<Ledger>) -> Decision {
+    pub fn decide(mut self, ledger: &mut dyn Transaction<Ledger>) -> Decision {
         if !self.must_look_again(ledger.machine(), &[]) {
             return Decision::Done(self.decide_known(ledger));
         }
@@ -274,7 +274,7 @@ impl Order {
         ledger.must_look_up(looked_up, *what, &account, id)
     }
 
-    fn decide_known(mut self, ledger: &mut dyn Attended<Ledger>) -> Result<Done, Failure> {
+    fn decide_known(mut self, ledger: &mut dyn Transaction<Ledger>) -> Result<Done, Failure> {
         let check = self.check.take();
         let ready = self.ready(ledger.machine(), &[])?;
         if let Some(check) = check.filter(|_| !ready.was_answered(ledger.machine())) {

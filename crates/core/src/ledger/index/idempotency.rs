@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::hash_index::Numbers;
+use super::hash_index::HashIndex;
 use crate::credits::Credits;
 use crate::ledger::holds::hold::HoldState;
 use crate::ledger::id::HoldNo;
@@ -133,7 +133,7 @@ pub struct Answers {
     /// The number of the first entry; the others follow without gaps.
     first: u32,
     /// By key.
-    numbers: Numbers,
+    numbers: HashIndex,
 }
 
 impl Answers {

@@ -18,7 +18,7 @@ use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Envelope, Ledger};
-use bursar_engine::{Attended, EngineError, attempt};
+use bursar_engine::{EngineError, Transaction, attempt};
 use compact_str::format_compact;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -339,7 +339,7 @@ impl BatchKey {
     }
 
     /// Records that the key was used, in each tenant in which the batch changed something.
-    fn note(&self, ledger: &mut dyn Attended<Ledger>, tenants: BTreeSet<Name>) {
+    fn note(&self, ledger: &mut dyn Transaction<Ledger>, tenants: BTreeSet<Name>) {
         for tenant in tenants {
             let key = key_hash(&tenant, &self.key);
             if ledger.machine().kept_fingerprint(key).is_some() {
@@ -385,7 +385,7 @@ async fn recall_all(app: &App, orders: Vec<Ordered>) -> Vec<Known> {
 
 /// Decides one operation. If it panics, it fails alone.
 fn decide_one(
-    ledger: &mut dyn Attended<Ledger>,
+    ledger: &mut dyn Transaction<Ledger>,
     known: Known,
     key: Option<&BatchKey>,
     changed: &mut BTreeSet<Name>,
