@@ -5,7 +5,9 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use bursar_core::cell::command::{Command, Heartbeat, JobSpec, NodeOffer, Report, ReportState};
+use bursar_core::cell::command::{
+    AttemptReport, Command, Heartbeat, JobSpec, NodeOffer, ReportState,
+};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, JobId, Origin};
 use bursar_core::machine::Machine;
@@ -99,7 +101,7 @@ fn a_command_and_the_pass_that_it_causes_are_one_durable_write() {
         assert!(after.records >= before.records + 2, "its placement is in it");
     }
     assert_eq!(messages(&journal, &engine).len(), 8, "each job was proposed");
-    let reports = (1..=8).map(|number| Report {
+    let reports = (1..=8).map(|number| AttemptReport {
         attempt: AttemptId { job: JobId::new(0, number), number: 1 },
         state: ReportState::Running,
         gpu_ms_total: 0,

@@ -27,7 +27,7 @@ use bursar_engine::{CellCodec, CellToLedger, LedgerCodec, LedgerToCell, to_cell,
 use host::Host;
 pub use summary::Summary;
 
-use crate::auditor::{Auditor, Broken};
+use crate::auditor::{AuditFinding, Auditor};
 use crate::random::Dice;
 
 /// 2020-01-01T00:00:00.000Z
@@ -62,7 +62,7 @@ struct Link<T> {
 /// # Errors
 /// The first violated invariant, with the step at which it was found. Invariants that machines
 /// check themselves panic.
-pub fn run(seed: u64, options: WorldOptions) -> Result<Summary, Broken> {
+pub fn run(seed: u64, options: WorldOptions) -> Result<Summary, AuditFinding> {
     let mut world = World::new(seed, options);
     for step in 0..options.steps {
         world.step();
@@ -95,7 +95,7 @@ struct World {
     crashes: u32,
     repeated: u32,
     lost_reports: u32,
-    broken: Option<Broken>,
+    broken: Option<AuditFinding>,
 }
 
 impl World {
@@ -386,7 +386,7 @@ impl World {
 
     /// Checks L8 and L10 on the nodes: no GPU is used beyond its capacity, and no job runs as two
     /// attempts.
-    fn check_start(&mut self, index: usize, attempt: AttemptId) -> Result<(), Broken> {
+    fn check_start(&mut self, index: usize, attempt: AttemptId) -> Result<(), AuditFinding> {
         let now = self.now;
         self.agents.iter_mut().for_each(|agent| agent.settle(now));
         let share = |world: &World, attempt: AttemptId| {
@@ -449,7 +449,7 @@ impl World {
     }
 
     /// Checks every invariant that can be checked now, for machines that have changed.
-    fn check(&mut self, everything: bool) -> Result<(), Broken> {
+    fn check(&mut self, everything: bool) -> Result<(), AuditFinding> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
@@ -486,7 +486,7 @@ impl World {
     }
 }
 
-fn note(broken: &mut Option<Broken>, result: Result<(), Broken>) {
+fn note(broken: &mut Option<AuditFinding>, result: Result<(), AuditFinding>) {
     if let Err(found) = result {
         broken.get_or_insert(found);
     }

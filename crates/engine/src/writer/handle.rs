@@ -29,7 +29,7 @@ pub struct Seen<T> {
 }
 
 /// The result of a command: the machine's answer, or why there is none.
-pub type Answer<M> =
+pub type CommandAnswer<M> =
     Result<Seen<Result<<M as Machine>::Reply, <M as Machine>::Refusal>>, EngineError>;
 
 /// The result of a group: all replies, or the first refusal, after which nothing happened.
@@ -162,7 +162,7 @@ pub(crate) enum Message<M: Machine> {
     Command {
         envelope: M::Envelope,
         command: M::Command,
-        respond: Responder<Answer<M>>,
+        respond: Responder<CommandAnswer<M>>,
     },
     Group {
         items: Vec<(M::Envelope, M::Command)>,
@@ -232,7 +232,7 @@ impl<M: Hosted> Handle<M> {
         &self,
         envelope: M::Envelope,
         command: M::Command,
-        respond: impl FnOnce(Answer<M>) + Send + 'static,
+        respond: impl FnOnce(CommandAnswer<M>) + Send + 'static,
     ) {
         self.post(Message::Command { envelope, command, respond: Box::new(respond) });
     }
@@ -367,7 +367,7 @@ impl<M: Hosted> Handle<M> {
     }
 
     /// Sends a command and waits for the answer.
-    pub fn execute(&self, envelope: M::Envelope, command: M::Command) -> Answer<M> {
+    pub fn execute(&self, envelope: M::Envelope, command: M::Command) -> CommandAnswer<M> {
         let (sender, receiver) = sync_channel(1);
         self.submit(envelope, command, move |answer| drop(sender.send(answer)));
         receiver.recv().unwrap_or(Err(EngineError::OutcomeUnknown))

@@ -14,7 +14,7 @@ use bursar_journal::{AppendError, Batch, Head, Journal, JournalError, LeaseError
 use crate::clock::Clock;
 use crate::codec::Codec;
 use crate::error::{EngineError, ReplayError};
-use crate::lease::{BootTime, LeaseKeeper, LeaseTrust, Monotonic, Permit, SystemMonotonic};
+use crate::lease::{BootClock, LeaseKeeper, LeaseTrust, Monotonic, Permit, SystemMonotonic};
 use crate::replay::{Replayed, replay_watched};
 use crate::writer::appender::Appender;
 use crate::writer::compactor::Compactor;
@@ -152,7 +152,7 @@ impl<C: Codec> Engine<C> {
         clock: Arc<dyn Clock>,
         options: EngineOptions,
     ) -> Engine<C> {
-        Engine::start_with(journal, codec, clock, Arc::new(BootTime::new()), options)
+        Engine::start_with(journal, codec, clock, Arc::new(BootClock::new()), options)
     }
 
     /// Like [`Engine::start`], with another monotonic clock for the lease.

@@ -14,7 +14,7 @@ use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Journal, RecordKind, RecordTooLarge};
 
 use crate::clock::Clock;
-use crate::codec::{Codec, Origin};
+use crate::codec::{Codec, RecordOrigin};
 use crate::error::EngineError;
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
 use crate::replay::write_group_item;
@@ -417,7 +417,7 @@ impl<C: Codec> Session<'_, C> {
         let at = machine_time(&self.machine, self.since);
         let decided = self.write(load, RecordKind::Due, at, |machine, codec, events, body| {
             codec.doubt_clock(machine, events);
-            codec.encode(Origin::Due, events, body);
+            codec.encode(RecordOrigin::Due, events, body);
         });
         self.broken |= decided.is_err();
     }
@@ -439,7 +439,7 @@ impl<C: Codec> Session<'_, C> {
                     _ => machine.decide_set_aside(Stuck::Due, events),
                 }
                 assert!(!events.is_empty(), "a deadline without events would be due for ever");
-                codec.encode(Origin::Due, events, body);
+                codec.encode(RecordOrigin::Due, events, body);
             });
             match decided {
                 Ok(()) => {
@@ -569,7 +569,7 @@ impl<C: Codec> Session<'_, C> {
         }
         let aside = self.write(load, RecordKind::Decision, now, |machine, codec, events, body| {
             machine.decide_set_aside(Stuck::Message(envelope, command), events);
-            let origin = Origin::Command { envelope, command, accepted: true };
+            let origin = RecordOrigin::Command { envelope, command, accepted: true };
             codec.encode(origin, events, body);
         });
         if aside.is_ok() && !self.events.is_empty() {
@@ -595,7 +595,7 @@ impl<C: Codec> Session<'_, C> {
                 let answer = machine.decide(now, envelope, command, events);
                 if !events.is_empty() {
                     let accepted = answer.is_ok();
-                    let origin = Origin::Command { envelope, command, accepted };
+                    let origin = RecordOrigin::Command { envelope, command, accepted };
                     codec.encode(origin, events, body);
                 }
                 answer
@@ -671,7 +671,7 @@ impl<C: Codec> Session<'_, C> {
             }
             let answer = machine.decide(now, envelope, command, events);
             if answer.is_ok() && !events.is_empty() {
-                let origin = Origin::Command { envelope, command, accepted: true };
+                let origin = RecordOrigin::Command { envelope, command, accepted: true };
                 write_group_item(body, |out| codec.encode(origin, events, out));
             }
             Some(answer)

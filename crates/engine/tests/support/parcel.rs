@@ -5,7 +5,7 @@ use bursar_core::machine::{Machine, Stuck};
 use bursar_core::message::Mark;
 use bursar_core::time::Timestamp;
 use bursar_engine::courier::SentMessage;
-use bursar_engine::{Codec, CodecError, Origin};
+use bursar_engine::{Codec, CodecError, RecordOrigin};
 
 use super::{numbers, put, signed};
 
@@ -112,7 +112,7 @@ impl Codec for ParcelCodec {
         Parcel::default()
     }
 
-    fn encode(&self, _origin: Origin<'_, Parcel>, events: &[Took], body: &mut Vec<u8>) {
+    fn encode(&self, _origin: RecordOrigin<'_, Parcel>, events: &[Took], body: &mut Vec<u8>) {
         for took in events {
             put(body, &[signed(took.mark.number), signed(took.mark.position), took.amount]);
         }

@@ -56,7 +56,7 @@ impl Ledger {
             }
         }
         look(&sights, |sight| self.hold_names.glimpse(sight.hash));
-        look(&sights, |sight| self.front(sight).map_or(0, glimpse_bucket));
+        look(&sights, |sight| self.first_bucket_of(sight).map_or(0, glimpse_bucket));
         for sight in &mut sights {
             sight.hold = self.hold_names.first(sight.hash);
         }
@@ -65,13 +65,15 @@ impl Ledger {
             hold.map_or(0, glimpse_hold)
         });
         // Only few lines store the states of their units in a separate allocation.
-        look(&sights, |sight| self.front(sight).map_or(0, |bucket| bucket.line.free() as u32));
+        look(&sights, |sight| {
+            self.first_bucket_of(sight).map_or(0, |bucket| bucket.line.free() as u32)
+        });
     }
 
     /// The bucket that the account spends first.
-    fn front(&self, sight: &Sight<'_>) -> Option<&Bucket> {
+    fn first_bucket_of(&self, sight: &Sight<'_>) -> Option<&Bucket> {
         let account = sight.account.map(|account| self.account(account))?;
-        account.front.bucket().map(|bucket| self.bucket(bucket))
+        account.first_bucket.bucket().map(|bucket| self.bucket(bucket))
     }
 }
 
