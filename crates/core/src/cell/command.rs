@@ -380,8 +380,8 @@ pub enum ReportState {
 /// The answer to a request, stored under its idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoredAnswer {
-    /// The HTTP status.
-    pub status: u16,
+    /// Its code, which means something to the server alone.
+    pub code: u16,
     /// The body, if there is one.
     pub body: Option<CompactString>,
 }

@@ -115,7 +115,7 @@ impl<'a> Once<'a> {
         let too_large = |error: axum::Error| Failure::new(Code::Unavailable, error.to_string());
         let bytes = bytes.map_err(too_large)?;
         let body = std::str::from_utf8(&bytes).ok().filter(|body| !body.is_empty());
-        let answer = command::StoredAnswer { status: status.as_u16(), body: body.map(Into::into) };
+        let answer = command::StoredAnswer { code: status.as_u16(), body: body.map(Into::into) };
         let (cell, _) = self.known(request).await?;
         let keep = Command::KeepAnswer(answer.clone());
         cell.gateway.post(self.origin(), keep).answer().await?.value?;
@@ -126,7 +126,7 @@ impl<'a> Once<'a> {
 }
 
 fn response(answer: &command::StoredAnswer, replayed: bool) -> Response {
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    let status = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
     let body = answer.body.as_deref().unwrap_or_default().to_owned();
     let kind = match (answer.body.is_some(), status.is_success()) {
         (false, _) => None,
