@@ -73,7 +73,7 @@ impl fmt::Display for Gpu {
 
 /// The source of the GPUs.
 #[derive(Debug)]
-pub enum Source {
+pub enum GpuSource {
     /// The devices of this machine.
     Real(Box<Nvml>),
     /// Simulated devices.
@@ -85,7 +85,7 @@ pub enum Source {
 pub struct Gpus {
     /// The GPUs, in the order of the machine.
     pub list: Vec<Gpu>,
-    source: Source,
+    source: GpuSource,
 }
 
 impl Gpus {
@@ -103,7 +103,7 @@ impl Gpus {
                 list.push(gpu);
             }
         }
-        Gpus { list, source: Source::Real(Box::new(nvml)) }.checked()
+        Gpus { list, source: GpuSource::Real(Box::new(nvml)) }.checked()
     }
 
     /// Simulated GPUs of a node, written as `H100:8:80`: type, count, memory of each in GiB.
@@ -125,7 +125,7 @@ impl Gpus {
             gpu_type: gpu_type.to_owned(),
             memory_gib,
         };
-        Ok(Gpus { list: (0..count).map(gpu).collect(), source: Source::Fake })
+        Ok(Gpus { list: (0..count).map(gpu).collect(), source: GpuSource::Fake })
     }
 
     fn checked(self) -> Result<Gpus, GpuError> {
@@ -141,14 +141,14 @@ impl Gpus {
     /// The present utilisation of a GPU; `None` if it is simulated or does not report it.
     pub fn sample(&self, uuid: &str) -> Option<Sample> {
         match &self.source {
-            Source::Real(nvml) => {
+            GpuSource::Real(nvml) => {
                 let device = nvml.device_by_uuid(uuid).ok()?;
                 Some(Sample {
                     utilization_percent: device.utilization_rates().ok()?.gpu,
                     memory_used_bytes: device.memory_info().ok()?.used,
                 })
             }
-            Source::Fake => None,
+            GpuSource::Fake => None,
         }
     }
 }
@@ -250,7 +250,7 @@ mod tests {
     fn gpus_of_one_node_have_one_type() {
         let gpu =
             |gpu_type: &str| Gpu { uuid: "u".into(), gpu_type: gpu_type.into(), memory_gib: 80 };
-        let node = |list| Gpus { list, source: Source::Fake }.checked();
+        let node = |list| Gpus { list, source: GpuSource::Fake }.checked();
         assert!(node(vec![gpu("H100"), gpu("H100")]).is_ok());
         let mixed = node(vec![gpu("H100"), gpu("A100")]).expect_err("not alike").to_string();
         assert!(mixed.contains("--gpu-type"), "{mixed}");

@@ -20,12 +20,12 @@ use crate::attempt::record::Launch;
 use crate::clock::BootTime;
 use crate::folder::{Owner, StateFolder, is_attempt_id, is_store_id};
 use crate::gpu::Gpus;
-use crate::isolation::cgroup::{self, Limits};
+use crate::isolation::cgroup::{self, CgroupLimits};
 use crate::isolation::privilege::job_user;
 use crate::isolation::{guard, namespace};
 use crate::logs::LogShipper;
-use crate::metrics::{self, Metrics};
-use crate::reconcile::{self, Local, Step, Wish};
+use crate::metrics::{self, AgentMetrics};
+use crate::reconcile::{self, Local, ReconcileStep, Wish};
 use crate::report;
 use crate::runner::{Observed, Runner};
 
@@ -107,7 +107,7 @@ pub struct Agent {
     runner: Runner,
     wake: pipe::Receiver,
     logs: Arc<Mutex<LogShipper>>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<AgentMetrics>,
     /// Attempts whose output was sent completely.
     shipped: BTreeSet<String>,
     failures: u32,
@@ -222,7 +222,7 @@ impl Agent {
                     .serve_store(&registration)
                     .and_then(|()| self.renew(sent, &registration).map_err(machine("the lease")));
                 if let Err(error) = ready {
-                    self.pause_after(&error, metrics::Heartbeat::Answered).await;
+                    self.pause_after(&error, metrics::HeartbeatOutcome::Answered).await;
                     return None;
                 }
                 self.failures = 0;
@@ -246,7 +246,7 @@ impl Agent {
                 Ok(observed) => observed,
                 // An incomplete report would mean that the other attempts are gone.
                 Err(error) => {
-                    self.pause_after(&error, metrics::Heartbeat::Unanswered).await;
+                    self.pause_after(&error, metrics::HeartbeatOutcome::Unanswered).await;
                     continue;
                 }
             };
@@ -272,7 +272,7 @@ impl Agent {
             match answer {
                 Ok(answer) => {
                     self.failures = 0;
-                    self.metrics.heartbeat(metrics::Heartbeat::Answered);
+                    self.metrics.heartbeat(metrics::HeartbeatOutcome::Answered);
                     if let Err(error) = self.renew(sent, &term.registration) {
                         tracing::error!(%error, "the lease was not renewed");
                     }
@@ -333,21 +333,21 @@ impl Agent {
         if at_once { BETWEEN } else { UNDER_WAY }
     }
 
-    async fn take(&mut self, step: Step, order: &Order) -> io::Result<()> {
+    async fn take(&mut self, step: ReconcileStep, order: &Order) -> io::Result<()> {
         let attempt = order.attempt.as_str();
         match step {
-            Step::Launch => {
+            ReconcileStep::Launch => {
                 let launched = self.launch_of(order).and_then(|launch| self.runner.launch(&launch));
                 // The attempt fails, not the agent.
                 launched.or_else(|error| self.runner.fail(attempt, &error.to_string()))
             }
-            Step::Decline => self.runner.decline(attempt),
-            Step::Stop => {
+            ReconcileStep::Decline => self.runner.decline(attempt),
+            ReconcileStep::Stop => {
                 let grace = Duration::from_secs(u64::from(order.grace_seconds.unwrap_or(0)));
                 self.runner.stop(attempt, grace)
             }
-            Step::Kill => self.runner.kill(attempt),
-            Step::Erase => {
+            ReconcileStep::Kill => self.runner.kill(attempt),
+            ReconcileStep::Erase => {
                 self.shipped.remove(attempt);
                 self.logs.lock().await.forget(attempt);
                 self.runner.erase(attempt)
@@ -360,7 +360,7 @@ impl Agent {
         // The default is the memory of the node.
         let memory_gib = spec.memory_gib.unwrap_or(self.options.offer.memory_gib);
         let cpus = spec.cpus.unwrap_or(self.options.offer.cpus);
-        let limits = Limits {
+        let limits = CgroupLimits {
             memory_bytes: (memory_gib > 0).then_some(u64::from(memory_gib) << 30),
             cpu_milli: (cpus > 0).then_some(cpus.saturating_mul(1000)),
             pids: Some(MAX_PIDS),
@@ -436,7 +436,7 @@ impl Agent {
     }
 
     /// Waits longer after each failure in a row, with a random part.
-    async fn pause_after(&mut self, error: &impl Display, outcome: metrics::Heartbeat) {
+    async fn pause_after(&mut self, error: &impl Display, outcome: metrics::HeartbeatOutcome) {
         self.failures = self.failures.saturating_add(1);
         self.metrics.heartbeat(outcome);
         let pause = pause(self.failures, random());
@@ -480,10 +480,10 @@ fn safeguard(options: &mut AgentOptions) -> Result<(), AgentError> {
 }
 
 /// The outcome of a failed heartbeat.
-fn outcome(error: &ClientError) -> metrics::Heartbeat {
+fn outcome(error: &ClientError) -> metrics::HeartbeatOutcome {
     match error.status() {
-        Some(_) => metrics::Heartbeat::Refused,
-        None => metrics::Heartbeat::Unanswered,
+        Some(_) => metrics::HeartbeatOutcome::Refused,
+        None => metrics::HeartbeatOutcome::Unanswered,
     }
 }
 

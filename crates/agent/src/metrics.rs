@@ -32,12 +32,12 @@ struct State {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
-    outcome: Heartbeat,
+    outcome: HeartbeatOutcome,
 }
 
 /// The outcome of a heartbeat.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum Heartbeat {
+pub enum HeartbeatOutcome {
     /// The server answered.
     Answered,
     /// The server rejected it.
@@ -48,7 +48,7 @@ pub enum Heartbeat {
 
 /// The metrics of the agent.
 #[derive(Debug, Default)]
-pub struct Metrics {
+pub struct AgentMetrics {
     heartbeats: Family<Outcome, Counter>,
     registrations: Counter,
     attempts: Family<State, Gauge>,
@@ -59,9 +59,9 @@ pub struct Metrics {
     lease_ms: Gauge<i64, AtomicI64>,
 }
 
-impl Metrics {
+impl AgentMetrics {
     /// Counts a heartbeat.
-    pub fn heartbeat(&self, outcome: Heartbeat) {
+    pub fn heartbeat(&self, outcome: HeartbeatOutcome) {
         self.heartbeats.get_or_create(&Outcome { outcome }).inc();
     }
 
@@ -132,7 +132,7 @@ fn name(local: Local) -> &'static str {
 }
 
 /// Serves the metrics on a loopback address until the process ends.
-pub async fn serve(metrics: Arc<Metrics>, address: SocketAddr) -> std::io::Result<SocketAddr> {
+pub async fn serve(metrics: Arc<AgentMetrics>, address: SocketAddr) -> std::io::Result<SocketAddr> {
     if !address.ip().is_loopback() {
         let why = format!(
             "--metrics {address} is reachable from other machines: use 127.0.0.1:{}, and let a collector on \
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn metrics_are_served() {
-        let metrics = Metrics::default();
-        metrics.heartbeat(Heartbeat::Answered);
-        metrics.heartbeat(Heartbeat::Answered);
+        let metrics = AgentMetrics::default();
+        metrics.heartbeat(HeartbeatOutcome::Answered);
+        metrics.heartbeat(HeartbeatOutcome::Answered);
         metrics.observe(&[], &Gpus::fake("H100:1:80", "n1").expect("well formed"));
         let text = metrics.text();
         let wanted = [

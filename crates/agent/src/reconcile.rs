@@ -53,7 +53,7 @@ impl Local {
 
 /// What to do with an attempt.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ReconcileStep {
     /// Start it: the only step that runs anything.
     Launch,
     /// Record that it never ran here and never will, which is then reported as stopped.
@@ -67,26 +67,26 @@ pub enum Step {
 }
 
 /// The step that brings an attempt closer to the desired state. `None` if none is needed now.
-pub fn step(wish: Wish, local: Local) -> Option<Step> {
+pub fn step(wish: Wish, local: Local) -> Option<ReconcileStep> {
     match (wish, local) {
-        (Wish::Start, Local::Absent) => Some(Step::Launch),
+        (Wish::Start, Local::Absent) => Some(ReconcileStep::Launch),
         // It ran before: starting it again would run it twice. The server learns that it stopped.
-        (Wish::Start, Local::Forgotten) => Some(Step::Decline),
+        (Wish::Start, Local::Forgotten) => Some(ReconcileStep::Decline),
         (
             Wish::Start,
             Local::Launching | Local::Running | Local::Stopping | Local::Killing | Local::Ended,
         ) => None,
 
-        (Wish::Stop | Wish::Kill, Local::Absent | Local::Forgotten) => Some(Step::Decline),
-        (Wish::Stop, Local::Launching | Local::Running) => Some(Step::Stop),
+        (Wish::Stop | Wish::Kill, Local::Absent | Local::Forgotten) => Some(ReconcileStep::Decline),
+        (Wish::Stop, Local::Launching | Local::Running) => Some(ReconcileStep::Stop),
         (Wish::Stop, Local::Stopping | Local::Killing | Local::Ended) => None,
 
         (Wish::Kill | Wish::Forget, Local::Launching | Local::Running | Local::Stopping) => {
-            Some(Step::Kill)
+            Some(ReconcileStep::Kill)
         }
         (Wish::Kill, Local::Killing | Local::Ended) => None,
 
-        (Wish::Forget, Local::Ended) => Some(Step::Erase),
+        (Wish::Forget, Local::Ended) => Some(ReconcileStep::Erase),
         (Wish::Forget, Local::Absent | Local::Killing | Local::Forgotten) => None,
     }
 }
@@ -96,7 +96,7 @@ pub fn step(wish: Wish, local: Local) -> Option<Step> {
 pub fn steps<'a>(
     wishes: impl IntoIterator<Item = (&'a str, Wish)>,
     local: impl Fn(&str) -> Local,
-) -> Vec<(&'a str, Step)> {
+) -> Vec<(&'a str, ReconcileStep)> {
     let last: BTreeMap<&str, Wish> = wishes.into_iter().collect();
     let chosen = last.into_iter().filter_map(|(attempt, wish)| {
         let step = step(wish, local(attempt))?;
@@ -113,13 +113,13 @@ mod tests {
     const WISHES: [Wish; 4] = [Wish::Start, Wish::Stop, Wish::Kill, Wish::Forget];
 
     /// The state of an attempt right after a step.
-    fn after(step: Step) -> Local {
+    fn after(step: ReconcileStep) -> Local {
         match step {
-            Step::Launch => Local::Launching,
-            Step::Decline => Local::Ended,
-            Step::Stop => Local::Stopping,
-            Step::Kill => Local::Killing,
-            Step::Erase => Local::Forgotten,
+            ReconcileStep::Launch => Local::Launching,
+            ReconcileStep::Decline => Local::Ended,
+            ReconcileStep::Stop => Local::Stopping,
+            ReconcileStep::Kill => Local::Killing,
+            ReconcileStep::Erase => Local::Forgotten,
         }
     }
 
@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn every_order_in_every_state() {
-        use Step::{Decline, Erase, Kill, Launch, Stop};
+        use ReconcileStep::{Decline, Erase, Kill, Launch, Stop};
         // Absent, launching, running, stopping, killing, ended, forgotten.
-        let table: [(Wish, [Option<Step>; 7]); 4] = [
+        let table: [(Wish, [Option<ReconcileStep>; 7]); 4] = [
             (Wish::Start, [Some(Launch), None, None, None, None, None, Some(Decline)]),
             (Wish::Stop, [Some(Decline), Some(Stop), Some(Stop), None, None, None, Some(Decline)]),
             (
@@ -168,7 +168,7 @@ mod tests {
     fn only_an_unknown_attempt_is_launched() {
         for wish in WISHES {
             for local in Local::ALL {
-                let launches = step(wish, local) == Some(Step::Launch);
+                let launches = step(wish, local) == Some(ReconcileStep::Launch);
                 assert_eq!(launches, wish == Wish::Start && local == Local::Absent);
             }
         }
@@ -178,7 +178,7 @@ mod tests {
     fn the_last_of_several_orders_about_an_attempt_applies() {
         let wishes = [("b", Wish::Start), ("a", Wish::Start), ("a", Wish::Kill)];
         let chosen = steps(wishes, |_| Local::Absent);
-        assert_eq!(chosen, [("a", Step::Decline), ("b", Step::Launch)]);
+        assert_eq!(chosen, [("a", ReconcileStep::Decline), ("b", ReconcileStep::Launch)]);
     }
 
     /// Whether an order is carried out in a stable state.
@@ -216,7 +216,7 @@ mod tests {
             let mut launches = 0;
             let mut obey = |local: &mut Local, wish| {
                 if let Some(chosen) = step(wish, *local) {
-                    launches += u32::from(chosen == Step::Launch);
+                    launches += u32::from(chosen == ReconcileStep::Launch);
                     *local = after(chosen);
                 }
             };

@@ -2,7 +2,7 @@
 
 use bursar_api::nodes::node::{AttemptReport, AttemptState};
 
-use crate::attempt::record::{Exit, Record, StopCause};
+use crate::attempt::record::{AttemptRecord, Exit, StopCause};
 use crate::reconcile::Local;
 use crate::runner::Observed;
 
@@ -49,7 +49,7 @@ fn gpu_ms(observed: &Observed) -> u64 {
 
 /// The reported end. An ordered end is a stop, whatever the exit code; so is
 /// an end that was not observed.
-fn end(record: &Record) -> AttemptState {
+fn end(record: &AttemptRecord) -> AttemptState {
     match (&record.exit, record.stop) {
         (_, Some(StopCause::Ordered | StopCause::LeaseRanOut)) | (None, None) => {
             AttemptState::Stopped
@@ -59,7 +59,7 @@ fn end(record: &Record) -> AttemptState {
     }
 }
 
-fn message(record: &Record) -> Option<String> {
+fn message(record: &AttemptRecord) -> Option<String> {
     match (&record.exit, record.stop) {
         (Some(Exit::NotStarted(why)), _) => Some(why.clone()),
         (_, Some(StopCause::LeaseRanOut)) => {
@@ -97,7 +97,8 @@ mod tests {
 
     fn observed(local: Local, exit: Option<Exit>, stop: Option<StopCause>) -> Observed {
         let supervisor = Identity { pid: 1, start_ticks: 1 };
-        let mut record = Record::claimed("boot".into(), supervisor, BootTime::from_millis(0));
+        let mut record =
+            AttemptRecord::claimed("boot".into(), supervisor, BootTime::from_millis(0));
         record.exit = exit;
         record.stop = stop;
         let launch = crate::attempt::record::Launch {

@@ -13,7 +13,7 @@ use nix::fcntl::OFlag;
 
 use crate::attempt::environment;
 use crate::attempt::process::{Identity, kill_all, marked};
-use crate::attempt::record::{Launch, Lease, Record};
+use crate::attempt::record::{AttemptLease, AttemptRecord, Launch};
 use crate::clock::{BootTime, Offset, boot_id};
 use crate::folder::{AttemptFolder, StateFolder, claim_json, read_json, write_json};
 use crate::isolation::cgroup;
@@ -32,7 +32,7 @@ pub struct Observed {
     /// What to start; `None` if it was declined.
     pub launch: Option<Launch>,
     /// Its record; `None` if its supervisor has not written one yet.
-    pub record: Option<Record>,
+    pub record: Option<AttemptRecord>,
     /// How long it has run.
     pub running_time: Duration,
 }
@@ -83,7 +83,7 @@ impl Runner {
             record
         } else {
             // It may have ended normally between the two reads.
-            let last: Record = read_json(&place.record()).unwrap_or(record);
+            let last: AttemptRecord = read_json(&place.record()).unwrap_or(record);
             if last.ended { last } else { bury(launch.as_ref(), place, last) }
         };
         let local = if record.ended {
@@ -107,14 +107,14 @@ impl Runner {
         now: BootTime,
         attempt: &str,
         place: &AttemptFolder,
-    ) -> io::Result<Option<Record>> {
+    ) -> io::Result<Option<AttemptRecord>> {
         match read_json(&place.record()) {
             Ok(record) => return Ok(Some(record)),
             // It will not become readable: the attempt is ended.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 tracing::error!(attempt, %error, "its record cannot be read");
                 let now = BootTime::now();
-                return Ok(Some(Record::unknown(self.boot_id.clone(), now)));
+                return Ok(Some(AttemptRecord::unknown(self.boot_id.clone(), now)));
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Err(_) => {}
@@ -164,7 +164,8 @@ impl Runner {
 
     /// Records that an attempt never ran here and never will.
     pub fn decline(&mut self, attempt: &str) -> io::Result<()> {
-        let record = Record::declined(self.boot_id.clone(), "it never ran here", BootTime::now());
+        let record =
+            AttemptRecord::declined(self.boot_id.clone(), "it never ran here", BootTime::now());
         self.folder.create(attempt, |new| write_json(&new.record(), &record))?;
         Ok(())
     }
@@ -179,7 +180,7 @@ impl Runner {
     }
 
     fn decline_place(&self, place: &AttemptFolder, why: &str) -> io::Result<()> {
-        let mut record = Record::declined(self.boot_id.clone(), why, BootTime::now());
+        let mut record = AttemptRecord::declined(self.boot_id.clone(), why, BootTime::now());
         record.stop = None;
         match claim_json(&place.record(), &record) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -222,7 +223,7 @@ impl Runner {
     /// Renews the lease: a heartbeat that was sent at `sent` was accepted. If the file cannot
     /// be written, because the disk is full, every supervisor receives it by its pipe.
     pub fn renew(&self, sent: BootTime, length: Duration) -> io::Result<()> {
-        let lease = Lease::granted(self.boot_id.clone(), sent, length);
+        let lease = AttemptLease::granted(self.boot_id.clone(), sent, length);
         let Err(error) = write_json(&self.folder.lease(), &lease) else { return Ok(()) };
         tracing::error!(%error, "the lease cannot be written; it is sent to the supervisors");
         let line = format!("lease {} {}\n", lease.stop_at.as_millis(), lease.kill_at.as_millis());
@@ -246,7 +247,11 @@ impl Runner {
 }
 
 /// Ends the remaining processes of an attempt without a supervisor, and writes its last record.
-fn bury(launch: Option<&Launch>, place: &AttemptFolder, mut record: Record) -> Record {
+fn bury(
+    launch: Option<&Launch>,
+    place: &AttemptFolder,
+    mut record: AttemptRecord,
+) -> AttemptRecord {
     record.killed = true;
     let group = launch.and_then(|launch| launch.cgroup.as_deref()).filter(|group| group.exists());
     if end_rest(group, place).unwrap_or(false) {

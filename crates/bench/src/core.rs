@@ -34,7 +34,7 @@ pub enum Unit {
 
 /// One measured figure.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct CoreMeasurement {
     /// The operation that was measured.
     pub work: String,
     /// The measured value.
@@ -45,19 +45,22 @@ pub struct Row {
     pub times_the_least: Option<f64>,
 }
 
-impl Row {
-    fn nanoseconds(work: String, figure: Figure) -> Row {
-        Row { work, figure, unit: Unit::Nanoseconds, times_the_least: None }
+impl CoreMeasurement {
+    fn nanoseconds(work: String, figure: Figure) -> CoreMeasurement {
+        CoreMeasurement { work, figure, unit: Unit::Nanoseconds, times_the_least: None }
     }
 
-    fn once(work: String, value: f64, unit: Unit) -> Row {
-        Row { work, figure: Figure::once(value), unit, times_the_least: None }
+    fn once(work: String, value: f64, unit: Unit) -> CoreMeasurement {
+        CoreMeasurement { work, figure: Figure::once(value), unit, times_the_least: None }
     }
 }
 
 /// Runs all measurements with `scale` times less work. Every part ends with a check of the
 /// invariants.
-pub fn rows(scale: usize, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, BenchError> {
+pub fn rows(
+    scale: usize,
+    mut each: impl FnMut(&CoreMeasurement),
+) -> Result<Vec<CoreMeasurement>, BenchError> {
     let mut rows = Vec::new();
     pairs(&mut rows, 100_000 / scale, 200_000 / scale)?;
     rows.iter().for_each(&mut each);
@@ -65,7 +68,7 @@ pub fn rows(scale: usize, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, BenchE
     let many = packs(&mut rows, 1_000_000 / scale, 365, 100_000 / scale)?;
     for (place, name) in ["add", "consume", "balance"].into_iter().enumerate() {
         let work = format!("{name}: many packs against 100 packs");
-        rows.push(Row::once(work, many[place] / few[place], Unit::Times));
+        rows.push(CoreMeasurement::once(work, many[place] / few[place], Unit::Times));
     }
     deep(&mut rows, 100_000 / scale)?;
     rows.iter().skip(PAIR_ROWS).for_each(each);
@@ -117,7 +120,7 @@ impl Bench {
     }
 }
 
-fn pairs(rows: &mut Vec<Row>, accounts: usize, pairs: usize) -> Result<(), BenchError> {
+fn pairs(rows: &mut Vec<CoreMeasurement>, accounts: usize, pairs: usize) -> Result<(), BenchError> {
     let mut bench = Bench::new();
     // Steady state: after a minute, as many holds are forgotten as are placed.
     bench.run(&Command::SetPolicy(Policy {
@@ -138,7 +141,10 @@ fn pairs(rows: &mut Vec<Row>, accounts: usize, pairs: usize) -> Result<(), Bench
         }
     }
     let least = least_possible(accounts, pairs);
-    rows.push(Row::nanoseconds("bare B-tree loop of the same draws, a pair".into(), least));
+    rows.push(CoreMeasurement::nanoseconds(
+        "bare B-tree loop of the same draws, a pair".into(),
+        least,
+    ));
     let mut shuffle = Shuffle(1);
     // Clients choose the names. Formatting them is not part of the measurement.
     let ids: Vec<Name> = (0..2 * ROUNDS * pairs).map(|n| format_compact!("hold{n}")).collect();
@@ -157,7 +163,10 @@ fn pairs(rows: &mut Vec<Row>, accounts: usize, pairs: usize) -> Result<(), Bench
         let name = if keyed { "place + settle, with idempotency keys" } else { "place + settle" };
         let work = format!("{name}, {accounts} accounts × 10 grants");
         let times_the_least = Some(figure.median / least.median);
-        rows.push(Row { times_the_least, ..Row::nanoseconds(work, figure) });
+        rows.push(CoreMeasurement {
+            times_the_least,
+            ..CoreMeasurement::nanoseconds(work, figure)
+        });
     }
     bench.moving = false;
     let holds = 100_000;
@@ -168,8 +177,12 @@ fn pairs(rows: &mut Vec<Row>, accounts: usize, pairs: usize) -> Result<(), Bench
         bench.run(&place(format_compact!("open{number}"), account));
     }
     let open = resident_bytes().saturating_sub(before) as f64 / f64::from(holds);
-    rows.push(Row::once("memory of an idle account with one grant".into(), idle, Unit::Bytes));
-    rows.push(Row::once("memory of an open hold".into(), open, Unit::Bytes));
+    rows.push(CoreMeasurement::once(
+        "memory of an idle account with one grant".into(),
+        idle,
+        Unit::Bytes,
+    ));
+    rows.push(CoreMeasurement::once("memory of an open hold".into(), open, Unit::Bytes));
     bench.check()
 }
 
@@ -201,7 +214,7 @@ fn least_possible(accounts: usize, pairs: usize) -> Figure {
 
 /// Measures add, consume and balance. Returns the median nanoseconds of each.
 fn packs(
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<CoreMeasurement>,
     packs: usize,
     expiries: usize,
     spanned: usize,
@@ -240,14 +253,17 @@ fn packs(
         }));
     });
     let what = format!("{packs} packs over {expiries} expiries");
-    rows.push(Row::nanoseconds(format!("{what}: add"), add));
-    rows.push(Row::nanoseconds(format!("{what}: consume spanning {spanned} packs"), consume));
-    rows.push(Row::nanoseconds(format!("{what}: balance"), balance));
+    rows.push(CoreMeasurement::nanoseconds(format!("{what}: add"), add));
+    rows.push(CoreMeasurement::nanoseconds(
+        format!("{what}: consume spanning {spanned} packs"),
+        consume,
+    ));
+    rows.push(CoreMeasurement::nanoseconds(format!("{what}: balance"), balance));
     bench.check()?;
     Ok([add.median, consume.median, balance.median])
 }
 
-fn deep(rows: &mut Vec<Row>, pairs: usize) -> Result<(), BenchError> {
+fn deep(rows: &mut Vec<CoreMeasurement>, pairs: usize) -> Result<(), BenchError> {
     let mut bench = Bench::new();
     let mut path = Name::const_new("acme");
     bench.run(&world::open(&path, AccountKind::Org));
@@ -278,6 +294,6 @@ fn deep(rows: &mut Vec<Row>, pairs: usize) -> Result<(), BenchError> {
         }
     });
     let work = "place + settle under 8 levels with a hard budget each";
-    rows.push(Row::nanoseconds(work.into(), figure));
+    rows.push(CoreMeasurement::nanoseconds(work.into(), figure));
     bench.check()
 }

@@ -30,7 +30,7 @@ pub struct Effort {
 
 /// Results at one number of commands in flight.
 #[derive(Clone, Debug, Serialize)]
-pub struct Rate {
+pub struct EngineRate {
     /// Commands in flight at any time.
     pub in_flight: usize,
     /// Durable commands per second: places and settles in equal parts.
@@ -62,7 +62,7 @@ pub struct Rate {
 
 /// Measures the engine at one number of commands in flight. Ends with a check of the invariants,
 /// the sums and a replay.
-pub fn rate(directory: &Path, in_flight: usize, effort: Effort) -> Result<Rate, BenchError> {
+pub fn rate(directory: &Path, in_flight: usize, effort: Effort) -> Result<EngineRate, BenchError> {
     let clock = WallClock::new();
     let mut bare = BareLoop::new(effort.accounts, Policy::default(), clock.now());
     let (_, record_bytes) = bare.run(in_flight, Duration::from_millis(20), &clock);
@@ -108,10 +108,16 @@ impl Repetitions {
         self.cores.push(core * 1e6);
     }
 
-    fn rate(self, in_flight: usize, latency: (f64, f64), before: Stats, after: Stats) -> Rate {
+    fn rate(
+        self,
+        in_flight: usize,
+        latency: (f64, f64),
+        before: Stats,
+        after: Stats,
+    ) -> EngineRate {
         let batches = after.batches - before.batches;
         let records = after.records - before.records;
-        Rate {
+        EngineRate {
             in_flight,
             commands_per_second: Figure::of(self.rates),
             limit_per_second: Figure::of(self.limits),

@@ -12,7 +12,7 @@ use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute, machine_time};
 use bursar_core::time::Timestamp;
 use bursar_engine::{
-    Clock, Codec, Engine, EngineOptions, LedgerCodec, ManualClock, Origin, Stats, WallClock,
+    Clock, Codec, Engine, EngineOptions, LedgerCodec, ManualClock, RecordOrigin, Stats, WallClock,
     replay_from_genesis,
 };
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
@@ -79,13 +79,15 @@ impl BareLoop {
         let (records, count) = (&mut self.records, &mut self.event_count);
         advance(&mut self.ledger, now, |at, events| {
             *count += events.len() as u64;
-            records.push(RecordKind::Due, at, |body| LedgerCodec.encode(Origin::Due, events, body));
+            records.push(RecordKind::Due, at, |body| {
+                LedgerCodec.encode(RecordOrigin::Due, events, body)
+            });
         });
         self.events.clear();
         let answer = execute(&mut self.ledger, now, envelope, command, &mut self.events);
         assert!(answer.is_ok(), "{command:?}: {answer:?}");
         self.event_count += self.events.len() as u64;
-        let origin = Origin::Command { envelope, command, accepted: true };
+        let origin = RecordOrigin::Command { envelope, command, accepted: true };
         let events = &self.events;
         self.records
             .push(RecordKind::Decision, now, |body| LedgerCodec.encode(origin, events, body));

@@ -25,7 +25,7 @@ const EXCERPT: usize = 200;
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer<T> {
+pub struct ApiAnswer<T> {
     /// The parsed body.
     pub value: T,
     /// The body as received.
@@ -93,7 +93,10 @@ impl Client {
 
     /// Sends a call and reads its answer. Retries it, under the same idempotency key, while the
     /// server cannot be reached or asks for a retry, as often as the [`RetryPolicy`] allows.
-    pub async fn send<T: DeserializeOwned>(&self, call: Call<T>) -> Result<Answer<T>, ClientError> {
+    pub async fn send<T: DeserializeOwned>(
+        &self,
+        call: Call<T>,
+    ) -> Result<ApiAnswer<T>, ClientError> {
         let request = self.request(call)?;
         let mut failures = 0;
         loop {
@@ -222,11 +225,11 @@ impl Client {
         }
     }
 
-    fn read<T: DeserializeOwned>(&self, received: Received) -> Result<Answer<T>, ClientError> {
+    fn read<T: DeserializeOwned>(&self, received: Received) -> Result<ApiAnswer<T>, ClientError> {
         let Received { status, body, replayed } = received;
         let text = if body.is_empty() { "null" } else { &body };
         match serde_json::from_str(text) {
-            Ok(value) => Ok(Answer { value, body, status, replayed }),
+            Ok(value) => Ok(ApiAnswer { value, body, status, replayed }),
             Err(error) => Err(self.unexpected(status, &format!("{error} in {body}"))),
         }
     }

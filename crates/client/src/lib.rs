@@ -35,7 +35,7 @@ pub mod nodes;
 
 pub use bursar_api as api;
 pub use call::{Call, Method, Nothing, path};
-pub use client::{Answer, Client, ClientBuilder};
+pub use client::{ApiAnswer, Client, ClientBuilder};
 pub use error::ClientError;
 pub use events::EventStream;
 pub use retry::RetryPolicy;

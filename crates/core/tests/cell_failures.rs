@@ -2,25 +2,25 @@
 
 mod cell_world;
 
-use bursar_core::cell::command::{Command, Heartbeat, Refusal, Reply, Report, ReportState};
+use bursar_core::cell::command::{AttemptReport, Command, Heartbeat, Refusal, Reply, ReportState};
 use bursar_core::cell::event::{Event, JobOutcome, StopReason};
 use bursar_core::cell::ids::MaintenanceId;
 use bursar_core::cell::jobs::orders::OrderKind;
-use bursar_core::cell::schedule::explain::{Blocker, JobState};
+use bursar_core::cell::schedule::explain::{PlacementBlocker, PlacementState};
 use bursar_core::cell::{AttemptId, JobId};
 use bursar_core::message::ToLedger;
 use cell_world::*;
 
-fn state(world: &World, job: JobId) -> Option<JobState> {
+fn state(world: &World, job: JobId) -> Option<PlacementState> {
     world.cell.why(job, at(world.now)).map(|why| why.state)
 }
 
-fn heartbeat(node: &str, incarnation: u32, seq: u64, reports: Vec<Report>) -> Heartbeat {
+fn heartbeat(node: &str, incarnation: u32, seq: u64, reports: Vec<AttemptReport>) -> Heartbeat {
     Heartbeat { node: node.into(), incarnation, seq, reports }
 }
 
-fn report(attempt: AttemptId, state: ReportState) -> Report {
-    Report { attempt, state, gpu_ms_total: 0, exit_code: None }
+fn report(attempt: AttemptId, state: ReportState) -> AttemptReport {
+    AttemptReport { attempt, state, gpu_ms_total: 0, exit_code: None }
 }
 
 /// Sends a report and returns the orders that follow.
@@ -37,13 +37,13 @@ fn a_silent_node_loses_its_attempts_and_they_are_requeued() {
     world.pass(5 * MINUTE, 30 * SECOND);
     world.agent("n0").silent = true;
     world.pass(2 * MINUTE, 30 * SECOND);
-    let waiting = jobs.iter().filter(|job| state(&world, **job) == Some(JobState::Queued));
+    let waiting = jobs.iter().filter(|job| state(&world, **job) == Some(PlacementState::Queued));
     assert_eq!(waiting.count(), 1);
     // It returns with its old attempt. The cell orders it to forget the attempt, and nothing else
     // changes.
     world.agent("n0").silent = false;
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert!(jobs.iter().all(|job| state(&world, *job) == Some(JobState::Running)));
+    assert!(jobs.iter().all(|job| state(&world, *job) == Some(PlacementState::Running)));
     world.check_replay();
 }
 
@@ -76,7 +76,7 @@ fn an_agent_that_starts_again_without_its_jobs_has_lost_them() {
         world.send(Command::Heartbeat(stale)),
         Err(Refusal::StaleIncarnation { current: 2 })
     );
-    assert_eq!(state(&world, job), Some(JobState::Running), "it may still report its jobs");
+    assert_eq!(state(&world, job), Some(PlacementState::Running), "it may still report its jobs");
     let orders = beat(&mut world, heartbeat("n0", 2, 1, Vec::new()));
     let second = AttemptId { job, number: 2 };
     assert_eq!(orders.len(), 1, "lost, requeued, and placed again at once");
@@ -86,7 +86,7 @@ fn an_agent_that_starts_again_without_its_jobs_has_lost_them() {
     let reports = vec![report(first, ReportState::Succeeded), report(second, ReportState::Running)];
     let orders = beat(&mut world, heartbeat("n0", 2, 2, reports));
     assert_eq!(orders, [(first, OrderKind::Forget)]);
-    assert_eq!(state(&world, job), Some(JobState::Running));
+    assert_eq!(state(&world, job), Some(PlacementState::Running));
     world.check_replay();
 }
 
@@ -106,9 +106,13 @@ fn a_gang_that_loses_one_node_ends_whole_and_its_other_gpus_stay_fenced() {
     world.now += 10 * SECOND;
     world.settle();
     assert_eq!(world.outcomes.get(&gang), Some(&JobOutcome::Lost));
-    assert_eq!(state(&world, next), Some(JobState::Queued), "n1 has not reported its GPUs free");
+    assert_eq!(
+        state(&world, next),
+        Some(PlacementState::Queued),
+        "n1 has not reported its GPUs free"
+    );
     world.pass(MINUTE, 10 * SECOND);
-    assert_eq!(state(&world, next), Some(JobState::Running));
+    assert_eq!(state(&world, next), Some(PlacementState::Running));
     world.check_replay();
 }
 
@@ -120,7 +124,7 @@ fn a_cancelled_attempt_without_a_report_ends_at_once_and_its_gpus_stay_fenced() 
     let next = world.run("b", 8, HOUR);
     world.ok(Command::CancelJob { job });
     assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Cancelled));
-    assert_eq!(state(&world, next), Some(JobState::Queued));
+    assert_eq!(state(&world, next), Some(PlacementState::Queued));
     // The start order may be on its way: the agent is ordered to kill the attempt and reports when
     // it has.
     let orders = beat(&mut world, heartbeat("n0", 1, 1, Vec::new()));
@@ -128,10 +132,10 @@ fn a_cancelled_attempt_without_a_report_ends_at_once_and_its_gpus_stay_fenced() 
     let running = vec![report(attempt, ReportState::Running)];
     let orders = beat(&mut world, heartbeat("n0", 1, 2, running));
     assert_eq!(orders, [(attempt, OrderKind::Kill { reason: None })]);
-    assert_eq!(state(&world, next), Some(JobState::Queued));
+    assert_eq!(state(&world, next), Some(PlacementState::Queued));
     let stopped = vec![report(attempt, ReportState::Stopped)];
     let orders = beat(&mut world, heartbeat("n0", 1, 3, stopped));
-    assert_eq!(state(&world, next), Some(JobState::Starting));
+    assert_eq!(state(&world, next), Some(PlacementState::Starting));
     assert!(orders.contains(&(attempt, OrderKind::Forget)));
     world.check_replay();
 }
@@ -160,11 +164,11 @@ fn an_attempt_that_does_not_stop_is_killed_and_then_ends_without_its_report() {
     );
     assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Cancelled));
     let next = world.run("b", 1, HOUR);
-    assert_eq!(state(&world, next), Some(JobState::Queued));
+    assert_eq!(state(&world, next), Some(PlacementState::Queued));
     beat(&mut world, heartbeat("n0", 1, 5, Vec::new()));
     assert_eq!(
         state(&world, next),
-        Some(JobState::Starting),
+        Some(PlacementState::Starting),
         "the old attempt is no longer reported"
     );
     world.check_replay();
@@ -206,7 +210,11 @@ fn the_next_window_is_requested_in_time_and_the_attempt_ends_if_it_is_refused() 
     world.pass(HOUR, 30 * SECOND);
     assert_eq!(asked(&world), 2);
     world.ok(Command::RefuseFunding { attempt });
-    assert_eq!(state(&world, job), Some(JobState::Running), "paid running time is not taken back");
+    assert_eq!(
+        state(&world, job),
+        Some(PlacementState::Running),
+        "paid running time is not taken back"
+    );
     world.pass(HOUR, 30 * SECOND);
     assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::OutOfCredits));
     world.check_replay();
@@ -222,17 +230,17 @@ fn a_drained_node_takes_nothing_new_and_a_forced_drain_empties_it() {
     world.ok(Command::DrainNode { node: "n0".into(), force: false });
     let second = world.run("a", 4, HOUR);
     let why = world.cell.why(second, at(world.now)).expect("waits");
-    assert!(why.blockers.contains(&Blocker::Drain { nodes: 1 }), "{:?}", why.blockers);
+    assert!(why.blockers.contains(&PlacementBlocker::Drain { nodes: 1 }), "{:?}", why.blockers);
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, first), Some(JobState::Running));
+    assert_eq!(state(&world, first), Some(PlacementState::Running));
     assert_eq!(world.send(Command::RemoveNode { node: "n0".into() }), Err(Refusal::NodeBusy));
     world.ok(Command::DrainNode { node: "n0".into(), force: true });
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, first), Some(JobState::Queued));
+    assert_eq!(state(&world, first), Some(PlacementState::Queued));
     world.ok(Command::ResumeNode { node: "n0".into() });
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, first), Some(JobState::Running));
-    assert_eq!(state(&world, second), Some(JobState::Running));
+    assert_eq!(state(&world, first), Some(PlacementState::Running));
+    assert_eq!(state(&world, second), Some(PlacementState::Running));
     world.check_replay();
 }
 
@@ -247,11 +255,11 @@ fn before_maintenance_a_node_takes_only_jobs_that_end_in_time() {
     let long = world.run("a", 1, 5 * HOUR);
     assert!(world.has_started(short));
     let why = world.cell.why(long, at(world.now)).expect("waits");
-    assert!(why.blockers.contains(&Blocker::Reservation { job: None, from }), "{why:?}");
+    assert!(why.blockers.contains(&PlacementBlocker::Reservation { job: None, from }), "{why:?}");
     world.pass(3 * HOUR + 30 * MINUTE, MINUTE);
     assert_eq!(world.outcomes.get(&short), Some(&JobOutcome::Succeeded));
     let shorter = world.run("a", 1, MINUTE);
-    assert_eq!(state(&world, shorter), Some(JobState::Queued));
+    assert_eq!(state(&world, shorter), Some(PlacementState::Queued));
     world.pass(HOUR, MINUTE);
     assert!(world.has_started(long) && world.has_started(shorter));
     world.check_replay();
@@ -269,11 +277,11 @@ fn preemptible_attempts_stop_when_maintenance_begins() {
     let id = MaintenanceId(1);
     world.ok(Command::PlanMaintenance { id, from, to, nodes: Vec::new() });
     world.pass(10 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, leaves), Some(JobState::Queued));
-    assert_eq!(state(&world, stays), Some(JobState::Running));
+    assert_eq!(state(&world, leaves), Some(PlacementState::Queued));
+    assert_eq!(state(&world, stays), Some(PlacementState::Running));
     world.ok(Command::CancelMaintenance { id });
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, leaves), Some(JobState::Running));
+    assert_eq!(state(&world, leaves), Some(PlacementState::Running));
     assert_eq!(world.send(Command::CancelMaintenance { id }), Err(Refusal::UnknownMaintenance));
     world.check_replay();
 }
@@ -289,11 +297,11 @@ fn after_an_operators_preemption_a_job_waits_ten_seconds() {
     world.heartbeat();
     let why = world.cell.why(job, at(world.now)).expect("waits");
     let until = at(world.now + 10 * SECOND);
-    assert!(why.blockers.contains(&Blocker::Delayed { until }), "{why:?}");
+    assert!(why.blockers.contains(&PlacementBlocker::Delayed { until }), "{why:?}");
     world.pass(9 * SECOND, SECOND);
-    assert_eq!(state(&world, job), Some(JobState::Queued));
+    assert_eq!(state(&world, job), Some(PlacementState::Queued));
     world.pass(SECOND, SECOND);
-    assert_eq!(state(&world, job), Some(JobState::Starting));
+    assert_eq!(state(&world, job), Some(PlacementState::Starting));
     world.check_replay();
 }
 
@@ -318,14 +326,14 @@ fn a_proposal_that_loses_its_node_before_the_ledger_answers_costs_no_requeue() {
     let mut spec = world.spec("a", 8, HOUR);
     spec.max_requeues = 0;
     let job = world.submit(spec);
-    assert_eq!(state(&world, job), Some(JobState::Proposed));
+    assert_eq!(state(&world, job), Some(PlacementState::Proposed));
     world.agent("n0").silent = true;
     world.pass(2 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, job), Some(JobState::Queued), "it never started");
+    assert_eq!(state(&world, job), Some(PlacementState::Queued), "it never started");
     world.confirms = true;
     world.agent("n0").silent = false;
     world.pass(2 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, job), Some(JobState::Running));
+    assert_eq!(state(&world, job), Some(PlacementState::Running));
     world.check_replay();
 }
 
@@ -349,7 +357,7 @@ fn gang_that_lost_a_node() -> (World, JobId) {
     spec.nodes = 2;
     let job = world.submit(spec);
     world.pass(2 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, job), Some(JobState::Running));
+    assert_eq!(state(&world, job), Some(PlacementState::Running));
     world.agent("n0").silent = true;
     let lost = |world: &World| world.cell.node_named("n0").is_some_and(|node| !node.alive);
     while !lost(&world) {
@@ -359,7 +367,7 @@ fn gang_that_lost_a_node() -> (World, JobId) {
             world.heartbeat();
         }
     }
-    assert_eq!(state(&world, job), Some(JobState::Queued));
+    assert_eq!(state(&world, job), Some(PlacementState::Queued));
     (world, job)
 }
 
@@ -374,7 +382,7 @@ fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_reported_
     assert!(!why.blockers.is_empty(), "L14");
     world.pass(2 * MINUTE, 30 * SECOND);
     assert_eq!((placed(&world), reported_ends(&world)), (2, 1));
-    assert_eq!(state(&world, job), Some(JobState::Running));
+    assert_eq!(state(&world, job), Some(PlacementState::Running));
     world.check_replay();
 }
 

@@ -4,10 +4,10 @@ mod cell_world;
 
 use bursar_core::cell::JobId;
 use bursar_core::cell::event::{AttemptOutcome, Event, StopReason};
-use bursar_core::cell::schedule::explain::JobState;
+use bursar_core::cell::schedule::explain::PlacementState;
 use cell_world::*;
 
-fn state(world: &World, job: JobId) -> Option<JobState> {
+fn state(world: &World, job: JobId) -> Option<PlacementState> {
     world.cell.why(job, at(world.now)).map(|why| why.state)
 }
 
@@ -50,8 +50,8 @@ fn waiting_gang() -> (World, JobId, JobId) {
     gang.preemptible = false;
     let gang = world.submit(gang);
     world.pass(MINUTE, MINUTE);
-    assert_eq!(state(&world, host), Some(JobState::Running));
-    assert_eq!(state(&world, gang), Some(JobState::Queued));
+    assert_eq!(state(&world, host), Some(PlacementState::Running));
+    assert_eq!(state(&world, gang), Some(PlacementState::Queued));
     (world, host, gang)
 }
 
@@ -67,9 +67,9 @@ fn guests_use_a_reserved_node_and_are_evicted_without_delaying_the_gang() {
     firm.preemptible = false;
     let firm = world.submit(firm);
     world.pass(20 * MINUTE, MINUTE);
-    assert_eq!(state(&world, guest), Some(JobState::Running));
-    assert_eq!(state(&world, second), Some(JobState::Running));
-    assert_eq!(state(&world, firm), Some(JobState::Queued), "not preemptible");
+    assert_eq!(state(&world, guest), Some(PlacementState::Running));
+    assert_eq!(state(&world, second), Some(PlacementState::Running));
+    assert_eq!(state(&world, firm), Some(PlacementState::Queued), "not preemptible");
     assert_eq!(world.preemptions, 0, "guests stay while the gang could not start anyway");
     // The host ends by itself after two hours. Then only the guests are in the way.
     while !world.outcomes.contains_key(&host) {
@@ -117,8 +117,12 @@ fn there_are_no_guests_where_the_reserved_start_is_exact() {
     let long = world.run("guest", 8, 10 * HOUR);
     let short = world.run("guest", 8, HOUR);
     world.pass(10 * MINUTE, MINUTE);
-    assert_eq!(state(&world, long), Some(JobState::Queued));
-    assert_eq!(state(&world, short), Some(JobState::Running), "it ends before the reserved start");
+    assert_eq!(state(&world, long), Some(PlacementState::Queued));
+    assert_eq!(
+        state(&world, short),
+        Some(PlacementState::Running),
+        "it ends before the reserved start"
+    );
     world.pass_until_empty(100 * HOUR, MINUTE);
     assert_eq!(world.preemptions, 0);
     world.check_replay();
@@ -146,8 +150,8 @@ fn an_endless_job_that_is_not_preemptible_stays_off_nodes_that_a_gang_gathers() 
     let short = world.submit(short);
     world.pass(20 * MINUTE, MINUTE);
     assert_eq!(promise(&world, gang).map(|(_, guests)| guests), Some(true));
-    assert_eq!(state(&world, endless), Some(JobState::Queued));
-    assert_eq!(state(&world, short), Some(JobState::Running), "its stated end is in time");
+    assert_eq!(state(&world, endless), Some(PlacementState::Queued));
+    assert_eq!(state(&world, short), Some(PlacementState::Running), "its stated end is in time");
     world.pass(2 * HOUR, MINUTE);
     assert!(world.outcomes.contains_key(&host) && world.has_started(gang));
     assert_eq!(world.preemptions, 0);

@@ -5,11 +5,11 @@ mod cell_world;
 use bursar_core::cell::Origin;
 use bursar_core::cell::command::{Command, FundsBlocker, Refusal, Reply, Verdict};
 use bursar_core::cell::event::{Event, JobOutcome};
-use bursar_core::cell::schedule::explain::JobState;
+use bursar_core::cell::schedule::explain::PlacementState;
 use bursar_core::message::Mark;
 use cell_world::*;
 
-fn state(world: &World, job: bursar_core::cell::JobId) -> JobState {
+fn state(world: &World, job: bursar_core::cell::JobId) -> PlacementState {
     world.cell.why(job, at(world.now)).expect("the job is here").state
 }
 
@@ -18,13 +18,13 @@ fn a_job_goes_from_admission_to_success() {
     let mut world = World::with_nodes(1, "H100");
     world.confirms = false;
     let job = world.run("acme:nlp", 4, 10 * MINUTE);
-    assert_eq!(state(&world, job), JobState::Proposed);
+    assert_eq!(state(&world, job), PlacementState::Proposed);
     world.confirms = true;
     world.settle();
-    assert_eq!(state(&world, job), JobState::Starting);
+    assert_eq!(state(&world, job), PlacementState::Starting);
     world.heartbeat();
     world.pass(30 * SECOND, 30 * SECOND);
-    assert_eq!(state(&world, job), JobState::Running);
+    assert_eq!(state(&world, job), PlacementState::Running);
     world.pass(11 * MINUTE, 30 * SECOND);
     assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Succeeded));
     let metered =
@@ -47,7 +47,7 @@ fn a_refused_placement_frees_its_gpus_and_the_job_waits_for_funds_or_leaves() {
     let attempt = |job, number| bursar_core::cell::AttemptId { job, number };
     let verdict = Verdict::Wait(FundsBlocker::Credits);
     world.ok(Command::RefusePlacement { attempt: attempt(first, 1), verdict });
-    assert_eq!(state(&world, second), JobState::Proposed);
+    assert_eq!(state(&world, second), PlacementState::Proposed);
     assert_eq!(kinds(&world, first)[0], "credits");
     let verdict = Verdict::Withdraw;
     world.ok(Command::RefusePlacement { attempt: attempt(second, 1), verdict });
@@ -57,7 +57,7 @@ fn a_refused_placement_frees_its_gpus_and_the_job_waits_for_funds_or_leaves() {
     let mut spec = world.spec("acme", 8, HOUR);
     spec.job = first;
     world.ok(Command::AdmitJob(spec));
-    assert_eq!(state(&world, first), JobState::Proposed);
+    assert_eq!(state(&world, first), PlacementState::Proposed);
     let stale = Command::ConfirmPlacement { attempt: attempt(first, 1), price: 1, funded_ms: None };
     assert_eq!(world.send(stale), Err(Refusal::StaleAttempt), "its second attempt is proposed");
     world.check_replay();
@@ -93,7 +93,7 @@ fn usage_is_limited_to_the_running_time_that_the_cell_observed() {
             node: "n0".into(),
             incarnation: 1,
             seq,
-            reports: vec![bursar_core::cell::command::Report {
+            reports: vec![bursar_core::cell::command::AttemptReport {
                 attempt,
                 state,
                 gpu_ms_total,

@@ -3,7 +3,7 @@
 mod cell_world;
 
 use bursar_core::cell::command::{
-    Command, FundsBlocker, Heartbeat, NodeOffer, Refusal, Report, ReportState, Verdict,
+    AttemptReport, Command, FundsBlocker, Heartbeat, NodeOffer, Refusal, ReportState, Verdict,
 };
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use bursar_core::cell::jobs::orders::{OrderKind, StartOrder};
@@ -27,13 +27,13 @@ fn messages_to(world: &World, to: u16) -> Vec<ToLedger> {
     messages
 }
 
-fn beat(world: &mut World, seq: u64, reports: Vec<Report>) {
+fn beat(world: &mut World, seq: u64, reports: Vec<AttemptReport>) {
     let heartbeat = Heartbeat { node: "n0".into(), incarnation: 1, seq, reports };
     world.ok(Command::Heartbeat(heartbeat));
 }
 
-fn report(attempt: AttemptId, state: ReportState, gpu_ms_total: u64) -> Report {
-    Report { attempt, state, gpu_ms_total, exit_code: None }
+fn report(attempt: AttemptId, state: ReportState, gpu_ms_total: u64) -> AttemptReport {
+    AttemptReport { attempt, state, gpu_ms_total, exit_code: None }
 }
 
 fn spec_of(shard: u16, number: u64, gpus: u16) -> JobSpec {
@@ -51,7 +51,7 @@ fn the_ledger_is_notified_of_a_job_from_the_proposal_to_the_end() {
     world.now += 10_000;
     beat(&mut world, 2, vec![report(attempt, ReportState::Running, 40_000)]);
     world.now += 10_000;
-    let last = Report { exit_code: Some(3), ..report(attempt, ReportState::Failed, 72_000) };
+    let last = AttemptReport { exit_code: Some(3), ..report(attempt, ReportState::Failed, 72_000) };
     beat(&mut world, 3, vec![last]);
     let node = ProposedMember { node: "n0".into(), gpus: 4 };
     let expected = [

@@ -4,7 +4,7 @@
 mod cell_world;
 
 use bursar_core::cell::command::{
-    Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, Report, ReportState,
+    AttemptReport, Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, ReportState,
 };
 use bursar_core::cell::event::Event;
 use bursar_core::cell::nodes::used_names::{
@@ -28,8 +28,8 @@ fn beat(name: &str, scope: Option<&str>, incarnation: u32, seq: u64) -> Heartbea
     Heartbeat { node: NodeKey::new(name, scope), incarnation, seq, reports: Vec::new() }
 }
 
-fn running(attempt: AttemptId) -> Report {
-    Report { attempt, state: ReportState::Running, gpu_ms_total: 0, exit_code: None }
+fn running(attempt: AttemptId) -> AttemptReport {
+    AttemptReport { attempt, state: ReportState::Running, gpu_ms_total: 0, exit_code: None }
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn half_ended_gang() -> (World, JobId) {
     let attempt = AttemptId { job, number: 1 };
     for (name, state) in [("n0", ReportState::Succeeded), ("n1", ReportState::Running)] {
         let mut heartbeat = beat(name, None, 1, 1);
-        heartbeat.reports.push(Report { state, ..running(attempt) });
+        heartbeat.reports.push(AttemptReport { state, ..running(attempt) });
         world.ok(Command::Heartbeat(heartbeat));
     }
     world.ok(Command::RemoveNode { node: "n0".into() });
@@ -320,7 +320,7 @@ fn the_number_of_a_deleted_node_rests_while_a_gang_that_was_there_goes_on() {
     };
     assert_eq!(numbers(&world), [1, 2]);
     let mut heartbeat = beat("n1", None, 1, 2);
-    heartbeat.reports.push(Report { state: ReportState::Succeeded, ..running(attempt) });
+    heartbeat.reports.push(AttemptReport { state: ReportState::Succeeded, ..running(attempt) });
     world.ok(Command::Heartbeat(heartbeat));
     assert_eq!(world.outcomes.len(), 1, "the gang is over");
     world.register(&owned("y", Some("umbra")));
@@ -334,7 +334,7 @@ fn a_gang_that_has_ended_on_a_deleted_node_can_be_stopped() {
     world.ok(Command::CancelJob { job });
     let mut heartbeat = beat("n1", None, 1, 2);
     let attempt = AttemptId { job, number: 1 };
-    heartbeat.reports.push(Report { state: ReportState::Stopped, ..running(attempt) });
+    heartbeat.reports.push(AttemptReport { state: ReportState::Stopped, ..running(attempt) });
     world.ok(Command::Heartbeat(heartbeat));
     assert_eq!(world.outcomes.len(), 1, "it is over");
     world.check_replay();
@@ -349,7 +349,7 @@ fn a_part_of_a_gang_starts_late_beside_a_deleted_node() {
     let job = world.submit(spec);
     let attempt = AttemptId { job, number: 1 };
     let mut heartbeat = beat("n0", None, 1, 1);
-    heartbeat.reports.push(Report { state: ReportState::Succeeded, ..running(attempt) });
+    heartbeat.reports.push(AttemptReport { state: ReportState::Succeeded, ..running(attempt) });
     world.ok(Command::Heartbeat(heartbeat));
     world.ok(Command::RemoveNode { node: "n0".into() });
     let heartbeat = beat("n1", None, 1, 1);
@@ -434,7 +434,7 @@ fn act(world: &mut World, step: &Step, seq: u64) {
                 2 => ReportState::Failed,
                 _ => ReportState::Stopped,
             };
-            let said = Report { state, gpu_ms_total: 1 << 40, ..running(attempt) };
+            let said = AttemptReport { state, gpu_ms_total: 1 << 40, ..running(attempt) };
             let mut heartbeat = beat(&format!("n{name}"), SCOPES[*scope], *incarnation, seq);
             heartbeat.reports.push(said);
             let known = world.cell.node_named(&heartbeat.node);

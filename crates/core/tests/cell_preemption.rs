@@ -4,11 +4,11 @@ mod cell_world;
 
 use bursar_core::cell::command::{AccountPolicy, Command};
 use bursar_core::cell::event::{Event, JobOutcome, StopReason};
-use bursar_core::cell::schedule::explain::JobState;
+use bursar_core::cell::schedule::explain::PlacementState;
 use bursar_core::cell::{CellConfig, ClassRank, JobId};
 use cell_world::*;
 
-fn state(world: &World, job: JobId) -> Option<JobState> {
+fn state(world: &World, job: JobId) -> Option<PlacementState> {
     world.cell.why(job, at(world.now)).map(|why| why.state)
 }
 
@@ -39,12 +39,12 @@ fn a_higher_class_takes_the_least_it_needs_and_the_victim_is_requeued() {
     world.pass(5 * MINUTE, 30 * SECOND);
     let urgent = in_class(&mut world, "c", 4, ClassRank::URGENT);
     assert_eq!(victims(&world), [(batch, urgent)], "the lowest class, and no other attempt");
-    assert_eq!(state(&world, batch), Some(JobState::Stopping));
+    assert_eq!(state(&world, batch), Some(PlacementState::Stopping));
     world.pass(2 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, urgent), Some(JobState::Running));
-    assert_eq!(state(&world, batch), Some(JobState::Queued));
-    assert_eq!(state(&world, normal), Some(JobState::Running));
-    assert_eq!(state(&world, other), Some(JobState::Running));
+    assert_eq!(state(&world, urgent), Some(PlacementState::Running));
+    assert_eq!(state(&world, batch), Some(PlacementState::Queued));
+    assert_eq!(state(&world, normal), Some(PlacementState::Running));
+    assert_eq!(state(&world, other), Some(PlacementState::Running));
     world.pass(HOUR, MINUTE);
     assert_eq!(victims(&world).len(), 1, "it does not preempt its taker");
     world.check_replay();
@@ -67,14 +67,14 @@ fn no_attempt_is_preempted_unless_the_whole_job_fits_afterwards() {
     let gang = world.submit(class(gang, ClassRank::URGENT));
     world.pass(HOUR, MINUTE);
     assert_eq!(victims(&world), []);
-    assert_eq!(state(&world, too_large), Some(JobState::Queued));
+    assert_eq!(state(&world, too_large), Some(PlacementState::Queued));
     let mut fits = world.spec("b", 4, HOUR);
     fits.nodes = 2;
     let fits = world.submit(class(fits, ClassRank::URGENT));
     assert_eq!(victims(&world).len(), 2);
     world.pass(3 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, fits), Some(JobState::Running));
-    assert_eq!(state(&world, gang), Some(JobState::Queued));
+    assert_eq!(state(&world, fits), Some(PlacementState::Running));
+    assert_eq!(state(&world, gang), Some(PlacementState::Queued));
     world.check_replay();
 }
 
@@ -87,8 +87,8 @@ fn freed_gpus_are_reserved_for_the_taker() {
     let small = in_class(&mut world, "c", 1, ClassRank::HIGH);
     assert_eq!(victims(&world), [(batch, high)]);
     world.pass(2 * MINUTE, 10 * SECOND);
-    assert_eq!(state(&world, high), Some(JobState::Running));
-    assert_eq!(state(&world, small), Some(JobState::Queued));
+    assert_eq!(state(&world, high), Some(PlacementState::Running));
+    assert_eq!(state(&world, small), Some(PlacementState::Queued));
     world.check_replay();
 }
 
@@ -104,7 +104,7 @@ fn an_account_under_its_share_takes_from_one_over_it_after_ten_minutes() {
     let taken = victims(&world);
     assert_eq!(taken.len(), 2);
     assert!(taken.iter().all(|(victim, by)| greedy.contains(victim) && *by == modest));
-    assert_eq!(state(&world, modest), Some(JobState::Running));
+    assert_eq!(state(&world, modest), Some(PlacementState::Running));
     world.check_replay();
 }
 
@@ -162,7 +162,11 @@ fn accounts_of_weight_zero_are_preempted_and_never_preempt() {
     assert_eq!(victims(&world), [(zero, some)]);
     world.pass(5 * HOUR, MINUTE);
     assert_eq!(victims(&world).len(), 1);
-    assert_eq!(state(&world, nil), Some(JobState::Running), "it has used less than the other");
+    assert_eq!(
+        state(&world, nil),
+        Some(PlacementState::Running),
+        "it has used less than the other"
+    );
     world.check_replay();
 }
 
@@ -191,7 +195,7 @@ fn a_cancelled_taker_releases_its_nodes() {
     let high = in_class(&mut world, "b", 8, ClassRank::HIGH);
     world.ok(Command::CancelJob { job: high });
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, batch), Some(JobState::Running), "it is back");
+    assert_eq!(state(&world, batch), Some(PlacementState::Running), "it is back");
     world.check_replay();
 }
 
@@ -231,7 +235,7 @@ fn a_plan_lasts_until_slow_agents_have_reported() {
     // until the agents have answered, ten minutes from now.
     world.ok(Command::CancelJob { job: cancelled });
     world.pass(3 * HOUR, 5 * MINUTE);
-    assert_eq!(state(&world, large), Some(JobState::Running));
+    assert_eq!(state(&world, large), Some(PlacementState::Running));
     assert!(world.preemptions <= 2, "{small:?} was preempted {} times", world.preemptions);
     world.check_replay();
 }
@@ -247,6 +251,6 @@ fn an_aged_job_of_an_account_over_its_share_does_not_block_a_fresh_account() {
     let fresh = world.run("fresh", 8, 100 * HOUR);
     world.pass(5 * MINUTE, 30 * SECOND);
     assert_eq!(victims(&world), [(runs, fresh)]);
-    assert_eq!(state(&world, fresh), Some(JobState::Running));
+    assert_eq!(state(&world, fresh), Some(PlacementState::Running));
     world.check_replay();
 }

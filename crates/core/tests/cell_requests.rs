@@ -3,12 +3,12 @@
 mod cell_world;
 
 use bursar_core::cell::Cell;
-use bursar_core::cell::command::{Answer, Command, Origin, Refusal, Reply, Request};
+use bursar_core::cell::command::{Command, Origin, Refusal, Reply, RequestKey, StoredAnswer};
 use bursar_core::machine::Machine;
 use cell_world::*;
 
 fn under(key: u128, fingerprint: u128) -> Origin {
-    Origin::Shell { actor: "operator".into(), request: Some(Request { key, fingerprint }) }
+    Origin::Shell { actor: "operator".into(), request: Some(RequestKey { key, fingerprint }) }
 }
 
 fn drain() -> Command {
@@ -44,15 +44,15 @@ fn the_first_stored_answer_is_not_replaced() {
     let mut world = World::with_nodes(1, "H100");
     world.send_from(under(1, 7), drain()).expect("fine");
     let answer = |world: &World| {
-        world.cell.done_request(1).expect("known").answer.as_ref().map(|kept| kept.status)
+        world.cell.done_request(1).expect("known").answer.as_ref().map(|kept| kept.code)
     };
     assert_eq!(answer(&world), None, "the effect is recorded before the answer");
-    for status in [200, 201] {
-        let keep = Command::KeepAnswer(Answer { status, body: Some("{}".into()) });
+    for code in [200, 201] {
+        let keep = Command::KeepAnswer(StoredAnswer { code, body: Some("{}".into()) });
         assert_eq!(world.send_from(under(1, 7), keep), Ok(Reply::Done));
     }
     assert_eq!(answer(&world), Some(200));
-    let keep = Command::KeepAnswer(Answer { status: 409, body: None });
+    let keep = Command::KeepAnswer(StoredAnswer { code: 409, body: None });
     assert_eq!(world.send_from(under(1, 8), keep.clone()), Err(Refusal::KeyReused));
     assert_eq!(world.send_from(under(2, 8), keep), Ok(Reply::Done));
     assert_eq!(world.send_from(under(2, 8), drain()), Ok(Reply::Repeated));

@@ -3,16 +3,16 @@
 
 mod cell_world;
 
-use bursar_core::cell::command::{Command, Heartbeat, Refusal, Reply, Report, ReportState};
+use bursar_core::cell::command::{AttemptReport, Command, Heartbeat, Refusal, Reply, ReportState};
 use bursar_core::cell::jobs::orders::OrderKind;
-use bursar_core::cell::schedule::explain::JobState;
+use bursar_core::cell::schedule::explain::PlacementState;
 use bursar_core::cell::{AttemptId, JobId};
 use cell_world::*;
 
 /// The default lease of a node.
 const LEASE: i64 = 90 * SECOND;
 
-fn state(world: &World, job: JobId) -> Option<JobState> {
+fn state(world: &World, job: JobId) -> Option<PlacementState> {
     world.cell.why(job, at(world.now)).map(|why| why.state)
 }
 
@@ -34,7 +34,7 @@ fn rewound() -> (World, JobId) {
     let mut world = World::with_nodes(1, "H100");
     let job = world.run("a", 8, 5 * HOUR);
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, job), Some(JobState::Running));
+    assert_eq!(state(&world, job), Some(PlacementState::Running));
     world.ok(Command::Rewind { generation: 7, served: false });
     (world, job)
 }
@@ -43,7 +43,7 @@ fn rewound() -> (World, JobId) {
 fn attempts_are_lost_and_reports_are_refused_until_an_agent_registers_again() {
     let (mut world, job) = rewound();
     assert_eq!(world.cell.generation(), 7);
-    assert_eq!(state(&world, job), Some(JobState::Queued), "lost and requeued");
+    assert_eq!(state(&world, job), Some(PlacementState::Queued), "lost and requeued");
     let stale = Err(Refusal::StaleIncarnation { current: 1 });
     assert_eq!(beat(&mut world, "n0", 1, 99), stale, "although it is the latest incarnation");
     let old = Heartbeat { node: "n0".into(), incarnation: 1, seq: 99, reports: Vec::new() };
@@ -106,19 +106,20 @@ fn a_gang_is_lost_as_a_whole() {
     let gang = world.submit(spec);
     world.pass(5 * MINUTE, 30 * SECOND);
     world.ok(Command::Rewind { generation: 1, served: false });
-    assert_eq!(state(&world, gang), Some(JobState::Queued));
+    assert_eq!(state(&world, gang), Some(PlacementState::Queued));
     for (name, seq) in [("n0", 1), ("n1", 1)] {
         world.ok(Command::RegisterNode(offer(name, "H100", 8)));
         beat(&mut world, name, 2, seq).expect("its reports count again");
     }
     world.now += LEASE;
     beat(&mut world, "n0", 2, 2).expect("its reports count again");
-    assert_eq!(state(&world, gang), Some(JobState::Queued), "one node is not enough");
+    assert_eq!(state(&world, gang), Some(PlacementState::Queued), "one node is not enough");
     beat(&mut world, "n1", 2, 2).expect("its reports count again");
     assert_eq!(starts(&world, "n1", 2), [AttemptId { job: gang, number: 2 }]);
     // An attempt that the restored cell does not know is forgotten.
     let attempt = AttemptId { job: JobId(99), number: 1 };
-    let ghost = Report { attempt, state: ReportState::Running, gpu_ms_total: 1, exit_code: None };
+    let ghost =
+        AttemptReport { attempt, state: ReportState::Running, gpu_ms_total: 1, exit_code: None };
     let said = Heartbeat { node: "n0".into(), incarnation: 2, seq: 3, reports: vec![ghost] };
     world.ok(Command::Heartbeat(said.clone()));
     let orders = world.cell.orders(&said).expect("the agent's last start");
@@ -147,7 +148,7 @@ fn a_cell_that_was_served_since_records_its_generation_and_loses_nothing() {
     world.ok(Command::Rewind { generation: 7, served: true });
     assert_eq!(world.cell.generation(), 7);
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(state(&world, job), Some(JobState::Running));
+    assert_eq!(state(&world, job), Some(PlacementState::Running));
     assert_eq!(world.cell.node_named("n0").expect("it exists").kept_until, None);
     // A node that is new after the restore waits for a lease.
     world.ok(Command::RegisterNode(offer("n9", "H100", 8)));

@@ -4,14 +4,14 @@ mod cell_world;
 
 use bursar_core::cell::command::{AccountPolicy, Command, GroupSpec, QuotaSpec};
 use bursar_core::cell::event::{Event, JobOutcome};
-use bursar_core::cell::schedule::explain::{Blocker, JobState};
+use bursar_core::cell::schedule::explain::{PlacementBlocker, PlacementState};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{ClassRank, JobId};
 use bursar_core::machine::Machine;
 use cell_world::*;
 
 fn is_queued(world: &World, job: JobId) -> bool {
-    world.cell.why(job, at(world.now)).is_some_and(|why| why.state == JobState::Queued)
+    world.cell.why(job, at(world.now)).is_some_and(|why| why.state == PlacementState::Queued)
 }
 
 fn policy(path: &str, weight: u32) -> Command {
@@ -93,7 +93,7 @@ fn a_quota_on_any_level_holds_and_names_itself() {
         .blockers
         .iter()
         .filter_map(|blocker| match blocker {
-            Blocker::Quota { account, limit, used, requested, .. } => {
+            PlacementBlocker::Quota { account, limit, used, requested, .. } => {
                 Some((account.as_str(), *limit, *used, *requested))
             }
             _ => None,

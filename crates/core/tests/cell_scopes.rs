@@ -4,7 +4,7 @@ mod cell_world;
 
 use bursar_core::cell::command::{Command, GroupSpec, NodeOffer, Refusal};
 use bursar_core::cell::event::Event;
-use bursar_core::cell::schedule::explain::{Blocker, JobState};
+use bursar_core::cell::schedule::explain::{PlacementBlocker, PlacementState};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{Cell, ClassRank, JobId};
 use cell_world::*;
@@ -14,7 +14,7 @@ fn kept(name: &str, scope: &str) -> NodeOffer {
 }
 
 fn is_queued(world: &World, job: JobId) -> bool {
-    world.cell.why(job, at(world.now)).is_some_and(|why| why.state == JobState::Queued)
+    world.cell.why(job, at(world.now)).is_some_and(|why| why.state == PlacementState::Queued)
 }
 
 /// The names of the nodes that a job was placed on last.
@@ -47,7 +47,10 @@ fn a_node_runs_only_jobs_at_or_below_its_account() {
         assert!(is_queued(&world, job));
         let why = world.cell.why(job, at(world.now)).expect("it waits");
         let account = world.cell.job_spec(job).expect("it waits").account.clone();
-        assert!(why.blockers.contains(&Blocker::Scope { account, models: Vec::new() }), "{why:?}");
+        assert!(
+            why.blockers.contains(&PlacementBlocker::Scope { account, models: Vec::new() }),
+            "{why:?}"
+        );
         assert_eq!(why.estimate, None, "no registered node will ever suit it");
     }
     world.check_replay();
@@ -95,12 +98,12 @@ fn a_gang_counts_only_nodes_that_serve_its_account() {
     nodes.sort();
     assert_eq!(nodes, ["a0", "n0"]);
     let why = world.cell.why(nobody, at(world.now)).expect("it waits");
-    assert!(why.blockers.contains(&Blocker::Gang { wanted: 2, available: 1 }), "{why:?}");
-    assert!(why.blockers.iter().any(|blocker| matches!(blocker, Blocker::Scope { .. })));
+    assert!(why.blockers.contains(&PlacementBlocker::Gang { wanted: 2, available: 1 }), "{why:?}");
+    assert!(why.blockers.iter().any(|blocker| matches!(blocker, PlacementBlocker::Scope { .. })));
     let zeta = gang(&mut world, "zeta");
     let why = world.cell.why(zeta, at(world.now)).expect("it waits");
     assert!(
-        !why.blockers.iter().any(|blocker| matches!(blocker, Blocker::Scope { .. })),
+        !why.blockers.iter().any(|blocker| matches!(blocker, PlacementBlocker::Scope { .. })),
         "{why:?}"
     );
     world.check_replay();

@@ -9,7 +9,7 @@ use bursar_core::ledger::command::{
     PlaceHold,
 };
 use bursar_core::ledger::id::{CellNo, HoldNo};
-use bursar_core::ledger::index::aside::Aside;
+use bursar_core::ledger::index::aside::LedgerAside;
 use bursar_core::ledger::{Event, Ledger, invariant};
 use bursar_core::machine::{Machine, Stuck, advance, execute};
 use bursar_core::message::{ToCell, ToLedger};
@@ -139,7 +139,7 @@ fn a_timer_that_is_set_aside_is_skipped_and_later_ones_run() {
     let mut events = Vec::new();
     ledger.decide_set_aside(Stuck::Due, &mut events);
     let [Event::SetAside { what, .. }] = events.as_slice() else { panic!("{events:?}") };
-    assert!(matches!(what, Aside::Lapse { hold: HoldNo(0), .. }), "{what:?}");
+    assert!(matches!(what, LedgerAside::Lapse { hold: HoldNo(0), .. }), "{what:?}");
     events.iter().for_each(|event| ledger.apply(deadline, event));
     assert_eq!(ledger.set_aside_count(), 1);
     let mut again = Ledger::from_image(ledger.image()).expect("a valid image");

@@ -53,22 +53,22 @@ impl Monotonic for SystemMonotonic {
 /// The system's clock that is never set and also counts while the system is suspended. Leases are
 /// timed by it, because other servers continue meanwhile.
 #[derive(Copy, Clone, Debug)]
-pub struct BootTime(Duration);
+pub struct BootClock(Duration);
 
-impl BootTime {
+impl BootClock {
     /// Counts from now.
-    pub fn new() -> BootTime {
-        BootTime(boot_time())
+    pub fn new() -> BootClock {
+        BootClock(boot_time())
     }
 }
 
-impl Default for BootTime {
-    fn default() -> BootTime {
-        BootTime::new()
+impl Default for BootClock {
+    fn default() -> BootClock {
+        BootClock::new()
     }
 }
 
-impl Monotonic for BootTime {
+impl Monotonic for BootClock {
     fn elapsed(&self) -> Duration {
         boot_time().saturating_sub(self.0)
     }

@@ -26,19 +26,19 @@ mod vital;
 mod writer;
 
 pub use clock::{Clock, ClockAlarm, ManualClock, WallClock, wall_millis};
-pub use codec::{CellCodec, Codec, CodecError, DirectoryCodec, Hosted, LedgerCodec, Origin};
+pub use codec::{CellCodec, Codec, CodecError, DirectoryCodec, Hosted, LedgerCodec, RecordOrigin};
 pub use courier::messages::{
     CellToLedger, LedgerToCell, cell_inbox, ledger_inbox, to_cell, to_ledger,
 };
 pub use error::{EngineError, ReplayError};
-pub use lease::{BootTime, LeaseTrust, Monotonic, Permit, SystemMonotonic};
+pub use lease::{BootClock, LeaseTrust, Monotonic, Permit, SystemMonotonic};
 pub use replay::{Replayed, replay, replay_from_genesis};
 pub use snapshot::{SnapshotPace, Snapshotter};
 pub use vital::{Vital, vital_failure};
 pub use writer::durable::Durable;
 pub use writer::handle::{
-    Aborted, Answer, Attended, GroupAnswer, GroupDecision, Handle, Responder, Seen, WorkMark,
-    attempt,
+    Aborted, CommandAnswer, GroupAnswer, GroupDecision, Handle, Responder, Seen, Transaction,
+    WorkMark, attempt,
 };
 pub use writer::lifecycle::{Engine, EngineOptions, Stats, Status};
 pub use writer::mailbox::{Sender, Urgency};

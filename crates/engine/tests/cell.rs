@@ -5,12 +5,14 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use bursar_core::cell::command::{Command, Heartbeat, JobSpec, NodeOffer, Report, ReportState};
+use bursar_core::cell::command::{
+    AttemptReport, Command, Heartbeat, JobSpec, NodeOffer, ReportState,
+};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, JobId, Origin};
 use bursar_core::machine::Machine;
 use bursar_core::message::{Mark, ToCell, ToLedger};
-use bursar_engine::courier::{Courier, Inbox, Letter};
+use bursar_engine::courier::{Courier, Inbox, SentMessage};
 use bursar_engine::{
     CellCodec, CellToLedger, Engine, EngineError, Snapshotter, cell_inbox, replay,
     replay_from_genesis,
@@ -50,8 +52,8 @@ fn admission(number: u64) -> ToCell {
     ToCell::JobAdmitted(Box::new(spec))
 }
 
-fn letter(number: u64, message: ToCell) -> Letter<ToCell> {
-    Letter { number, position: 10 * number, message }
+fn sent(number: u64, message: ToCell) -> SentMessage<ToCell> {
+    SentMessage { number, position: 10 * number, message }
 }
 
 /// Accepts every message.
@@ -63,8 +65,8 @@ impl Inbox<ToLedger> for Pile {
         Ok(self.1)
     }
 
-    fn deliver(&mut self, letters: Vec<Letter<ToLedger>>) -> Result<Mark, EngineError> {
-        for Letter { number, position, message } in letters {
+    fn deliver(&mut self, messages: Vec<SentMessage<ToLedger>>) -> Result<Mark, EngineError> {
+        for SentMessage { number, position, message } in messages {
             self.1 = Mark { number, position };
             self.0.lock().expect("no holder panics").push(message);
         }
@@ -73,7 +75,7 @@ impl Inbox<ToLedger> for Pile {
 }
 
 /// All messages to shard 0 in the journal.
-fn letters(journal: &MemoryJournal, engine: &Engine<CellCodec>) -> Vec<ToLedger> {
+fn messages(journal: &MemoryJournal, engine: &Engine<CellCodec>) -> Vec<ToLedger> {
     let shared: Arc<dyn Journal> = Arc::new(journal.clone());
     let pile = Arc::new(Mutex::new(Vec::new()));
     let inbox = Pile(Arc::clone(&pile), Mark::default());
@@ -81,8 +83,8 @@ fn letters(journal: &MemoryJournal, engine: &Engine<CellCodec>) -> Vec<ToLedger>
     let mut courier = Courier::new(shared, Arc::new(CellCodec), outbox, inbox);
     let head = engine.durable().head().expect("something is durable");
     while courier.step(head).expect("the journal is whole") > 0 {}
-    let letters = pile.lock().expect("no holder panics");
-    letters.clone()
+    let messages = pile.lock().expect("no holder panics");
+    messages.clone()
 }
 
 #[test]
@@ -98,8 +100,8 @@ fn a_command_and_the_pass_that_it_causes_are_one_durable_write() {
         assert_eq!(after.batches, before.batches + 1, "one write for job {number}");
         assert!(after.records >= before.records + 2, "its placement is in it");
     }
-    assert_eq!(letters(&journal, &engine).len(), 8, "each job was proposed");
-    let reports = (1..=8).map(|number| Report {
+    assert_eq!(messages(&journal, &engine).len(), 8, "each job was proposed");
+    let reports = (1..=8).map(|number| AttemptReport {
         attempt: AttemptId { job: JobId::new(0, number), number: 1 },
         state: ReportState::Running,
         gpu_ms_total: 0,
@@ -120,18 +122,18 @@ fn messages_arrive_once_and_the_mark_is_durable() {
     let mut engine = start(&journal);
     let mut inbox = cell_inbox(engine.handle(), 0);
     assert_eq!(inbox.mark(), Ok(Mark::default()));
-    let first = || vec![letter(1, admission(1)), letter(2, admission(2))];
+    let first = || vec![sent(1, admission(1)), sent(2, admission(2))];
     assert_eq!(inbox.deliver(first()), Ok(Mark { number: 2, position: 20 }));
     // A courier without state delivers again. A delivery that skips a message is refused.
     assert_eq!(inbox.deliver(first()), Ok(Mark { number: 2, position: 20 }));
-    let gap = vec![letter(4, admission(4))];
+    let gap = vec![sent(4, admission(4))];
     assert_eq!(inbox.deliver(gap), Ok(Mark { number: 2, position: 20 }));
     drop(inbox);
     engine.stop();
     engine = start(&journal);
     let mut inbox = cell_inbox(engine.handle(), 0);
     assert_eq!(inbox.mark(), Ok(Mark { number: 2, position: 20 }));
-    let next = vec![letter(3, ToCell::JobWithdrawn { job: JobId::new(0, 1) })];
+    let next = vec![sent(3, ToCell::JobWithdrawn { job: JobId::new(0, 1) })];
     assert_eq!(inbox.deliver(next), Ok(Mark { number: 3, position: 30 }));
     let jobs = engine.handle().read(|cell: &Cell| {
         let known = |number| cell.why(JobId::new(0, number), cell.now()).is_some();

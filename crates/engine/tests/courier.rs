@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bursar_core::machine::Machine;
 use bursar_core::message::Mark;
-use bursar_engine::courier::{Courier, CourierError, EngineInbox, Inbox, Letter};
+use bursar_engine::courier::{Courier, CourierError, EngineInbox, Inbox, SentMessage};
 use bursar_engine::{Engine, EngineError, Status, replay_from_genesis};
 use bursar_journal::Journal;
 use bursar_journal::memory::{Fault, MemoryJournal, Survivors};
@@ -14,26 +14,26 @@ use support::parcel::{Parcel, ParcelCodec, Take};
 use support::till::{Command, Parcels, Till, TillCodec};
 use support::{manual_clock, memory, options, till, wait_until};
 
-const LETTERS: u64 = 6;
+const MESSAGES: u64 = 6;
 
 fn parcel(journal: &MemoryJournal) -> Engine<ParcelCodec> {
     let journal = Arc::new(journal.clone());
     Engine::start(journal, Arc::new(ParcelCodec), manual_clock(), options("parcel"))
 }
 
-type ParcelInbox = EngineInbox<Parcel, fn(Letter<i64>) -> ((), Take), fn(&Parcel) -> Mark>;
+type ParcelInbox = EngineInbox<Parcel, fn(SentMessage<i64>) -> ((), Take), fn(&Parcel) -> Mark>;
 
 fn inbox(receiver: &Engine<ParcelCodec>) -> ParcelInbox {
-    EngineInbox::new(receiver.handle(), |letter| ((), Take(letter)), |parcel| parcel.mark)
+    EngineInbox::new(receiver.handle(), |sent| ((), Take(sent)), |parcel| parcel.mark)
 }
 
 fn courier<I: Inbox<i64>>(sender: &MemoryJournal, inbox: I) -> Courier<TillCodec, Parcels, I> {
     Courier::new(Arc::new(sender.clone()), Arc::new(TillCodec), Parcels, inbox)
 }
 
-/// Sends until the sender's journal has one message for each id up to [`LETTERS`].
+/// Sends until the sender's journal has one message for each id up to [`MESSAGES`].
 fn send_all(sender: &Engine<TillCodec>) {
-    for id in 1..=LETTERS {
+    for id in 1..=MESSAGES {
         let command = Command::Send { id, amount: support::signed(id) };
         loop {
             match sender.handle().execute((), command.clone()) {
@@ -54,7 +54,7 @@ fn arrived(receiver: &MemoryJournal) -> Parcel {
 }
 
 fn assert_each_once_in_order(receiver: &MemoryJournal) {
-    let expected: Vec<_> = (1..=LETTERS).map(support::signed).collect();
+    let expected: Vec<_> = (1..=MESSAGES).map(support::signed).collect();
     assert_eq!(arrived(receiver).amounts, expected);
 }
 
@@ -94,7 +94,7 @@ struct Troubled {
     trouble: Trouble,
     step: usize,
     deliveries: usize,
-    first: Vec<Letter<i64>>,
+    first: Vec<SentMessage<i64>>,
 }
 
 fn lost() -> EngineError {
@@ -106,41 +106,41 @@ impl Inbox<i64> for Troubled {
         self.inner.mark()
     }
 
-    fn deliver(&mut self, letters: Vec<Letter<i64>>) -> Result<Mark, EngineError> {
+    fn deliver(&mut self, messages: Vec<SentMessage<i64>>) -> Result<Mark, EngineError> {
         let now = self.deliveries == self.step;
         self.deliveries += 1;
         if self.first.is_empty() {
-            self.first.clone_from(&letters);
+            self.first.clone_from(&messages);
         }
         if !now {
-            return self.inner.deliver(letters);
+            return self.inner.deliver(messages);
         }
         match self.trouble {
             Trouble::Lost => Err(lost()),
             Trouble::AnswerLost => {
-                let _ = self.inner.deliver(letters);
+                let _ = self.inner.deliver(messages);
                 Err(lost())
             }
             Trouble::Twice => {
-                let _ = self.inner.deliver(letters.clone());
-                self.inner.deliver(letters)
+                let _ = self.inner.deliver(messages.clone());
+                self.inner.deliver(messages)
             }
             Trouble::Reordered => {
-                let last = letters.last().cloned();
-                let mut early = last.expect("a delivery has letters");
+                let last = messages.last().cloned();
+                let mut early = last.expect("a delivery has messages");
                 // Never the next number.
                 early.number += 1;
                 let _ = self.inner.deliver(vec![early]);
                 Err(lost())
             }
             Trouble::Stale => {
-                let answer = self.inner.deliver(letters);
+                let answer = self.inner.deliver(messages);
                 let _ = self.inner.deliver(self.first.clone());
                 answer
             }
             Trouble::Receiver(fault) => {
                 self.receiver.inject(0, fault);
-                self.inner.deliver(letters)
+                self.inner.deliver(messages)
             }
         }
     }
@@ -181,7 +181,7 @@ fn every_fault_at_every_delivery_loses_nothing_and_repeats_nothing() {
                     first: Vec::new(),
                 },
             );
-            for id in 1..=LETTERS {
+            for id in 1..=MESSAGES {
                 let command = Command::Send { id, amount: support::signed(id) };
                 sender.handle().execute((), command).expect("it serves").value.expect("accepted");
                 if id % 2 == 0 {
@@ -202,7 +202,7 @@ fn a_new_courier_without_state_continues_after_any_step() {
     let sender = till(Arc::new(sent.clone()));
     let receiver = parcel(&received);
     receiver.handle().settle().expect("it serves");
-    for id in 1..=LETTERS {
+    for id in 1..=MESSAGES {
         let command = Command::Send { id, amount: support::signed(id) };
         sender.handle().execute((), command).expect("it serves").value.expect("accepted");
         // A new courier each time. The receiver's mark is all that it needs.

@@ -8,8 +8,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use bursar_engine::{
-    Attended, Engine, EngineError, EngineOptions, LeaseTrust, Monotonic, Observer, Permit, Status,
-    Trouble,
+    Engine, EngineError, EngineOptions, LeaseTrust, Monotonic, Observer, Permit, Status,
+    Transaction, Trouble,
 };
 use bursar_journal::LeaseError;
 use bursar_journal::memory::MemoryJournal;
@@ -113,7 +113,7 @@ fn a_write_that_was_not_fenced_is_acknowledged_though_its_lease_expired_meanwhil
     handle.settle().expect("it serves");
     journal.hold_appends();
     let ((decide, decided), (answer, answers)) = (channel(), channel());
-    let work = move |till: &mut dyn Attended<Till>| {
+    let work = move |till: &mut dyn Transaction<Till>| {
         let said = till.execute(&(), &Command::Add { id: 1, amount: 1 });
         decide.send(()).expect("the test listens");
         said

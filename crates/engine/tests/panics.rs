@@ -201,7 +201,7 @@ fn a_message_that_panics_three_times_is_set_aside_and_later_ones_arrive() {
         sender.handle().execute((), send).expect("it serves").value.expect("accepted");
     }
     let mark: fn(&Parcel) -> Mark = |parcel| parcel.mark;
-    let inbox = EngineInbox::new(receiver.handle(), |letter| ((), Take(letter)), mark);
+    let inbox = EngineInbox::new(receiver.handle(), |sent| ((), Take(sent)), mark);
     let courier = Courier::new(Arc::new(sent.clone()), Arc::new(TillCodec), Parcels, inbox);
     let carrying = courier.start(sender.durable());
     let amounts = || receiver.handle().read(|parcel: &Parcel| parcel.amounts.clone());

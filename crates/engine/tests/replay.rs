@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use bursar_engine::{Codec, Origin, ReplayError, replay_from_genesis};
+use bursar_engine::{Codec, RecordOrigin, ReplayError, replay_from_genesis};
 use bursar_journal::memory::MemoryJournal;
 use bursar_journal::{BatchBuilder, Head, Journal, RecordKind};
 use support::at;
@@ -32,7 +32,7 @@ fn journal_of(count: u64, last: Option<&[u8]>) -> (MemoryJournal, Head) {
         let events: Vec<Event> = ids.map(|id| Event::Added { id, amount: 1 }).collect();
         let time = at(i64::try_from(first).expect("small"));
         builder.push(RecordKind::Decision, time, |body| {
-            TillCodec.encode(Origin::Due, &events, body);
+            TillCodec.encode(RecordOrigin::Due, &events, body);
         });
         if (first / OF_RECORD).is_multiple_of(OF_BATCH) {
             append(&mut builder);

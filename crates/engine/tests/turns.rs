@@ -189,7 +189,7 @@ fn a_panic_in_a_later_turn_is_an_unknown_outcome() {
 }
 
 /// Makes `count` timers that can wait due in one message, and posts `ask` after it.
-fn arm_patient(till: &mut dyn bursar_engine::Attended<Till>, count: u64, ask: impl FnOnce()) {
+fn arm_patient(till: &mut dyn bursar_engine::Transaction<Till>, count: u64, ask: impl FnOnce()) {
     for id in PATIENT..PATIENT + count {
         let armed = till.execute(&(), &Command::Arm { at: at(0), id });
         assert!(armed.expect("it serves").is_ok());

@@ -5,7 +5,7 @@ mod random;
 mod timeline_model;
 
 use fefo::Timeline;
-use fefo::timeline::{ConsumptionId, Draw, PackId, TimelineError};
+use fefo::timeline::{ConsumptionId, TimelineDraw, TimelineError, TimelinePackId};
 use proptest::prelude::*;
 use random::histories;
 use timeline_model::{Recorded, interesting, replay};
@@ -15,7 +15,7 @@ use timeline_model::{Recorded, interesting, replay};
 struct Pair {
     timeline: Timeline,
     history: Vec<Recorded>,
-    packs: Vec<PackId>,
+    packs: Vec<TimelinePackId>,
     consumptions: Vec<ConsumptionId>,
 }
 
@@ -75,8 +75,9 @@ impl Pair {
     fn check_draws(&self) {
         let expected = replay(&self.history, &[]).draws;
         for (&id, expected) in self.consumptions.iter().zip(expected) {
-            let named =
-                expected.iter().map(|&(pack, amount)| Draw { pack: self.packs[pack], amount });
+            let named = expected
+                .iter()
+                .map(|&(pack, amount)| TimelineDraw { pack: self.packs[pack], amount });
             assert_eq!(self.timeline.draws(id), Some(named.collect()));
         }
     }

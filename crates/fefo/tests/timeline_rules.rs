@@ -1,9 +1,9 @@
 //! The rules of the timeline, one example each.
 
 use fefo::Timeline;
-use fefo::timeline::{ConsumptionId, PackId, TimelineError};
+use fefo::timeline::{ConsumptionId, TimelineError, TimelinePackId};
 
-fn add(timeline: &mut Timeline, amount: u64, at: i64, expires_at: Option<i64>) -> PackId {
+fn add(timeline: &mut Timeline, amount: u64, at: i64, expires_at: Option<i64>) -> TimelinePackId {
     timeline.add_credits(amount, at, expires_at).expect("the pack is valid")
 }
 
@@ -11,7 +11,7 @@ fn consume(timeline: &mut Timeline, amount: u64, at: i64) -> ConsumptionId {
     timeline.consume_credits(amount, at).expect("the consumption is valid").id
 }
 
-fn draws(timeline: &Timeline, id: ConsumptionId) -> Vec<(PackId, u64)> {
+fn draws(timeline: &Timeline, id: ConsumptionId) -> Vec<(TimelinePackId, u64)> {
     let draws = timeline.draws(id).expect("the consumption is recorded");
     draws.into_iter().map(|draw| (draw.pack, draw.amount)).collect()
 }
@@ -47,7 +47,8 @@ fn packs_of_one_expiry_are_spent_by_start_then_by_arrival() {
     let fourth = add(&mut timeline, 1, 5, Some(9));
     let second = add(&mut timeline, 1, 4, Some(9));
     let spent = consume(&mut timeline, 4, 6);
-    let order: Vec<PackId> = draws(&timeline, spent).into_iter().map(|draw| draw.0).collect();
+    let order: Vec<TimelinePackId> =
+        draws(&timeline, spent).into_iter().map(|draw| draw.0).collect();
     assert_eq!(order, [first, second, third, fourth]);
 }
 

@@ -23,7 +23,7 @@ use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
 use crate::machines::leader::Leader;
 use crate::net::counting::CountPlaces;
-use crate::net::limits::{Aside, Limits, Load};
+use crate::net::limits::{Limits, Load, PausedRequest};
 use crate::net::shed::Shed;
 use crate::net::waits::{Wait, WaitPlace, Waits};
 use crate::request::meta;
@@ -164,7 +164,10 @@ impl App {
     }
 
     /// Takes a place among the waiting requests and gives up the one among requests in flight.
-    pub fn wait_aside(&self, principal: &Principal) -> Result<(WaitPlace, Aside<'_>), Failure> {
+    pub fn wait_aside(
+        &self,
+        principal: &Principal,
+    ) -> Result<(WaitPlace, PausedRequest<'_>), Failure> {
         let place = self.waits.enter(principal, Wait::Poll)?;
         Ok((place, self.load.aside(meta::priority())))
     }

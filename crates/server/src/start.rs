@@ -99,7 +99,7 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> StartError {
 }
 
 /// What is known once the server is ready.
-pub struct Ready {
+pub struct ServerReady {
     /// The address that it listens on.
     pub address: SocketAddr,
     /// The same as a URL for clients.
@@ -513,7 +513,7 @@ async fn end_streams(mut role: watch::Receiver<Role>, streams: Arc<watch::Sender
 pub fn run(
     mut config: Config,
     standby: impl FnOnce(&Standby),
-    ready: impl FnOnce(&Ready),
+    ready: impl FnOnce(&ServerReady),
 ) -> Result<(), StartError> {
     config.check()?;
     root_key::check(&config).map_err(io("the root key"))?;
@@ -556,7 +556,7 @@ pub fn run(
         let root_key = started.root_key.clone();
         let (app, why) = (Arc::clone(&started.app), Arc::clone(&ended));
         runtime.spawn(stop_at_the_end(app, why, stopping));
-        ready(&Ready { address, url, root_key });
+        ready(&ServerReady { address, url, root_key });
         // The panic hook has reported a panic of this task.
         let _ = runtime.block_on(serving);
         Ok(started)

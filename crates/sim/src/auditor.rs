@@ -12,7 +12,7 @@ use bursar_core::ledger::jobs::{
 use bursar_core::message::{ToCell, ToLedger};
 
 /// A description of a violated invariant.
-pub type Broken = String;
+pub type AuditFinding = String;
 
 /// What a cell has reported about an attempt.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +64,7 @@ impl Auditor {
         from: usize,
         to: usize,
         number: u64,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), AuditFinding> {
         let last = self.numbers.entry((kind, from, to)).or_default();
         if number != *last + 1 {
             return Err(format!("{kind} {from} → {to}: message {number} after {last}"));
@@ -74,7 +74,7 @@ impl Auditor {
     }
 
     /// Audits an event of a cell.
-    pub fn hear_cell(&mut self, cell: usize, event: &CellEvent) -> Result<(), Broken> {
+    pub fn hear_cell(&mut self, cell: usize, event: &CellEvent) -> Result<(), AuditFinding> {
         let CellEvent::LedgerTold { shard, number, message } = event else { return Ok(()) };
         self.next_number("cell to ledger", cell, usize::from(*shard), *number)?;
         match &**message {
@@ -122,7 +122,7 @@ impl Auditor {
         cell: usize,
         number: u64,
         message: &ToCell,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), AuditFinding> {
         self.next_number("ledger to cell", ledger, cell, number)?;
         if let ToCell::PlacementConfirmed { attempt, .. } = message {
             // The cell may have ended it while the answer was in flight.
@@ -157,7 +157,7 @@ impl Auditor {
         number: u64,
         job: &Job,
         used: impl Fn(usize, AttemptId) -> Option<u64>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), AuditFinding> {
         let id = JobId::new(shard, number);
         let before = self.states.insert((shard, number), job.state).unwrap_or(JobState::Queued);
         if !may_follow(before, job.state) {
@@ -214,7 +214,7 @@ impl Auditor {
         attempt: &Attempt,
         end: &AttemptEnd,
         reported: &Reported,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), AuditFinding> {
         let early = match end.reason {
             EndReason::Cancelled => attempt.started_at.is_none() && end.gpu_ms == 0,
             EndReason::Lost => end.gpu_ms <= reported.metered,
@@ -236,7 +236,7 @@ impl Auditor {
 }
 
 /// Checks that every attempt of a job has a higher number than those before it.
-fn check_increases(last: &mut u32, attempt: AttemptId, what: &str) -> Result<(), Broken> {
+fn check_increases(last: &mut u32, attempt: AttemptId, what: &str) -> Result<(), AuditFinding> {
     if attempt.number <= *last {
         return Err(format!("L10: {attempt} was {what} after number {last}"));
     }

@@ -16,7 +16,7 @@ use crate::traces::{NodeRow, TaskRow};
 
 /// A placement policy of the study.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Policy {
+pub enum PlacementPolicy {
     /// The policy of the cell.
     Bursar,
     /// Fragmentation-gradient descent.
@@ -33,34 +33,34 @@ pub enum Policy {
     Random,
 }
 
-impl Policy {
+impl PlacementPolicy {
     /// All policies, ours first.
-    pub const ALL: [Policy; 7] = [
-        Policy::Bursar,
-        Policy::Fgd,
-        Policy::BestFit,
-        Policy::Packing,
-        Policy::Clustering,
-        Policy::DotProd,
-        Policy::Random,
+    pub const ALL: [PlacementPolicy; 7] = [
+        PlacementPolicy::Bursar,
+        PlacementPolicy::Fgd,
+        PlacementPolicy::BestFit,
+        PlacementPolicy::Packing,
+        PlacementPolicy::Clustering,
+        PlacementPolicy::DotProd,
+        PlacementPolicy::Random,
     ];
 
     /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Policy::Bursar => "bursar",
-            Policy::Fgd => "fgd",
-            Policy::BestFit => "bestfit",
-            Policy::Packing => "packing",
-            Policy::Clustering => "clustering",
-            Policy::DotProd => "dotprod",
-            Policy::Random => "random",
+            PlacementPolicy::Bursar => "bursar",
+            PlacementPolicy::Fgd => "fgd",
+            PlacementPolicy::BestFit => "bestfit",
+            PlacementPolicy::Packing => "packing",
+            PlacementPolicy::Clustering => "clustering",
+            PlacementPolicy::DotProd => "dotprod",
+            PlacementPolicy::Random => "random",
         }
     }
 
     /// The policy of this name.
-    pub fn named(name: &str) -> Option<Policy> {
-        Policy::ALL.into_iter().find(|policy| policy.name() == name)
+    pub fn named(name: &str) -> Option<PlacementPolicy> {
+        PlacementPolicy::ALL.into_iter().find(|policy| policy.name() == name)
     }
 }
 
@@ -132,7 +132,7 @@ impl Experiment {
     /// Runs one policy on many seeds, on all cores. Calls `done` after each.
     pub fn run_all(
         &self,
-        policy: Policy,
+        policy: PlacementPolicy,
         seeds: &[u64],
         inflate: f64,
         done: &(dyn Fn() + Sync),
@@ -145,21 +145,31 @@ impl Experiment {
     }
 
     /// Runs one policy on one seed. Tasks arrive up to `inflate` times the capacity.
-    pub fn run(&self, policy: Policy, seed: u64, inflate: f64) -> Curve {
+    pub fn run(&self, policy: PlacementPolicy, seed: u64, inflate: f64) -> Curve {
         let arrivals = self.arrivals(seed, inflate);
         let mut hosts = self.hosts(seed);
         let tasks = self.tasks.iter().map(|task| self.shapes.get(*task));
         match policy {
-            Policy::Bursar => {
+            PlacementPolicy::Bursar => {
                 let scorer = Bursar::new(&hosts, &self.shapes);
                 self.offer_all(&arrivals, &mut hosts, self.chooser(scorer))
             }
-            Policy::Fgd => self.offer_all(&arrivals, &mut hosts, self.chooser(Fgd::new(tasks))),
-            Policy::BestFit => self.offer_all(&arrivals, &mut hosts, self.chooser(BestFit)),
-            Policy::Packing => self.offer_all(&arrivals, &mut hosts, self.chooser(Packing)),
-            Policy::Clustering => self.offer_all(&arrivals, &mut hosts, self.chooser(Clustering)),
-            Policy::DotProd => self.offer_all(&arrivals, &mut hosts, self.chooser(DotProduct)),
-            Policy::Random => {
+            PlacementPolicy::Fgd => {
+                self.offer_all(&arrivals, &mut hosts, self.chooser(Fgd::new(tasks)))
+            }
+            PlacementPolicy::BestFit => {
+                self.offer_all(&arrivals, &mut hosts, self.chooser(BestFit))
+            }
+            PlacementPolicy::Packing => {
+                self.offer_all(&arrivals, &mut hosts, self.chooser(Packing))
+            }
+            PlacementPolicy::Clustering => {
+                self.offer_all(&arrivals, &mut hosts, self.chooser(Clustering))
+            }
+            PlacementPolicy::DotProd => {
+                self.offer_all(&arrivals, &mut hosts, self.chooser(DotProduct))
+            }
+            PlacementPolicy::Random => {
                 let dice = Dice::new(seed, CHOICES);
                 self.offer_all(&arrivals, &mut hosts, RandomChooser { dice })
             }

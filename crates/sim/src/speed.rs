@@ -14,7 +14,7 @@
 use std::time::{Duration, Instant};
 
 use bursar_core::cell::command::{
-    Command, Heartbeat, JobSpec, NodeOffer, Origin, Report, ReportState,
+    AttemptReport, Command, Heartbeat, JobSpec, NodeOffer, Origin, ReportState,
 };
 use bursar_core::cell::event::Event;
 use bursar_core::cell::schedule::shape::GpuDemand;
@@ -187,7 +187,7 @@ impl Bench {
             node: format!("node-{node}").into(),
             incarnation: 1,
             seq: self.seq[node],
-            reports: vec![Report {
+            reports: vec![AttemptReport {
                 attempt,
                 state: ReportState::Succeeded,
                 gpu_ms_total: 1000,
@@ -197,7 +197,12 @@ impl Bench {
         self.settle();
     }
 
-    fn measure(&mut self, name: &'static str, nodes: usize, work: impl FnOnce(&mut Bench)) -> Row {
+    fn measure(
+        &mut self,
+        name: &'static str,
+        nodes: usize,
+        work: impl FnOnce(&mut Bench),
+    ) -> SpeedMeasurement {
         self.samples.clear();
         let before = self.placements;
         let (begin, busy) = (now(), busy_ns());
@@ -213,7 +218,7 @@ impl Bench {
         self.samples.sort_unstable();
         let count = self.samples.len();
         let quantile = |part: usize| self.samples[(count - 1) * part / 1000].as_nanos() as u64;
-        Row {
+        SpeedMeasurement {
             name,
             nodes,
             placements,
@@ -233,7 +238,7 @@ impl Bench {
 
 /// The figures of one kind of work.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct SpeedMeasurement {
     /// The kind of work: `fill`, `confirm` or `churn`.
     pub name: &'static str,
     /// Nodes of the cell.
@@ -281,7 +286,7 @@ fn resident_mib() -> u64 {
 }
 
 /// Runs the three kinds of work on a cell with this many nodes.
-pub fn run(nodes: usize) -> Vec<Row> {
+pub fn run(nodes: usize) -> Vec<SpeedMeasurement> {
     let mut bench = Bench::new(nodes);
     for _ in 0..nodes * 16 {
         bench.admit();

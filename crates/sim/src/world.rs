@@ -22,12 +22,12 @@ use bursar_core::ledger::id::CellNo;
 use bursar_core::ledger::{Accepted, Command, Refused, invariant};
 use bursar_core::message::{ToCell, ToLedger};
 use bursar_core::time::Timestamp;
-use bursar_engine::courier::{Letter, Outbox};
+use bursar_engine::courier::{Outbox, SentMessage};
 use bursar_engine::{CellCodec, CellToLedger, LedgerCodec, LedgerToCell, to_cell, to_ledger};
 use host::Host;
 pub use summary::Summary;
 
-use crate::auditor::{Auditor, Broken};
+use crate::auditor::{AuditFinding, Auditor};
 use crate::random::Dice;
 
 /// 2020-01-01T00:00:00.000Z
@@ -54,7 +54,7 @@ impl Default for WorldOptions {
 
 /// One direction between a ledger and a cell, with every message ever sent.
 struct Link<T> {
-    messages: Vec<Letter<T>>,
+    messages: Vec<SentMessage<T>>,
 }
 
 /// Runs the world of a seed to its end.
@@ -62,7 +62,7 @@ struct Link<T> {
 /// # Errors
 /// The first violated invariant, with the step at which it was found. Invariants that machines
 /// check themselves panic.
-pub fn run(seed: u64, options: WorldOptions) -> Result<Summary, Broken> {
+pub fn run(seed: u64, options: WorldOptions) -> Result<Summary, AuditFinding> {
     let mut world = World::new(seed, options);
     for step in 0..options.steps {
         world.step();
@@ -95,7 +95,7 @@ struct World {
     crashes: u32,
     repeated: u32,
     lost_reports: u32,
-    broken: Option<Broken>,
+    broken: Option<AuditFinding>,
 }
 
 impl World {
@@ -182,11 +182,11 @@ impl World {
                 {
                     let number = u16::try_from(cell).expect("few cells");
                     let outbox = LedgerToCell { cell: CellNo(number) };
-                    let Some((number, message)) = outbox.letter(event) else { continue };
+                    let Some((number, message)) = outbox.message(event) else { continue };
                     let heard = self.auditor.hear_ledger(ledger, cell, number, &message);
                     note(&mut self.broken, heard);
                     let link = self.to_cells.get_mut(&(ledger, cell)).expect("every pair");
-                    link.messages.push(Letter { number, position: fresh.position, message });
+                    link.messages.push(SentMessage { number, position: fresh.position, message });
                 }
                 for event in &fresh.events {
                     if let bursar_core::ledger::Event::JobEnded { job, .. } = event {
@@ -201,12 +201,17 @@ impl World {
                 for event in &fresh.events {
                     note(&mut self.broken, self.auditor.hear_cell(cell, event));
                     for shard in 0..self.options.ledgers {
-                        let Some((number, message)) = (CellToLedger { shard }).letter(event) else {
+                        let Some((number, message)) = (CellToLedger { shard }).message(event)
+                        else {
                             continue;
                         };
                         let link = (cell, usize::from(shard));
                         let link = self.to_ledgers.get_mut(&link).expect("every pair");
-                        link.messages.push(Letter { number, position: fresh.position, message });
+                        link.messages.push(SentMessage {
+                            number,
+                            position: fresh.position,
+                            message,
+                        });
                     }
                 }
             }
@@ -274,8 +279,8 @@ impl World {
         let mark = self.cells[cell].machine.mark(shard).number;
         let number = self.pick_number(mark);
         let messages = &self.to_cells[&(ledger, cell)].messages;
-        let Some(letter) = messages.get(index_of(number)).cloned() else { return };
-        let (origin, command) = to_cell(shard, letter);
+        let Some(sent) = messages.get(index_of(number)).cloned() else { return };
+        let (origin, command) = to_cell(shard, sent);
         let answer = self.ask_cell(cell, &origin, &command);
         let after = self.cells[cell].machine.mark(shard).number;
         let taken = answer.is_some() && number == mark + 1;
@@ -292,8 +297,8 @@ impl World {
         let before = mark(self);
         let number = self.pick_number(before);
         let messages = &self.to_ledgers[&(cell, ledger)].messages;
-        let Some(letter) = messages.get(index_of(number)).cloned() else { return };
-        let (envelope, command) = to_ledger(no, REGIONS[cell].into(), letter);
+        let Some(sent) = messages.get(index_of(number)).cloned() else { return };
+        let (envelope, command) = to_ledger(no, REGIONS[cell].into(), sent);
         let answer = self.ask_ledger(ledger, &envelope, &command);
         let taken = answer.is_some() && number == before + 1;
         let after = mark(self);
@@ -381,7 +386,7 @@ impl World {
 
     /// Checks L8 and L10 on the nodes: no GPU is used beyond its capacity, and no job runs as two
     /// attempts.
-    fn check_start(&mut self, index: usize, attempt: AttemptId) -> Result<(), Broken> {
+    fn check_start(&mut self, index: usize, attempt: AttemptId) -> Result<(), AuditFinding> {
         let now = self.now;
         self.agents.iter_mut().for_each(|agent| agent.settle(now));
         let share = |world: &World, attempt: AttemptId| {
@@ -444,7 +449,7 @@ impl World {
     }
 
     /// Checks every invariant that can be checked now, for machines that have changed.
-    fn check(&mut self, everything: bool) -> Result<(), Broken> {
+    fn check(&mut self, everything: bool) -> Result<(), AuditFinding> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
@@ -481,7 +486,7 @@ impl World {
     }
 }
 
-fn note(broken: &mut Option<Broken>, result: Result<(), Broken>) {
+fn note(broken: &mut Option<AuditFinding>, result: Result<(), AuditFinding>) {
     if let Err(found) = result {
         broken.get_or_insert(found);
     }

@@ -4,7 +4,7 @@
 mod support;
 
 use bursar_sim::families::cluster::{TaskFamily, nodes, tasks};
-use bursar_sim::placement::{Experiment, Policy};
+use bursar_sim::placement::{Experiment, PlacementPolicy};
 use support::allocated;
 
 /// The seed of the families.
@@ -21,12 +21,12 @@ fn six_published_policies_keep_their_measured_values() {
     // family they vary by less than a point.
     let experiment = experiment(TaskFamily::Usual);
     for (policy, measured) in [
-        (Policy::Random, 85.83),
-        (Policy::DotProd, 90.14),
-        (Policy::Clustering, 90.94),
-        (Policy::Packing, 91.20),
-        (Policy::BestFit, 92.40),
-        (Policy::Fgd, 94.83),
+        (PlacementPolicy::Random, 85.83),
+        (PlacementPolicy::DotProd, 90.14),
+        (PlacementPolicy::Clustering, 90.94),
+        (PlacementPolicy::Packing, 91.20),
+        (PlacementPolicy::BestFit, 92.40),
+        (PlacementPolicy::Fgd, 94.83),
     ] {
         let ours = allocated(&experiment, policy, 3);
         let name = policy.name();
@@ -36,7 +36,7 @@ fn six_published_policies_keep_their_measured_values() {
 
 #[test]
 fn our_score_leaves_less_than_five_per_cent_idle_on_the_usual_family() {
-    let ours = allocated(&experiment(TaskFamily::Usual), Policy::Bursar, 3);
+    let ours = allocated(&experiment(TaskFamily::Usual), PlacementPolicy::Bursar, 3);
     assert!(ours > 95.2, "{ours:.2}");
 }
 
@@ -50,8 +50,8 @@ fn our_score_is_at_least_as_good_as_gradient_descent_on_every_family() {
         (TaskFamily::MoreGangs, 96.49),
     ] {
         let experiment = experiment(family);
-        let [ours, theirs] =
-            [Policy::Bursar, Policy::Fgd].map(|policy| allocated(&experiment, policy, 3));
+        let [ours, theirs] = [PlacementPolicy::Bursar, PlacementPolicy::Fgd]
+            .map(|policy| allocated(&experiment, policy, 3));
         let name = family.name();
         assert!(ours >= theirs, "{name}: {ours:.2} against {theirs:.2}");
         assert!((ours - measured).abs() <= 0.3, "{name}: {ours:.2}, measured {measured}");
@@ -61,7 +61,7 @@ fn our_score_is_at_least_as_good_as_gradient_descent_on_every_family() {
 #[test]
 fn the_same_seed_gives_the_same_curve() {
     let experiment = experiment(TaskFamily::Usual);
-    for policy in [Policy::Bursar, Policy::Random] {
+    for policy in [PlacementPolicy::Bursar, PlacementPolicy::Random] {
         assert_eq!(experiment.run(policy, 7, 1.05), experiment.run(policy, 7, 1.05));
         assert_ne!(experiment.run(policy, 7, 1.05), experiment.run(policy, 8, 1.05));
     }

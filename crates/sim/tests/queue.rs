@@ -7,7 +7,7 @@ use bursar_core::cell::CellConfig;
 use bursar_sim::families::queue::{QueueFamily, jobs};
 use bursar_sim::queue::baseline::{self, Baseline};
 use bursar_sim::queue::metrics::figures;
-use bursar_sim::queue::shares::{Window, share_errors, windows, worst_beyond_rule};
+use bursar_sim::queue::shares::{ContentionWindow, share_errors, windows, worst_beyond_rule};
 use bursar_sim::queue::{Cluster, Run, cell, first_impossible};
 use bursar_sim::traces::JobRow;
 use support::{EIGHT_NODES, by_the_cell, dealt_to, users};
@@ -112,7 +112,7 @@ fn the_cell_gives_the_same_run_every_time() {
     assert_eq!(run(), run());
 }
 
-fn day_windows(jobs: &[JobRow], tenants: &[String], run: &Run) -> Vec<Window> {
+fn day_windows(jobs: &[JobRow], tenants: &[String], run: &Run) -> Vec<ContentionWindow> {
     windows(jobs, tenants, EIGHT_NODES, CellConfig::default().half_life_ms, run)
 }
 

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use bursar_core::cell::CellConfig;
-use bursar_sim::placement::{Experiment, Policy};
+use bursar_sim::placement::{Experiment, PlacementPolicy};
 use bursar_sim::queue::baseline::{self, Baseline};
 use bursar_sim::queue::metrics::figures;
 use bursar_sim::queue::shares::{share_errors, windows, worst_beyond_rule};
@@ -69,12 +69,12 @@ fn six_published_policies_are_reproduced_within_three_tenths_of_a_point() {
     let Some(folder) = traces() else { return };
     let experiment = experiment(&folder, "default");
     for (policy, published) in [
-        (Policy::Random, 86.30),
-        (Policy::DotProd, 90.62),
-        (Policy::Clustering, 91.65),
-        (Policy::Packing, 91.78),
-        (Policy::BestFit, 92.86),
-        (Policy::Fgd, 95.23),
+        (PlacementPolicy::Random, 86.30),
+        (PlacementPolicy::DotProd, 90.62),
+        (PlacementPolicy::Clustering, 91.65),
+        (PlacementPolicy::Packing, 91.78),
+        (PlacementPolicy::BestFit, 92.86),
+        (PlacementPolicy::Fgd, 95.23),
     ] {
         let ours = allocated(&experiment, policy, 10);
         let name = policy.name();
@@ -85,7 +85,7 @@ fn six_published_policies_are_reproduced_within_three_tenths_of_a_point() {
 #[test]
 fn our_score_leaves_less_than_four_and_a_half_per_cent_idle_on_the_default_trace() {
     let Some(folder) = traces() else { return };
-    let ours = allocated(&experiment(&folder, "default"), Policy::Bursar, 10);
+    let ours = allocated(&experiment(&folder, "default"), PlacementPolicy::Bursar, 10);
     assert!(ours > 95.5, "{ours:.2}");
 }
 
@@ -96,8 +96,8 @@ fn our_score_is_at_least_as_good_as_gradient_descent_on_every_family() {
         [("cpu200", 94.82), ("gpushare60", 91.25), ("gpuspec20", 94.66), ("multigpu30", 96.36)]
     {
         let experiment = experiment(&folder, family);
-        let [ours, theirs] =
-            [Policy::Bursar, Policy::Fgd].map(|policy| allocated(&experiment, policy, 3));
+        let [ours, theirs] = [PlacementPolicy::Bursar, PlacementPolicy::Fgd]
+            .map(|policy| allocated(&experiment, policy, 3));
         assert!(ours >= theirs && ours >= published, "{family}: {ours:.2} against {theirs:.2}");
         assert!((theirs - published).abs() <= 0.3, "{family}: {theirs:.2}, published {published}");
     }

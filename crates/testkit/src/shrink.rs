@@ -1,10 +1,13 @@
 //! Shrinks a sequence of steps that shows a difference.
 
-use crate::generate::Step;
+use crate::generate::TimedCommand;
 
 /// Drops runs of steps while `fails` returns true for the rest: shorter and shorter runs, until no
 /// single step can be dropped.
-pub fn shrink(steps: Vec<Step>, fails: impl Fn(&[Step]) -> bool) -> Vec<Step> {
+pub fn shrink(
+    steps: Vec<TimedCommand>,
+    fails: impl Fn(&[TimedCommand]) -> bool,
+) -> Vec<TimedCommand> {
     let mut steps = steps;
     let mut length = steps.len().div_ceil(2);
     while length > 0 {
@@ -37,16 +40,17 @@ mod tests {
 
     #[test]
     fn only_the_steps_that_matter_are_left() {
-        let step = |fingerprint| Step {
+        let step = |fingerprint| TimedCommand {
             now: Timestamp::from_millis(0),
             envelope: Envelope { fingerprint, ..Envelope::default() },
             command: Command::FreezeAccount { path: "a".into(), by_platform: false },
         };
-        let fingerprints = |steps: &[Step]| -> Vec<u128> {
+        let fingerprints = |steps: &[TimedCommand]| -> Vec<u128> {
             steps.iter().map(|step| step.envelope.fingerprint).collect()
         };
-        let fails =
-            |left: &[Step]| [7, 31].iter().all(|wanted| fingerprints(left).contains(wanted));
+        let fails = |left: &[TimedCommand]| {
+            [7, 31].iter().all(|wanted| fingerprints(left).contains(wanted))
+        };
         let left = shrink((0..40).map(step).collect(), fails);
         assert_eq!(fingerprints(&left), [7, 31]);
     }

@@ -10,7 +10,7 @@ use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::reply::Reply;
 use bursar_core::time::Timestamp;
 use bursar_testkit::compare::{Given, Pair, code_of};
-use bursar_testkit::generate::Step;
+use bursar_testkit::generate::TimedCommand;
 
 const START: i64 = 1_700_000_000_000;
 const GPU_HOUR_MS: u64 = 3_600_000;
@@ -34,7 +34,7 @@ impl World {
         self.given += 1;
         let envelope =
             Envelope { actor: "tester".into(), fingerprint: self.given, ..Envelope::default() };
-        let step = Step { now: Timestamp::from_millis(self.now), envelope, command };
+        let step = TimedCommand { now: Timestamp::from_millis(self.now), envelope, command };
         self.pair.run(&step).unwrap_or_else(|difference| panic!("{difference}"))
     }
 

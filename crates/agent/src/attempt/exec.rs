@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
 use crate::attempt::environment;
-use crate::attempt::record::{Launch, Record};
+use crate::attempt::record::{AttemptRecord, Launch};
 use crate::folder::{AttemptFolder, read_json};
 use crate::isolation::{cgroup, namespace, privilege};
 
@@ -39,7 +39,7 @@ fn prepare(folder: &Path) -> io::Result<Command> {
     privilege::close_inherited()?;
     let folder = AttemptFolder::at(folder.to_owned());
     let launch: Launch = read_json(&folder.launch())?;
-    let record: Record = read_json(&folder.record())?;
+    let record: AttemptRecord = read_json(&folder.record())?;
     environment::check(&launch.env)?;
     let Some((program, arguments)) = launch.command.split_first() else {
         return Err(io::Error::other("the job has no command: give one, as in `bursar run -- ls`"));

@@ -47,7 +47,7 @@ pub struct Launch {
 
 /// The state of an attempt. Its supervisor writes it, unless there never was one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct AttemptRecord {
     /// The boot of the machine that the instants belong to.
     pub boot_id: String,
     /// The supervisor; none if the attempt was never started.
@@ -104,10 +104,10 @@ impl Exit {
     }
 }
 
-impl Record {
+impl AttemptRecord {
     /// The first record of a supervisor.
-    pub fn claimed(boot_id: String, supervisor: Identity, now: BootTime) -> Record {
-        Record {
+    pub fn claimed(boot_id: String, supervisor: Identity, now: BootTime) -> AttemptRecord {
+        AttemptRecord {
             boot_id,
             supervisor: Some(supervisor),
             child: None,
@@ -122,8 +122,8 @@ impl Record {
     }
 
     /// The record of an attempt whose record was lost.
-    pub fn unknown(boot_id: String, now: BootTime) -> Record {
-        Record {
+    pub fn unknown(boot_id: String, now: BootTime) -> AttemptRecord {
+        AttemptRecord {
             boot_id,
             supervisor: None,
             child: None,
@@ -138,8 +138,8 @@ impl Record {
     }
 
     /// The record of an attempt that never ran here and never will.
-    pub fn declined(boot_id: String, why: &str, now: BootTime) -> Record {
-        Record {
+    pub fn declined(boot_id: String, why: &str, now: BootTime) -> AttemptRecord {
+        AttemptRecord {
             boot_id,
             supervisor: None,
             child: None,
@@ -165,7 +165,7 @@ impl Record {
 
 /// Until when attempts may run without an answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lease {
+pub struct AttemptLease {
     /// The boot of the machine that the instants belong to.
     pub boot_id: String,
     /// Attempts are stopped at this instant.
@@ -174,13 +174,13 @@ pub struct Lease {
     pub kill_at: BootTime,
 }
 
-impl Lease {
+impl AttemptLease {
     /// The lease of a heartbeat that was sent at `sent` and accepted: the server gives
     /// up the node `length` after it arrived, which was later. A third is left for the attempts to
     /// end, and a tenth for clock drift and slow termination of processes.
-    pub fn granted(boot_id: String, sent: BootTime, length: Duration) -> Lease {
+    pub fn granted(boot_id: String, sent: BootTime, length: Duration) -> AttemptLease {
         let stop_at = sent.plus(length / 3 * 2);
-        Lease { boot_id, stop_at, kill_at: sent.plus(length / 10 * 9) }
+        AttemptLease { boot_id, stop_at, kill_at: sent.plus(length / 10 * 9) }
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn an_attempt_is_gone_before_the_server_gives_up_its_node() {
         let length = Duration::from_secs(90);
-        let lease = Lease::granted("boot".into(), at(1000), length);
+        let lease = AttemptLease::granted("boot".into(), at(1000), length);
         assert_eq!((lease.stop_at, lease.kill_at), (at(61_000), at(82_000)));
         assert!(lease.kill_at < at(1000).plus(length));
     }
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn time_counts_until_the_end_or_until_it_was_last_seen() {
         let supervisor = Identity { pid: 1, start_ticks: 1 };
-        let mut record = Record::claimed("boot".into(), supervisor, at(10));
-        let runtime = |record: &Record, supervised| {
+        let mut record = AttemptRecord::claimed("boot".into(), supervisor, at(10));
+        let runtime = |record: &AttemptRecord, supervised| {
             u64::try_from(record.running_time(at(500), supervised).as_millis()).expect("short")
         };
         assert_eq!(runtime(&record, true), 0);

@@ -24,7 +24,7 @@ use nix::unistd::{Pid, setsid};
 
 use crate::attempt::output::{self, OutputWriter};
 use crate::attempt::process::{Identity, descendants, kill_all, signal_group};
-use crate::attempt::record::{Exit, Launch, Lease, Record, StopCause};
+use crate::attempt::record::{AttemptLease, AttemptRecord, Exit, Launch, StopCause};
 use crate::clock::{BootTime, boot_id};
 use crate::folder::{AttemptFolder, claim_json, read_json, write_json};
 use crate::isolation::{cgroup, privilege};
@@ -61,7 +61,7 @@ pub fn run(folder: &Path) -> io::Result<()> {
     prctl::set_child_subreaper(true)?;
     let folder = AttemptFolder::at(folder.to_owned());
     let launch: Launch = read_json(&folder.launch())?;
-    let record = Record::claimed(boot_id()?, Identity::own()?, BootTime::now());
+    let record = AttemptRecord::claimed(boot_id()?, Identity::own()?, BootTime::now());
     match claim_json(&folder.record(), &record) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
@@ -89,7 +89,7 @@ pub fn run(folder: &Path) -> io::Result<()> {
 struct Supervisor {
     folder: AttemptFolder,
     launch: Launch,
-    record: Record,
+    record: AttemptRecord,
     /// When a stopped attempt is killed.
     kill_at: Option<BootTime>,
     gone: bool,
@@ -97,7 +97,7 @@ struct Supervisor {
     /// The lease is not read again before this instant.
     lease_checked_at: BootTime,
     /// The lease that the agent sent when it could not write the file.
-    told_lease: Option<Lease>,
+    told_lease: Option<AttemptLease>,
     /// Bytes of output that were lost.
     output_lost: Arc<AtomicU64>,
     /// Whether the job's process was reaped. Until then its pid, and that of its group, is
@@ -215,7 +215,7 @@ impl Supervisor {
             }
             Event::Lease(stop_at, kill_at) => {
                 let boot_id = self.record.boot_id.clone();
-                self.told_lease = Some(Lease { boot_id, stop_at, kill_at });
+                self.told_lease = Some(AttemptLease { boot_id, stop_at, kill_at });
             }
             Event::AllGone => self.gone = true,
             Event::OutputEnded => self.output_ended = true,
@@ -228,7 +228,7 @@ impl Supervisor {
         if now < self.lease_checked_at {
             return;
         }
-        let written = read_json::<Lease>(&self.folder.state().lease()).ok();
+        let written = read_json::<AttemptLease>(&self.folder.state().lease()).ok();
         let written = written.filter(|lease| lease.boot_id == self.record.boot_id);
         // The agent sends the lease directly if it cannot write the file.
         let leases = [written, self.told_lease.clone()].into_iter().flatten();

@@ -47,7 +47,7 @@ pub fn is_usable(base: &Path) -> bool {
 
 /// The limits of an attempt.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct CgroupLimits {
     /// Bytes of main memory.
     pub memory_bytes: Option<u64>,
     /// Thousandths of a core.
@@ -67,7 +67,7 @@ pub fn missing_controllers(base: &Path) -> Vec<&'static str> {
 }
 
 /// Creates the group of an attempt. Limits apply if the controllers are delegated to the agent.
-pub fn create(base: &Path, attempt: &str, limits: Limits) -> io::Result<PathBuf> {
+pub fn create(base: &Path, attempt: &str, limits: CgroupLimits) -> io::Result<PathBuf> {
     // Parts of the name come from the server: the group must be a direct child of the base.
     if attempt.contains(['/', '\0']) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "invalid group name"));
@@ -85,7 +85,7 @@ pub fn create(base: &Path, attempt: &str, limits: Limits) -> io::Result<PathBuf>
     Ok(group)
 }
 
-fn limit(group: &Path, limits: Limits) {
+fn limit(group: &Path, limits: CgroupLimits) {
     if let Some(bytes) = limits.memory_bytes {
         set(group, "memory.max", &bytes.to_string());
         // Swap counts as memory, and a job with a killed process must not continue.
@@ -155,7 +155,7 @@ mod tests {
         let base = folder.path().join("base");
         fs::create_dir_all(base.join("bursar-a")).expect("made");
         for name in ["a/../../out", "/out", "a/b", "a\0"] {
-            assert!(create(&base, name, Limits::default()).is_err(), "{name}");
+            assert!(create(&base, name, CgroupLimits::default()).is_err(), "{name}");
         }
         assert!(!folder.path().join("out").exists());
         assert_eq!(fs::read_dir(base.join("bursar-a")).expect("there").count(), 0);
@@ -177,7 +177,7 @@ mod tests {
             fs::write(group.path().join(file), "").expect("written");
         }
         let limits =
-            Limits { memory_bytes: Some(3 << 30), cpu_milli: Some(2500), pids: Some(4096) };
+            CgroupLimits { memory_bytes: Some(3 << 30), cpu_milli: Some(2500), pids: Some(4096) };
         limit(group.path(), limits);
         let read = |file: &str| fs::read_to_string(group.path().join(file)).expect("there");
         assert_eq!(files.map(read), ["3221225472", "0", "1", "250000 100000"]);

@@ -1,6 +1,6 @@
 //! `bursar bench cell`: how fast a cell decides. The loops are in `bursar_sim::speed`.
 
-use bursar_sim::speed::{self, Row};
+use bursar_sim::speed::{self, SpeedMeasurement};
 use clap::Args;
 use serde::Serialize;
 
@@ -47,10 +47,10 @@ pub(crate) fn run(arguments: &CellArguments) -> Result<(), Failure> {
 
 /// All repetitions of one kind of work.
 struct Work {
-    rows: Vec<Row>,
+    rows: Vec<SpeedMeasurement>,
 }
 
-fn add(works: &mut Vec<Work>, row: Row) {
+fn add(works: &mut Vec<Work>, row: SpeedMeasurement) {
     let same = |work: &&mut Work| (work.rows[0].name, work.rows[0].nodes) == (row.name, row.nodes);
     match works.iter_mut().find(same) {
         Some(work) => work.rows.push(row),
@@ -60,14 +60,14 @@ fn add(works: &mut Vec<Work>, row: Row) {
 
 impl Work {
     /// The least, the median and the most of a figure.
-    fn spread(&self, figure: impl Fn(&Row) -> u64) -> [u64; 3] {
+    fn spread(&self, figure: impl Fn(&SpeedMeasurement) -> u64) -> [u64; 3] {
         let mut figures: Vec<u64> = self.rows.iter().map(figure).collect();
         figures.sort_unstable();
         [figures[0], figures[figures.len() / 2], figures[figures.len() - 1]]
     }
 
     fn line(&self) -> Line {
-        let median = |figure: fn(&Row) -> u64| self.spread(figure)[1];
+        let median = |figure: fn(&SpeedMeasurement) -> u64| self.spread(figure)[1];
         let [least, placements_per_second, most] = self.spread(|row| row.per_second);
         Line {
             work: self.rows[0].name,

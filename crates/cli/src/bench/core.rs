@@ -1,6 +1,6 @@
 //! `bursar bench core`.
 
-use bursar_bench::core::{Row, Unit, rows};
+use bursar_bench::core::{CoreMeasurement, Unit, rows};
 use bursar_bench::load_average;
 use clap::Args;
 use serde_json::json;
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: CoreArguments) -> Result<(), Failure> {
     }
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &CoreMeasurement) -> String {
     let (digits, unit) = match row.unit {
         Unit::Nanoseconds => (0, " ns"),
         Unit::Bytes => (0, " bytes"),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bursar_bench::engine::{Effort, Rate, SnapshotCost, rate, snapshot_cost};
+use bursar_bench::engine::{Effort, EngineRate, SnapshotCost, rate, snapshot_cost};
 use bursar_bench::memory::{LongRun, MemoryStep, long_run};
 use bursar_bench::replay::{ReplaySpeed, replay_speed};
 use clap::{Args, ValueEnum};
@@ -71,7 +71,7 @@ enum Part {
 /// All figures, as JSON.
 #[derive(Default, Serialize)]
 struct Figures {
-    rates: Vec<Rate>,
+    rates: Vec<EngineRate>,
     snapshots: Option<SnapshotCost>,
     replay: Option<ReplaySpeed>,
     memory: Vec<MemoryStep>,
@@ -142,7 +142,7 @@ fn measure(
     Ok(())
 }
 
-fn rate_lines(rate: &Rate) -> String {
+fn rate_lines(rate: &EngineRate) -> String {
     format!(
         "{} in flight: {} commands/s, {:.0} pairs/s\n  limit {} = N / ({} ms fdatasync + N · {} µs)\n  \
          ratio {}\n  answers {:.2} ms, p99 {:.2} ms · {} batches and syncs of the log, {:.1} records each, \

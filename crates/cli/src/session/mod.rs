@@ -7,7 +7,7 @@ pub(crate) mod problem;
 use std::time::Duration;
 
 use bursar_client::api::List;
-use bursar_client::{Answer, Call, Client, Nothing};
+use bursar_client::{ApiAnswer, Call, Client, Nothing};
 use clap::Args;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -117,7 +117,7 @@ impl Session {
     pub(crate) async fn send<T: DeserializeOwned>(
         &self,
         call: Call<T>,
-    ) -> Result<Answer<T>, Failure> {
+    ) -> Result<ApiAnswer<T>, Failure> {
         self.send_under(call, None).await
     }
 
@@ -126,7 +126,7 @@ impl Session {
         &self,
         call: Call<T>,
         key: Option<String>,
-    ) -> Result<Answer<T>, Failure> {
+    ) -> Result<ApiAnswer<T>, Failure> {
         if !call.method().changes() {
             return self.client.send(call).await.map_err(|error| self.explain(&error, None));
         }
@@ -148,7 +148,7 @@ impl Session {
     }
 
     /// Shows an answer.
-    pub(crate) fn show<T: View>(&self, answer: &Answer<T>) -> Result<(), Failure> {
+    pub(crate) fn show<T: View>(&self, answer: &ApiAnswer<T>) -> Result<(), Failure> {
         print_styled(&self.rendered(&answer.value, &answer.body)?)
     }
 
@@ -266,7 +266,7 @@ impl Session {
         &self,
         call: Call<T>,
         arguments: &ChangeArguments,
-    ) -> Result<Answer<T>, Failure> {
+    ) -> Result<ApiAnswer<T>, Failure> {
         self.send_under(call, arguments.idempotency_key.clone()).await
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use bursar_sim::placement::{Curve, Experiment, Policy, REPORTED, spread_at};
+use bursar_sim::placement::{Curve, Experiment, PlacementPolicy, REPORTED, spread_at};
 use bursar_sim::traces::{read_nodes, read_tasks};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -26,7 +26,7 @@ pub(crate) struct PlacementArguments {
     jobs: PathBuf,
     /// The policies to run, separated by commas or given several times; all if none is given.
     #[arg(long, value_delimiter = ',', value_parser = policy_parser())]
-    policy: Vec<Policy>,
+    policy: Vec<PlacementPolicy>,
     /// The number of seeds, from 42.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
@@ -41,9 +41,10 @@ pub(crate) struct PlacementArguments {
     svg: Option<PathBuf>,
 }
 
-fn policy_parser() -> impl TypedValueParser<Value = Policy> {
-    PossibleValuesParser::new(Policy::ALL.map(Policy::name))
-        .map(|name| Policy::named(&name).expect("the parser lets only names of policies pass"))
+fn policy_parser() -> impl TypedValueParser<Value = PlacementPolicy> {
+    PossibleValuesParser::new(PlacementPolicy::ALL.map(PlacementPolicy::name)).map(|name| {
+        PlacementPolicy::named(&name).expect("the parser lets only names of policies pass")
+    })
 }
 
 fn parse_inflate(text: &str) -> Result<f64, String> {
@@ -55,13 +56,13 @@ fn parse_inflate(text: &str) -> Result<f64, String> {
 
 /// The results of one policy.
 struct Outcome {
-    policy: Policy,
+    policy: PlacementPolicy,
     curves: Vec<Curve>,
 }
 
 pub(crate) fn run(mut arguments: PlacementArguments) -> Result<(), Failure> {
     if arguments.policy.is_empty() {
-        arguments.policy = Policy::ALL.to_vec();
+        arguments.policy = PlacementPolicy::ALL.to_vec();
     }
     let (nodes, tasks) = (read_nodes(&arguments.nodes)?, read_tasks(&arguments.jobs)?);
     let Some(experiment) = Experiment::new(&nodes, &tasks) else {
@@ -156,7 +157,7 @@ fn chart(outcomes: &[Outcome], arguments: &PlacementArguments) -> Chart {
     series.extend(outcomes.iter().map(|outcome| {
         Series {
             name: outcome.policy.name().into(),
-            line: if outcome.policy == Policy::Bursar { Line::Ours } else { Line::Theirs },
+            line: if outcome.policy == PlacementPolicy::Bursar { Line::Ours } else { Line::Theirs },
             points: (first..=last)
                 .filter_map(|x| Some((x as f64, spread_at(&outcome.curves, x)?.mean)))
                 .collect(),

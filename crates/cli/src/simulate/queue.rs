@@ -7,7 +7,7 @@ use bursar_core::cell::CellConfig;
 use bursar_sim::queue::baseline::{self, Baseline};
 use bursar_sim::queue::metrics::{Figures, figures};
 use bursar_sim::queue::shares::{
-    Cause, Window, by_cause, share_errors, windows, worst_beyond_rule,
+    ContentionWindow, ShareErrorCause, by_cause, share_errors, windows, worst_beyond_rule,
 };
 use bursar_sim::queue::{Cluster, Run, cell, first_impossible};
 use bursar_sim::traces::{JobRow, read_jobs};
@@ -71,7 +71,7 @@ struct Outcome {
     policy: QueuePolicy,
     run: Run,
     figures: Figures,
-    windows: Vec<Window>,
+    windows: Vec<ContentionWindow>,
 }
 
 pub(crate) fn run(mut arguments: QueueArguments) -> Result<(), Failure> {
@@ -230,15 +230,15 @@ struct ShareWindows {
 }
 
 impl ShareWindows {
-    fn of(windows: &[Window]) -> ShareWindows {
+    fn of(windows: &[ContentionWindow]) -> ShareWindows {
         let counts = by_cause(windows);
         let of = |cause| counts.get(&cause).copied().unwrap_or(0);
         ShareWindows {
             all: windows.len(),
-            demand: of(Cause::Demand),
-            memory: of(Cause::Memory),
-            room: of(Cause::Room),
-            cell: of(Cause::Cell),
+            demand: of(ShareErrorCause::Demand),
+            memory: of(ShareErrorCause::Memory),
+            room: of(ShareErrorCause::Room),
+            cell: of(ShareErrorCause::Cell),
         }
     }
 }

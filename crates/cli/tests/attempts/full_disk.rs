@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bursar_agent::attempt::record::{Exit, Lease, StopCause};
+use bursar_agent::attempt::record::{AttemptLease, Exit, StopCause};
 use bursar_agent::clock::BootTime;
 use bursar_agent::reconcile::Local;
 use nix::unistd::geteuid;
@@ -27,7 +27,7 @@ fn outlives_its_lease(seconds: u64) -> Option<()> {
     let mut node = Node::below(disk.path());
     let sent = BootTime::now();
     let length = Duration::from_secs(seconds);
-    let lease = Lease::granted(String::new(), sent, length);
+    let lease = AttemptLease::granted(String::new(), sent, length);
     node.runner.renew(sent, length).expect("there is room");
     let script = "echo ready; while [ ! -e go ]; do sleep 0.01; done; seq 100000; exit 7";
     node.launch_with("att_1", script, |launch| launch.workdir = Some(work.path().to_owned()));

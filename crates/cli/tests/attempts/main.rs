@@ -14,7 +14,7 @@ use bursar_agent::attempt::process::Identity;
 use bursar_agent::attempt::record::{Exit, StopCause};
 use bursar_agent::clock::BootTime;
 use bursar_agent::folder::StateFolder;
-use bursar_agent::isolation::cgroup::{self, Limits};
+use bursar_agent::isolation::cgroup::{self, CgroupLimits};
 use bursar_agent::reconcile::Local;
 use bursar_agent::runner::Runner;
 
@@ -322,7 +322,7 @@ fn no_process_escapes_a_control_group() {
     let Some(base) = usable_groups("no_process_escapes_a_control_group") else { return };
     let mut node = Node::new();
     let name = format!("att_q{}", std::process::id());
-    let group = cgroup::create(&base, &name, Limits::default()).expect("made");
+    let group = cgroup::create(&base, &name, CgroupLimits::default()).expect("made");
     let script =
         "setsid bash -c '(while :; do sleep 0.1; done) & echo ready' ; while :; do sleep 0.1; done";
     node.launch_with(&name, script, |launch| launch.cgroup = Some(group.clone()));
@@ -341,7 +341,7 @@ fn a_job_has_no_more_processes_than_its_group_allows() {
     let Some(base) = usable_groups(test) else { return };
     let mut node = Node::new();
     let name = format!("att_p{}", std::process::id());
-    let limits = Limits { pids: Some(MAX_PROCESSES), ..Limits::default() };
+    let limits = CgroupLimits { pids: Some(MAX_PROCESSES), ..CgroupLimits::default() };
     let group = cgroup::create(&base, &name, limits).expect("made");
     if !group.join("pids.max").exists() {
         cgroup::remove(&group);

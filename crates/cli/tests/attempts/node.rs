@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bursar_agent::attempt::process::{Identity, marked};
-use bursar_agent::attempt::record::{Launch, Record};
+use bursar_agent::attempt::record::{AttemptRecord, Launch};
 use bursar_agent::attempt::{environment, output};
 use bursar_agent::clock::BootTime;
 use bursar_agent::folder::StateFolder;
@@ -88,7 +88,7 @@ impl Node {
         until(|| Some(self.observe(attempt)).filter(|one| one.local == local))
     }
 
-    pub(crate) fn end_of(&self, attempt: &str) -> Record {
+    pub(crate) fn end_of(&self, attempt: &str) -> AttemptRecord {
         self.wait_for(attempt, Local::Ended).record.expect("it has ended")
     }
 

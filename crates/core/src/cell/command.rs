@@ -17,7 +17,7 @@ pub enum Origin {
         /// The API key or component that sends it.
         actor: CompactString,
         /// The request under an idempotency key, if it has one.
-        request: Option<Request>,
+        request: Option<RequestKey>,
     },
     /// A ledger, through the courier. The next message is accepted, a duplicate changes nothing,
     /// and a message after a gap is refused.
@@ -40,7 +40,7 @@ impl Origin {
 
 /// A request that is carried out once, however often it is repeated.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
+pub struct RequestKey {
     /// A hash of the idempotency key and its scope.
     pub key: u128,
     /// A hash of the whole request (method, path, body), by which equal requests are recognised.
@@ -129,7 +129,7 @@ pub enum Command {
         by_platform: bool,
     },
     /// Stores the answer to a request, unless one is stored.
-    KeepAnswer(Answer),
+    KeepAnswer(StoredAnswer),
     /// Confirms a proposed placement. From the ledger: `PlacementConfirmed`.
     ConfirmPlacement {
         /// The attempt.
@@ -348,12 +348,12 @@ pub struct Heartbeat {
     /// Rises by one with each report of an incarnation, from 1. A repeated number changes nothing.
     pub seq: u64,
     /// Every attempt that the agent has and has no order to forget.
-    pub reports: Vec<Report>,
+    pub reports: Vec<AttemptReport>,
 }
 
 /// An agent's report on one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Report {
+pub struct AttemptReport {
     /// The attempt.
     pub attempt: AttemptId,
     /// Its state on the node.
@@ -377,11 +377,11 @@ pub enum ReportState {
     Stopped,
 }
 
-/// The answer to a request.
+/// The answer to a request, stored under its idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Answer {
-    /// The HTTP status.
-    pub status: u16,
+pub struct StoredAnswer {
+    /// Its code, which means something to the server alone.
+    pub code: u16,
     /// The body, if there is one.
     pub body: Option<CompactString>,
 }

@@ -6,10 +6,10 @@
 use compact_str::CompactString;
 use smallvec::SmallVec;
 
-use super::command::{AccountPolicy, Answer, FundsBlocker, JobSpec, NodeOffer, Request};
+use super::command::{AccountPolicy, FundsBlocker, JobSpec, NodeOffer, RequestKey, StoredAnswer};
 use super::config::CellConfig;
 use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
-use super::index::aside::Aside;
+use super::index::aside::CellAside;
 use super::nodes::node::{GpuSet, NodeId};
 use super::schedule::shape::ModelId;
 use crate::message::ToLedger;
@@ -320,14 +320,14 @@ pub enum Event {
     /// A request under an idempotency key was carried out by the preceding events.
     RequestDone {
         /// The request.
-        request: Request,
+        request: RequestKey,
     },
     /// The answer to a request was stored.
     AnswerKept {
         /// The request.
-        request: Request,
+        request: RequestKey,
         /// The answer.
-        answer: Box<Answer>,
+        answer: Box<StoredAnswer>,
     },
     /// The oldest requests under idempotency keys were forgotten.
     RequestsForgotten {
@@ -337,7 +337,7 @@ pub enum Event {
     /// A timer, message or pass failed repeatedly; it is skipped from now on.
     SetAside {
         /// What is skipped.
-        what: Aside,
+        what: CellAside,
         /// A hash of it.
         digest: u128,
     },

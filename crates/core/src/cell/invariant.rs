@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::{AccountId, AttemptId, ClassRank, JobId};
-use super::jobs::attempt::{Attempt, MemberPhase};
-use super::jobs::job::{Job, Phase, Waiting};
+use super::jobs::attempt::{CellAttempt, MemberPhase};
+use super::jobs::job::{CellJob, Phase, Waiting};
 use super::nodes::scope::covers;
 use super::share::accounts::Account;
 use super::share::quota::InUse;
@@ -58,8 +58,8 @@ impl Cell {
         self.check_groups()?;
         self.check_preemptible()?;
         self.check_reservations()?;
-        let attempts = self.jobs.values().filter_map(Job::attempt);
-        let named = attempts.flat_map(Attempt::ended_on);
+        let attempts = self.jobs.values().filter_map(CellJob::attempt);
+        let named = attempts.flat_map(CellAttempt::ended_on);
         self.inventory.check_indexes(&self.shapes, self.demand.mix(), named)
     }
 
@@ -214,7 +214,7 @@ impl Cell {
     }
 
     /// L10 for one job.
-    fn check_job(&self, id: JobId, job: &Job) -> Result<(), Broken> {
+    fn check_job(&self, id: JobId, job: &CellJob) -> Result<(), Broken> {
         let may_run_still = job.waiting().is_some() && self.fences.contains_key(&id);
         if job.untold.is_some() != may_run_still {
             return Err(format!("L10: the end of {id:?} is early or missing: {:?}", job.untold));
@@ -358,7 +358,7 @@ impl Cell {
 
     fn check_preemptible(&self) -> Result<(), Broken> {
         let mut counted: BTreeMap<ClassRank, u32> = BTreeMap::new();
-        let active = |job: &&Job| job.spec.preemptible && job.attempt().is_some();
+        let active = |job: &&CellJob| job.spec.preemptible && job.attempt().is_some();
         for job in self.jobs.values().filter(active) {
             *counted.entry(job.class()).or_default() += 1;
         }

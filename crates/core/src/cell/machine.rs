@@ -1,12 +1,12 @@
 //! The cell as a machine: dispatches every command and every event.
 
-use super::command::{Command, Origin, Refusal, Reply, Request, Verdict};
+use super::command::{Command, Origin, Refusal, Reply, RequestKey, Verdict};
 use super::event::{Event, JobOutcome, StopReason};
 use super::ids::AttemptId;
 use super::index::timers::Timer;
 use super::jobs::job::{EndedAttempt, Phase, Waiting, check_path};
 use super::messages::Receipt;
-use super::nodes::maintenance::Window;
+use super::nodes::maintenance::MaintenanceWindow;
 use super::nodes::node::NodeId;
 use super::state::Cell;
 use crate::digest::Digest;
@@ -87,7 +87,7 @@ impl Machine for Cell {
             Event::NodeRemoved { node } => self.apply_removed(*node),
             Event::MaintenancePlanned { id, from, to, nodes } => {
                 let (from, to, nodes) = (*from, *to, nodes.clone());
-                let window = Window { from, to, nodes, began: false };
+                let window = MaintenanceWindow { from, to, nodes, began: false };
                 self.apply_maintenance_planned(*id, window);
             }
             Event::MaintenanceBegan { id } => self.apply_maintenance_began(*id),
@@ -220,7 +220,7 @@ impl Cell {
     fn decide_command(
         &self,
         now: Timestamp,
-        request: Option<Request>,
+        request: Option<RequestKey>,
         command: &Command,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {

@@ -46,7 +46,7 @@ pub(crate) enum Receipt {
 
 /// Messages of one decision, in the order in which they are sent.
 #[derive(Default)]
-struct Letters {
+struct Outgoing {
     started: Vec<(u16, ToLedger)>,
     /// One message to each shard, for any number of attempts.
     usage: BTreeMap<u16, Vec<(AttemptId, u64)>>,
@@ -58,7 +58,7 @@ struct Letters {
     lifted: BTreeMap<JobId, u32>,
 }
 
-impl Letters {
+impl Outgoing {
     fn push(&mut self, job: JobId, message: ToLedger) {
         self.rest.push((job.shard(), message));
     }
@@ -106,12 +106,12 @@ impl Cell {
     /// Adds the messages to ledgers that follow from the events from `first` on, which are not
     /// applied yet.
     pub(crate) fn tell_ledgers(&self, first: usize, events: &mut Vec<Event>) {
-        let mut letters = Letters::default();
+        let mut outgoing = Outgoing::default();
         for event in &events[first..] {
-            self.add_letter(event, &mut letters);
+            self.add_message(event, &mut outgoing);
         }
         let mut numbers: BTreeMap<u16, u64> = BTreeMap::new();
-        events.extend(letters.in_order().map(|(shard, message)| {
+        events.extend(outgoing.in_order().map(|(shard, message)| {
             let number = numbers.entry(shard).or_insert_with(|| self.last_message_to(shard));
             *number += 1;
             Event::LedgerTold { shard, number: *number, message: Box::new(message) }
@@ -119,21 +119,21 @@ impl Cell {
     }
 
     /// Whether parts of an attempt may still run after it has ended.
-    fn leaves_fences(&self, attempt: AttemptId, letters: &Letters) -> bool {
+    fn leaves_fences(&self, attempt: AttemptId, outgoing: &Outgoing) -> bool {
         let (_, live) = self.live(attempt).expect("only live attempts end");
         live.confirmed
             && live.members.iter().any(|member| {
                 !matches!(member.phase, MemberPhase::Ended(_))
-                    && !letters.ended.contains(&(attempt, member.node))
-                    && !letters.gone.contains(&member.node)
+                    && !outgoing.ended.contains(&(attempt, member.node))
+                    && !outgoing.gone.contains(&member.node)
                     && self.inventory.node(member.node).alive
             })
     }
 
     /// Sends the end of an attempt that was withheld.
-    fn tell_end(&self, job: JobId, letters: &mut Letters) {
+    fn tell_end(&self, job: JobId, outgoing: &mut Outgoing) {
         let Some(end) = self.jobs.get(&job).and_then(|job| job.untold.as_deref()) else { return };
-        letters.push(
+        outgoing.push(
             job,
             ToLedger::AttemptEnded {
                 attempt: end.attempt,
@@ -145,7 +145,7 @@ impl Cell {
         );
     }
 
-    fn add_letter(&self, event: &Event, letters: &mut Letters) {
+    fn add_message(&self, event: &Event, outgoing: &mut Outgoing) {
         match event {
             Event::PlacementProposed { attempt, model, members } => {
                 let gpu_type = model.map(|model| self.models.get(model).clone());
@@ -156,34 +156,34 @@ impl Cell {
                 });
                 let (attempt, members) = (*attempt, members.collect());
                 let message = ToLedger::PlacementProposed { attempt, gpu_type, members };
-                letters.push(attempt.job, message);
+                outgoing.push(attempt.job, message);
             }
             Event::MemberStarted { attempt, node: _ } => {
                 let live = self.live(*attempt);
                 if live.is_some_and(|(_, live)| live.running_since.is_none()) {
                     let message = ToLedger::AttemptStarted { attempt: *attempt };
-                    letters.started.push((attempt.job.shard(), message));
+                    outgoing.started.push((attempt.job.shard(), message));
                 }
             }
             Event::UsageMetered { node, usage } => {
                 for (attempt, gpu_ms) in usage {
                     let (_, live) = self.live(*attempt).expect("only live attempts are metered");
                     let total = live.gpu_ms_with(*node, *gpu_ms);
-                    let shard = letters.usage.entry(attempt.job.shard()).or_default();
+                    let shard = outgoing.usage.entry(attempt.job.shard()).or_default();
                     shard.push((*attempt, total));
                 }
             }
             Event::FundsNeeded { attempt } => {
-                letters.push(attempt.job, ToLedger::FundsNeeded { attempt: *attempt });
+                outgoing.push(attempt.job, ToLedger::FundsNeeded { attempt: *attempt });
             }
             Event::StopOrdered { attempt, reason, kill_at: _ } => {
                 let (attempt, reason) = (*attempt, *reason);
-                letters.push(attempt.job, ToLedger::StopOrdered { attempt, reason });
+                outgoing.push(attempt.job, ToLedger::StopOrdered { attempt, reason });
             }
             Event::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued } => {
                 // After the end of a requeued job's attempt the ledger may start the job elsewhere.
-                if requeued.is_none() || !self.leaves_fences(*attempt, letters) {
-                    letters.push(
+                if requeued.is_none() || !self.leaves_fences(*attempt, outgoing) {
+                    outgoing.push(
                         attempt.job,
                         ToLedger::AttemptEnded {
                             attempt: *attempt,
@@ -196,26 +196,26 @@ impl Cell {
                 }
             }
             Event::FenceLifted { attempt, node: _ } => {
-                let lifted = letters.lifted.entry(attempt.job).or_default();
+                let lifted = outgoing.lifted.entry(attempt.job).or_default();
                 *lifted += 1;
                 if self.fences.get(&attempt.job) == Some(lifted) {
-                    self.tell_end(attempt.job, letters);
+                    self.tell_end(attempt.job, outgoing);
                 }
             }
             Event::NodeLost { node } | Event::NodeRemoved { node } => {
-                letters.gone.insert(*node);
+                outgoing.gone.insert(*node);
             }
             Event::MemberEnded { attempt, node, .. } => {
-                letters.ended.insert((*attempt, *node));
+                outgoing.ended.insert((*attempt, *node));
             }
             Event::JobEnded { job, outcome } => {
                 let fences = self.fences.get(job).copied().unwrap_or(0);
-                if fences > letters.lifted.get(job).copied().unwrap_or(0) {
+                if fences > outgoing.lifted.get(job).copied().unwrap_or(0) {
                     // The job will not start again, so its attempt's end need not be withheld.
-                    self.tell_end(*job, letters);
+                    self.tell_end(*job, outgoing);
                 }
                 if *outcome != JobOutcome::Withdrawn {
-                    letters.push(*job, ToLedger::JobEnded { job: *job, outcome: *outcome });
+                    outgoing.push(*job, ToLedger::JobEnded { job: *job, outcome: *outcome });
                 }
             }
             Event::MessageReceived { .. }

@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 
 use super::config::CellConfig;
 use super::ids::{AccountId, ClassRank, JobId, MaintenanceId, RequestId};
-use super::index::aside::Aside;
+use super::index::aside::CellAside;
 use super::index::bitset::Bits;
 use super::index::interner::{InternedId, Interner};
 use super::index::timers::{Timer, Timers};
 use super::jobs::idempotency::Done;
-use super::jobs::job::{Job, Phase, Request, Waiting, when_free};
+use super::jobs::job::{CellJob, Phase, Request, Waiting, when_free};
 use super::jobs::table::Jobs;
 use super::nodes::inventory::{Inventory, NodeRecord};
-use super::nodes::maintenance::Window;
+use super::nodes::maintenance::MaintenanceWindow;
 use super::nodes::node::{NodeId, RackId, Room};
 use super::nodes::used_names::UsedNames;
 use super::schedule::demand::Demand;
@@ -25,7 +25,7 @@ use super::share::accounts::{Accounts, ROOT};
 use super::share::decay::Decay;
 use super::share::group::Groups;
 use super::share::lanes::Ticket;
-use super::share::quota::Quota;
+use super::share::quota::CellQuota;
 use crate::message::Mark;
 use crate::time::Timestamp;
 
@@ -91,10 +91,10 @@ pub struct Cell {
     pub(crate) ready: BTreeSet<JobId>,
     /// Requests blocked by a quota that another change would help as well.
     pub(crate) mixed: BTreeSet<(RequestId, AccountId)>,
-    pub(crate) maintenance: BTreeMap<MaintenanceId, Window>,
+    pub(crate) maintenance: BTreeMap<MaintenanceId, MaintenanceWindow>,
     pub(crate) timers: Timers,
     /// Timers, messages and passes that failed repeatedly and are skipped.
-    pub(crate) aside: BTreeSet<Aside>,
+    pub(crate) aside: BTreeSet<CellAside>,
     /// Whether no job can be placed until something changes.
     pub(crate) idle: bool,
     /// When the next review is due, if one is scheduled.
@@ -166,11 +166,11 @@ impl Cell {
         }
     }
 
-    pub(crate) fn job(&self, id: JobId) -> &Job {
+    pub(crate) fn job(&self, id: JobId) -> &CellJob {
         self.jobs.get(&id).expect("an event names only jobs that are here")
     }
 
-    pub(crate) fn job_mut(&mut self, id: JobId) -> &mut Job {
+    pub(crate) fn job_mut(&mut self, id: JobId) -> &mut CellJob {
         self.jobs.get_mut(&id).expect("an event names only jobs that are here")
     }
 
@@ -204,7 +204,7 @@ impl Cell {
     /// from another region, goes before jobs that were submitted after it.
     fn take_over_reservations(&mut self, id: JobId) {
         let job = self.job(id);
-        let kind = |job: &Job| (job.account, job.class(), job.request);
+        let kind = |job: &CellJob| (job.account, job.class(), job.request);
         let (own, ticket) = (kind(job), job.ticket);
         let later = |holder: &&JobId| {
             let holder = self.job(**holder);
@@ -355,7 +355,7 @@ impl Cell {
         if !self.mixed.is_empty() {
             self.unblock_mixed();
         }
-        let limited = |id: &AccountId| self.accounts.get(*id).quota != Quota::default();
+        let limited = |id: &AccountId| self.accounts.get(*id).quota != CellQuota::default();
         let limited: Vec<AccountId> = self.accounts.path(account).filter(limited).collect();
         if !limited.is_empty() {
             self.retry_kept(&limited);

@@ -139,7 +139,7 @@ impl Refusal {
 
 /// The answer to an accepted command, and whether it is a repetition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Accepted {
+pub struct DirectoryAccepted {
     /// The answer.
     pub reply: Reply,
     /// Whether it was stored when this request was first made.
@@ -148,7 +148,7 @@ pub struct Accepted {
 
 /// The answer to a refused command, and whether it is a repetition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Refused {
+pub struct DirectoryRefused {
     /// The reason.
     pub refusal: Refusal,
     /// Whether it was stored when this request was first made.

@@ -11,6 +11,6 @@ pub mod machine;
 pub mod price;
 pub mod state;
 
-pub use command::{Accepted, Command, Refusal, Refused, Reply};
+pub use command::{Command, DirectoryAccepted, DirectoryRefused, Refusal, Reply};
 pub use event::Event;
 pub use state::{ApiKey, Capability, Class, Directory, Quota, Role, Secret};

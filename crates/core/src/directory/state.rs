@@ -97,7 +97,7 @@ pub struct Class {
 
 /// An answer stored for its idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct KeptAnswer {
+pub struct DirectoryKeptAnswer {
     /// The hash of the request.
     pub fingerprint: u128,
     /// The answer.
@@ -119,7 +119,7 @@ pub struct Directory {
     pub(super) quotas: SharedMap<(Name, Option<Name>), Quota>,
     /// The secret that encrypts attempt ids, and since when.
     pub(super) attempt_secret: Option<(Secret, Timestamp)>,
-    pub(super) answers: SharedMap<u128, KeptAnswer>,
+    pub(super) answers: SharedMap<u128, DirectoryKeptAnswer>,
     /// The stored answers in the order in which they were given, by a growing number.
     pub(super) aging: SharedMap<u64, (Timestamp, u128)>,
     pub(super) answers_so_far: u64,

@@ -7,7 +7,7 @@ use fefo::Span;
 
 use super::accounts::account::Account;
 use super::credits::bucket::Bucket;
-use super::index::idempotency::Entry;
+use super::index::idempotency::KeptEntry;
 use super::state::Ledger;
 use crate::digest::{Digest, Digester};
 
@@ -22,7 +22,7 @@ impl Ledger {
         digester.value(self.holds.free_places());
         self.movements.iter().for_each(|movement| _ = digester.value(movement));
         digester.value(self.movements.free_places());
-        for Entry { at, key, kept } in self.answers.iter() {
+        for KeptEntry { at, key, kept } in self.answers.iter() {
             digester.value((at, key, kept));
         }
         let aging = &self.aging;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use fefo::Part;
 
-use super::credits::spend_order::Front;
+use super::credits::spend_order::FirstBucket;
 use super::holds::hold::HoldState;
 use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
 use super::state::Ledger;
@@ -68,9 +68,9 @@ pub fn check_account(ledger: &Ledger, account: AccountNo) -> Check {
     holds(sums == kept && available >= 0, "L2", Some(own.tenant), || {
         format!("{} keeps {kept:?} but its open buckets have {sums:?}", own.path)
     })?;
-    let front = Front::of(&own.open, &ledger.buckets);
-    holds(own.front == front, "index", Some(own.tenant), || {
-        format!("{} would spend {:?} first, not {front:?}", own.path, own.front)
+    let first_bucket = FirstBucket::of(&own.open, &ledger.buckets);
+    holds(own.first_bucket == first_bucket, "index", Some(own.tenant), || {
+        format!("{} would spend {:?} first, not {first_bucket:?}", own.path, own.first_bucket)
     })?;
     holds(own.uncollected() >= 0, "L2", Some(own.tenant), || {
         format!("{} has uncollected {}", own.path, own.uncollected())

@@ -7,8 +7,8 @@ use super::command::{Command, Envelope};
 use super::event::Event;
 use super::holds::apply::Capture;
 use super::id::AccountNo;
-use super::index::aside::{Aside, STEP_EVENTS};
-use super::index::idempotency::{Entry, KeptAnswer};
+use super::index::aside::{LedgerAside, STEP_EVENTS};
+use super::index::idempotency::{KeptAnswer, KeptEntry};
 use super::index::timers::{earlier, is_due};
 use super::jobs::external::Report;
 use super::refusal::Refusal;
@@ -216,8 +216,8 @@ impl Ledger {
         }
         let timers = &self.timers;
         let activations = timers.activations.iter().take_while(|(at, _)| *at <= deadline);
-        let activations =
-            activations.filter(|(_, grant)| !self.is_aside(Aside::Activation { grant: *grant }));
+        let activations = activations
+            .filter(|(_, grant)| !self.is_aside(LedgerAside::Activation { grant: *grant }));
         for (_, grant) in activations.take(most) {
             events.push(Event::GrantActivated { grant: *grant });
         }
@@ -226,7 +226,7 @@ impl Ledger {
         }
         let expiries = timers.expiries.iter().take_while(|(at, _)| is_due(*at, deadline));
         let expiries =
-            expiries.filter(|(_, bucket)| !self.is_aside(Aside::Expiry { bucket: *bucket }));
+            expiries.filter(|(_, bucket)| !self.is_aside(LedgerAside::Expiry { bucket: *bucket }));
         let expiring = if self.policy.expiry_waits { 0 } else { most };
         for (_, bucket) in expiries.take(expiring) {
             self.push_expiry(*bucket, STEP_EVENTS.saturating_sub(events.len()), events);
@@ -239,7 +239,7 @@ impl Ledger {
         }
         let leases = timers.leases.iter().take_while(|(at, _)| is_due(*at, deadline));
         let leases = leases.filter(|(expires_at, hold)| {
-            !self.is_aside(Aside::Lapse { hold: *hold, expires_at: *expires_at })
+            !self.is_aside(LedgerAside::Lapse { hold: *hold, expires_at: *expires_at })
         });
         for (_, hold) in leases.take(most) {
             self.push_lapse(now, *hold, events);
@@ -443,7 +443,7 @@ impl Ledger {
             Event::Answered { key, fingerprint, answer, request } => {
                 let (fingerprint, request) = (*fingerprint, *request);
                 let kept = KeptAnswer { fingerprint, answer: Arc::clone(answer), request };
-                self.answers.push(Entry { at, key: *key, kept });
+                self.answers.push(KeptEntry { at, key: *key, kept });
                 self.remember(|| Undo::Answered);
             }
             Event::CreditsDenied { account: _, refusal: _ } => {}

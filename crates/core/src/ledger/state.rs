@@ -10,12 +10,12 @@ use super::accounts::tally::Tallies;
 use super::command::{Policy, Restriction};
 use super::credits::bucket::Bucket;
 use super::credits::grant::Grant;
-use super::credits::spend_order::{Front, Rank};
+use super::credits::spend_order::{FirstBucket, Rank};
 use super::event::{Event, NamedMovement, Piece};
 use super::holds::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
-use super::index::aside::Aside;
-use super::index::hash_index::Numbers;
+use super::index::aside::LedgerAside;
+use super::index::hash_index::HashIndex;
 use super::index::idempotency::Answers;
 use super::index::names::{HashedIndex, NameIndex};
 use super::index::slab::Slab;
@@ -31,7 +31,7 @@ pub struct Ledger {
     pub(super) now: Timestamp,
     pub(super) policy: Policy,
     pub(super) accounts: Vec<Account>,
-    pub(super) account_names: Numbers,
+    pub(super) account_names: HashIndex,
     pub(super) grants: Vec<Grant>,
     pub(super) grant_names: NameIndex,
     pub(super) buckets: Vec<Bucket>,
@@ -53,7 +53,7 @@ pub struct Ledger {
     /// Cells that have not received all policies, with the first account that remains.
     pub(super) briefings: BTreeMap<CellNo, AccountNo>,
     /// Timers and messages that were set aside.
-    pub(super) aside: BTreeSet<Aside>,
+    pub(super) aside: BTreeSet<LedgerAside>,
     pub(super) aging: Aging,
     /// The cells.
     pub(super) cells: Vec<CellBook>,
@@ -190,7 +190,7 @@ impl Ledger {
             account.open.remove(&key);
             account.restricted_open -= u32::from(restricted);
         }
-        account.front = Front::of(&account.open, &self.buckets);
+        account.first_bucket = FirstBucket::of(&account.open, &self.buckets);
     }
 
     /// Lays a grant on the line of its bucket. Its units are free from now on.

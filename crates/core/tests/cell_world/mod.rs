@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bursar_core::cell::command::{
-    Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, Report, ReportState,
+    AttemptReport, Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, ReportState,
 };
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome};
 use bursar_core::cell::jobs::orders::OrderKind;
@@ -307,13 +307,13 @@ impl World {
             agent.done.insert(id, (state, ran * run.devices));
         }
         agent.seq += 1;
-        let running = agent.running.iter().map(|(id, run)| Report {
+        let running = agent.running.iter().map(|(id, run)| AttemptReport {
             attempt: *id,
             state: ReportState::Running,
             gpu_ms_total: u64::try_from(now - run.since).unwrap_or(0) * run.devices,
             exit_code: None,
         });
-        let done = agent.done.iter().map(|(id, (state, gpu_ms))| Report {
+        let done = agent.done.iter().map(|(id, (state, gpu_ms))| AttemptReport {
             attempt: *id,
             state: *state,
             gpu_ms_total: *gpu_ms,

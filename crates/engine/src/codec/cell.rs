@@ -3,10 +3,10 @@
 use bursar_core::cell::Cell;
 use bursar_core::cell::event::Event;
 use bursar_journal::record::cell::{
-    AuditHeader, decode_body_into, decode_image, encode_body, encode_image,
+    CellHeader, decode_body_into, decode_image, encode_body, encode_image,
 };
 
-use crate::codec::{Codec, CodecError, Origin};
+use crate::codec::{Codec, CodecError, RecordOrigin};
 
 /// The stored form of a cell's events and state: see `docs/journal-format.md`.
 #[derive(Copy, Clone, Debug, Default)]
@@ -19,17 +19,17 @@ impl Codec for CellCodec {
         Cell::new()
     }
 
-    fn encode(&self, origin: Origin<'_, Cell>, events: &[Event], body: &mut Vec<u8>) {
+    fn encode(&self, origin: RecordOrigin<'_, Cell>, events: &[Event], body: &mut Vec<u8>) {
         let header = match origin {
-            Origin::Due => None,
-            Origin::Command { envelope, command, accepted } => {
-                Some(AuditHeader::of(envelope, command, accepted))
+            RecordOrigin::Due => None,
+            RecordOrigin::Command { envelope, command, accepted } => {
+                Some(CellHeader::of(envelope, command, accepted))
             }
         };
         #[cfg(debug_assertions)]
         crate::fault::strike(|| match origin {
-            Origin::Due => format!("{events:?}"),
-            Origin::Command { command, .. } => format!("{command:?} {events:?}"),
+            RecordOrigin::Due => format!("{events:?}"),
+            RecordOrigin::Command { command, .. } => format!("{command:?} {events:?}"),
         });
         encode_body(header.as_ref(), events, body);
     }

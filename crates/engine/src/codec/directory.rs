@@ -3,7 +3,7 @@
 use bursar_core::directory::{Directory, Event as DirectoryEvent};
 use bursar_journal::record::directory::{decode_body_into, encode_body};
 
-use crate::codec::{Codec, CodecError, Origin};
+use crate::codec::{Codec, CodecError, RecordOrigin};
 
 /// The directory's stored form: a line of JSON per event. The journal is small and changes rarely,
 /// so readability with any tool matters more than size.
@@ -17,10 +17,15 @@ impl Codec for DirectoryCodec {
         Directory::new()
     }
 
-    fn encode(&self, origin: Origin<'_, Directory>, events: &[DirectoryEvent], body: &mut Vec<u8>) {
+    fn encode(
+        &self,
+        origin: RecordOrigin<'_, Directory>,
+        events: &[DirectoryEvent],
+        body: &mut Vec<u8>,
+    ) {
         let actor = match &origin {
-            Origin::Command { envelope, .. } => Some(envelope.actor.as_str()),
-            Origin::Due => None,
+            RecordOrigin::Command { envelope, .. } => Some(envelope.actor.as_str()),
+            RecordOrigin::Due => None,
         };
         encode_body(actor, events, body);
     }

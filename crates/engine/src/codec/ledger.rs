@@ -7,7 +7,7 @@ use bursar_journal::record::ledger::{
     may_tell_a_cell,
 };
 
-use crate::codec::{Codec, CodecError, Origin};
+use crate::codec::{Codec, CodecError, RecordOrigin};
 
 /// The stored form of a ledger's events and state: see `docs/journal-format.md`.
 #[derive(Copy, Clone, Debug, Default)]
@@ -20,10 +20,10 @@ impl Codec for LedgerCodec {
         Ledger::new()
     }
 
-    fn encode(&self, origin: Origin<'_, Ledger>, events: &[Event], body: &mut Vec<u8>) {
+    fn encode(&self, origin: RecordOrigin<'_, Ledger>, events: &[Event], body: &mut Vec<u8>) {
         let header = match origin {
-            Origin::Due => None,
-            Origin::Command { envelope, command, accepted } => {
+            RecordOrigin::Due => None,
+            RecordOrigin::Command { envelope, command, accepted } => {
                 let mut header = AuditHeader::of(envelope, command, events);
                 // A message of a cell is accepted even if credits are denied because of it.
                 if accepted {
@@ -34,8 +34,8 @@ impl Codec for LedgerCodec {
         };
         #[cfg(debug_assertions)]
         crate::fault::strike(|| match origin {
-            Origin::Due => format!("{events:?}"),
-            Origin::Command { command, .. } => format!("{command:?} {events:?}"),
+            RecordOrigin::Due => format!("{events:?}"),
+            RecordOrigin::Command { command, .. } => format!("{command:?} {events:?}"),
         });
         encode_body(header.as_ref(), events, body);
     }
@@ -48,7 +48,7 @@ impl Codec for LedgerCodec {
         machine.doubt_clock(events);
     }
 
-    fn may_hold_letters(&self, payload: &[u8]) -> bool {
+    fn may_hold_messages(&self, payload: &[u8]) -> bool {
         may_tell_a_cell(payload)
     }
 

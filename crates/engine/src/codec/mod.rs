@@ -37,7 +37,7 @@ impl<M> Hosted for M where
 }
 
 /// Why the events of a record happened. A codec may store it with them for audits.
-pub enum Origin<'a, M: Machine> {
+pub enum RecordOrigin<'a, M: Machine> {
     /// A command was sent.
     Command {
         /// The author, and the idempotency key.
@@ -64,7 +64,7 @@ pub trait Codec: Send + Sync + 'static {
     /// Appends the encoded events of one decision to `body`.
     fn encode(
         &self,
-        origin: Origin<'_, Self::Machine>,
+        origin: RecordOrigin<'_, Self::Machine>,
         events: &[<Self::Machine as Machine>::Event],
         body: &mut Vec<u8>,
     );
@@ -87,7 +87,7 @@ pub trait Codec: Send + Sync + 'static {
 
     /// Whether the payload of a batch may contain a message to another machine. If not, a courier
     /// need not decode it.
-    fn may_hold_letters(&self, _payload: &[u8]) -> bool {
+    fn may_hold_messages(&self, _payload: &[u8]) -> bool {
         true
     }
 

@@ -7,7 +7,7 @@ use bursar_core::ledger::id::{CellNo, Name};
 use bursar_core::ledger::{self, Ledger};
 use bursar_core::message::{Mark, ToCell, ToLedger};
 
-use crate::courier::{Addressed, EngineInbox, Inbox, Letter, Outbox};
+use crate::courier::{Addressed, EngineInbox, Inbox, Outbox, SentMessage};
 use crate::writer::handle::Handle;
 
 /// The messages of a cell to one ledger.
@@ -20,7 +20,7 @@ pub struct CellToLedger {
 impl Outbox<Cell> for CellToLedger {
     type Message = ToLedger;
 
-    fn letter(&self, event: &cell::Event) -> Option<(u64, ToLedger)> {
+    fn message(&self, event: &cell::Event) -> Option<(u64, ToLedger)> {
         match event {
             cell::Event::LedgerTold { shard, number, message } if *shard == self.shard => {
                 Some((*number, ToLedger::clone(message)))
@@ -31,18 +31,14 @@ impl Outbox<Cell> for CellToLedger {
 }
 
 /// The command to a cell that delivers a message of a ledger.
-pub fn to_cell(shard: u16, letter: Letter<ToCell>) -> Addressed<Cell> {
-    let Letter { number, position, message } = letter;
+pub fn to_cell(shard: u16, sent: SentMessage<ToCell>) -> Addressed<Cell> {
+    let SentMessage { number, position, message } = sent;
     (cell::Origin::Ledger { shard, number, position }, message.into())
 }
 
 /// The inbox of a cell for the messages of one ledger.
 pub fn cell_inbox(handle: Handle<Cell>, shard: u16) -> impl Inbox<ToCell> {
-    EngineInbox::new(
-        handle,
-        move |letter| to_cell(shard, letter),
-        move |cell: &Cell| cell.mark(shard),
-    )
+    EngineInbox::new(handle, move |sent| to_cell(shard, sent), move |cell: &Cell| cell.mark(shard))
 }
 
 /// The messages of a ledger to one cell.
@@ -55,7 +51,7 @@ pub struct LedgerToCell {
 impl Outbox<Ledger> for LedgerToCell {
     type Message = ToCell;
 
-    fn letter(&self, event: &ledger::Event) -> Option<(u64, ToCell)> {
+    fn message(&self, event: &ledger::Event) -> Option<(u64, ToCell)> {
         match event {
             ledger::Event::CellTold { cell, number, message } if *cell == self.cell => {
                 Some((*number, ToCell::clone(message)))
@@ -66,8 +62,8 @@ impl Outbox<Ledger> for LedgerToCell {
 }
 
 /// The command to a ledger that delivers a message of a cell. The region is its author.
-pub fn to_ledger(cell: CellNo, region: Name, letter: Letter<ToLedger>) -> Addressed<Ledger> {
-    let Letter { number, position, message } = letter;
+pub fn to_ledger(cell: CellNo, region: Name, sent: SentMessage<ToLedger>) -> Addressed<Ledger> {
+    let SentMessage { number, position, message } = sent;
     let envelope = Envelope { actor: region, ..Envelope::default() };
     let message = Box::new(message);
     (envelope, ledger::Command::Receive { cell, number, position, message })
@@ -77,7 +73,7 @@ pub fn to_ledger(cell: CellNo, region: Name, letter: Letter<ToLedger>) -> Addres
 pub fn ledger_inbox(handle: Handle<Ledger>, cell: CellNo, region: Name) -> impl Inbox<ToLedger> {
     EngineInbox::new(
         handle,
-        move |letter| to_ledger(cell, region.clone(), letter),
+        move |sent| to_ledger(cell, region.clone(), sent),
         move |ledger: &Ledger| ledger.cell(cell).map_or(Mark::default(), |book| book.mark),
     )
 }
@@ -92,8 +88,8 @@ mod tests {
     fn a_message_from_a_cell_is_recorded_under_its_region() {
         let attempt = AttemptId { job: JobId::new(0, 7), number: 1 };
         let message = ToLedger::AttemptStarted { attempt };
-        let letter = Letter { number: 3, position: 9, message: message.clone() };
-        let (envelope, command) = to_ledger(CellNo(1), "eu".into(), letter);
+        let sent = SentMessage { number: 3, position: 9, message: message.clone() };
+        let (envelope, command) = to_ledger(CellNo(1), "eu".into(), sent);
         assert_eq!(envelope, Envelope { actor: "eu".into(), ..Envelope::default() });
         let message = Box::new(message);
         let receive = ledger::Command::Receive { cell: CellNo(1), number: 3, position: 9, message };

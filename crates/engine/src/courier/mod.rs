@@ -35,7 +35,7 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// A message on its way to its receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter<T> {
+pub struct SentMessage<T> {
     /// Its number among the messages from this sender to this receiver, dense from 1.
     pub number: u64,
     /// The record of the sender's journal that contains it.
@@ -50,7 +50,7 @@ pub trait Outbox<M: Machine>: Send + 'static {
     type Message: Send + 'static;
 
     /// The number and content of the message in `event`, if it is one to this receiver.
-    fn letter(&self, event: &M::Event) -> Option<(u64, Self::Message)>;
+    fn message(&self, event: &M::Event) -> Option<(u64, Self::Message)>;
 }
 
 /// The receiver's side.
@@ -59,7 +59,7 @@ pub trait Inbox<T>: Send + 'static {
     fn mark(&mut self) -> Result<Mark, EngineError>;
 
     /// Delivers messages in order. Returns the receiver's durable mark afterwards.
-    fn deliver(&mut self, letters: Vec<Letter<T>>) -> Result<Mark, EngineError>;
+    fn deliver(&mut self, messages: Vec<SentMessage<T>>) -> Result<Mark, EngineError>;
 }
 
 /// Why a courier stopped.
@@ -104,7 +104,7 @@ impl From<JournalError> for CourierError {
 pub type Addressed<M> = (<M as Machine>::Envelope, <M as Machine>::Command);
 
 /// Messages, and the last batch that was searched for them.
-type Armful<T> = (Vec<Letter<T>>, Head);
+type Armful<T> = (Vec<SentMessage<T>>, Head);
 
 /// The delivery of messages in one direction between two machines.
 pub struct Courier<C: Codec, O: Outbox<C::Machine>, I> {
@@ -155,8 +155,8 @@ where
                     (self.batch_before(mark.position, until)?, mark)
                 }
             };
-            let (letters, head) = self.collect(from, mark, until)?;
-            let count = letters.len();
+            let (messages, head) = self.collect(from, mark, until)?;
+            let count = messages.len();
             if count == 0 {
                 self.place = Some((head, mark));
                 if head.sequence >= until.sequence {
@@ -164,8 +164,8 @@ where
                 }
                 continue;
             }
-            let last = letters[count - 1].number;
-            let arrived = self.inbox.deliver(letters)?;
+            let last = messages[count - 1].number;
+            let arrived = self.inbox.deliver(messages)?;
             // If the receiver did not accept everything, its mark is read again.
             self.place = (arrived.number == last).then_some((head, arrived));
             return Ok(count);
@@ -179,21 +179,22 @@ where
         mark: Mark,
         until: Head,
     ) -> Result<Armful<O::Message>, CourierError> {
-        let mut letters = Vec::new();
+        let mut messages = Vec::new();
         let mut head = from;
         let mut expected = mark.number + 1;
         for batch in self.journal.read(from)? {
             let batch = batch?;
-            if batch.sequence > until.sequence || letters.len() >= ARMFUL {
+            if batch.sequence > until.sequence || messages.len() >= ARMFUL {
                 break;
             }
             head = batch.head();
-            if !self.codec.may_hold_letters(&batch.payload) {
+            if !self.codec.may_hold_messages(&batch.payload) {
                 continue;
             }
             let mut broken = None;
             self.decoder.batch(&*self.codec, &batch, |record, events| {
-                for (number, message) in events.iter().filter_map(|event| self.outbox.letter(event))
+                for (number, message) in
+                    events.iter().filter_map(|event| self.outbox.message(event))
                 {
                     if number <= mark.number {
                         continue;
@@ -204,14 +205,14 @@ where
                             Some(CourierError::Numbering { expected, found: number, position });
                     }
                     expected = number + 1;
-                    letters.push(Letter { number, position, message });
+                    messages.push(SentMessage { number, position, message });
                 }
             })?;
             if let Some(broken) = broken {
                 return Err(broken);
             }
         }
-        Ok((letters, head))
+        Ok((messages, head))
     }
 
     /// The last batch that ends before the record at `position`.
@@ -273,17 +274,17 @@ impl<M, T, A, K> Inbox<T> for EngineInbox<M, A, K>
 where
     M: Hosted,
     T: Send + 'static,
-    A: Fn(Letter<T>) -> Addressed<M> + Send + 'static,
+    A: Fn(SentMessage<T>) -> Addressed<M> + Send + 'static,
     K: Fn(&M) -> Mark + Send + Clone + 'static,
 {
     fn mark(&mut self) -> Result<Mark, EngineError> {
         self.handle.read(self.mark.clone()).map(|seen| seen.value)
     }
 
-    fn deliver(&mut self, letters: Vec<Letter<T>>) -> Result<Mark, EngineError> {
+    fn deliver(&mut self, messages: Vec<SentMessage<T>>) -> Result<Mark, EngineError> {
         let (done, answers) = channel();
-        for letter in letters {
-            let (envelope, command) = (self.address)(letter);
+        for sent in messages {
+            let (envelope, command) = (self.address)(sent);
             let done = done.clone();
             // Whether the message was accepted shows in the mark. Only a missing answer is an error
             // here.

@@ -9,12 +9,12 @@ use bursar_core::machine::Machine;
 use bursar_journal::{AppendError, Epoch, Head, Journal, Pending};
 
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
-use crate::writer::compactor::Tidier;
+use crate::writer::compactor::Compactor;
 use crate::writer::durable::Durable;
 use crate::writer::handoff::{Handoff, Load, Waiting, reject_all};
 use crate::writer::lifecycle::Counters;
 use crate::writer::observer::{Observer, Written};
-use crate::writer::pacing::Rhythm;
+use crate::writer::pacing::BatchPacer;
 
 /// The fraction of a write's time that may be spent on waiting for more records.
 const PATIENCE: u32 = 4;
@@ -44,7 +44,7 @@ struct Gathering {
 pub(crate) struct Appender<M: Machine> {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) handoff: Arc<Handoff<M>>,
-    pub(crate) tidier: Arc<Tidier<M>>,
+    pub(crate) compactor: Arc<Compactor<M>>,
     pub(crate) durable: Arc<Durable>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) trust: Arc<LeaseTrust>,
@@ -111,7 +111,7 @@ impl<M: Machine> Appender<M> {
     /// Writes a load on the writer's thread and sends its answers. Returns the load if another
     /// append is in progress, or if the journal pipelines appends. With nothing else to decide, the
     /// handover to another thread only costs time.
-    pub(crate) fn append_here(&self, load: Load<M>, rhythm: &mut Rhythm) -> Option<Load<M>> {
+    pub(crate) fn append_here(&self, load: Load<M>, pacer: &mut BatchPacer) -> Option<Load<M>> {
         if self.depth > 1 {
             return Some(load);
         }
@@ -126,7 +126,7 @@ impl<M: Machine> Appender<M> {
         }
         let flying = self.begin(load, &mut expected);
         match self.land(flying, &mut expected) {
-            Ok(gathering) => rhythm.answered(gathering.answers, gathering.write_time),
+            Ok(gathering) => pacer.answered(gathering.answers, gathering.write_time),
             Err((failure, waiting)) => {
                 reject_all(waiting, &failure);
                 self.handoff.fail(failure);
@@ -184,7 +184,7 @@ impl<M: Machine> Appender<M> {
         // Followers are woken after the answers are sent, because clients wait for those.
         self.durable.wake();
         self.handoff.reuse(waiting, bytes);
-        self.tidier.look();
+        self.compactor.look();
         Ok(Gathering { answers, write_time })
     }
 

@@ -18,7 +18,7 @@ struct Wish {
 }
 
 /// Compacts the journal when a check has found that it needs it.
-pub(crate) struct Tidier<M: Machine> {
+pub(crate) struct Compactor<M: Machine> {
     journal: Arc<dyn Journal>,
     handoff: Arc<Handoff<M>>,
     wish: Mutex<Wish>,
@@ -27,10 +27,10 @@ pub(crate) struct Tidier<M: Machine> {
     changed: Condvar,
 }
 
-impl<M: Machine> Tidier<M> {
-    pub(crate) fn new(journal: Arc<dyn Journal>, handoff: Arc<Handoff<M>>) -> Tidier<M> {
+impl<M: Machine> Compactor<M> {
+    pub(crate) fn new(journal: Arc<dyn Journal>, handoff: Arc<Handoff<M>>) -> Compactor<M> {
         let wish = Mutex::new(Wish { untidiness: Untidiness::None, closed: false });
-        Tidier { journal, handoff, wish, known: AtomicU8::new(0), changed: Condvar::new() }
+        Compactor { journal, handoff, wish, known: AtomicU8::new(0), changed: Condvar::new() }
     }
 
     fn wish(&self) -> MutexGuard<'_, Wish> {

@@ -29,7 +29,7 @@ pub struct Seen<T> {
 }
 
 /// The result of a command: the machine's answer, or why there is none.
-pub type Answer<M> =
+pub type CommandAnswer<M> =
     Result<Seen<Result<<M as Machine>::Reply, <M as Machine>::Refusal>>, EngineError>;
 
 /// The result of a group: all replies, or the first refusal, after which nothing happened.
@@ -55,9 +55,9 @@ pub(crate) type ReadRelease = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
 pub(crate) type Query<M> =
     Box<dyn FnOnce(Result<View<'_, M>, EngineError>) -> Option<ReadRelease> + Send>;
 
-/// A machine while its writer handles one message. Every read and every decision happens at the
-/// same instant, without other messages in between.
-pub trait Attended<M: Machine> {
+/// The work of one message on a machine. Every read and every decision happens at the same instant,
+/// without other messages in between.
+pub trait Transaction<M: Machine> {
     /// The state, with all decisions so far.
     fn machine(&self) -> &M;
 
@@ -102,7 +102,7 @@ pub trait Attended<M: Machine> {
     /// be lost.
     fn session(&self) -> u64;
 
-    /// The current point in the decisions, for [`Attended::abandon`].
+    /// The current point in the decisions, for [`Transaction::abandon`].
     fn mark(&self) -> WorkMark;
 
     /// Discards the decisions since `mark`, because the work that made them panicked. The state is
@@ -124,18 +124,18 @@ pub struct WorkMark {
 /// # Errors
 /// The part panicked.
 pub fn attempt<M: Machine, T>(
-    attended: &mut dyn Attended<M>,
-    work: impl FnOnce(&mut dyn Attended<M>) -> T,
+    transaction: &mut dyn Transaction<M>,
+    work: impl FnOnce(&mut dyn Transaction<M>) -> T,
 ) -> Result<T, EngineError> {
-    let mark = attended.mark();
+    let mark = transaction.mark();
     // `abandon` discards what a panic leaves behind.
-    let done = catch_unwind(AssertUnwindSafe(|| work(&mut *attended)));
-    done.map_err(|_| attended.abandon(mark))
+    let done = catch_unwind(AssertUnwindSafe(|| work(&mut *transaction)));
+    done.map_err(|_| transaction.abandon(mark))
 }
 
 /// Reads and decides. Without a machine it answers at once.
 pub(crate) type Work<M> =
-    Box<dyn FnOnce(Result<&mut dyn Attended<M>, EngineError>) -> Option<ReadRelease> + Send>;
+    Box<dyn FnOnce(Result<&mut dyn Transaction<M>, EngineError>) -> Option<ReadRelease> + Send>;
 
 /// The result of one turn of a long message.
 pub(crate) enum Turn {
@@ -146,7 +146,8 @@ pub(crate) enum Turn {
 }
 
 /// Reads and decides in turns. Without a machine it answers at once.
-pub(crate) type Turns<M> = Box<dyn FnMut(Result<&mut dyn Attended<M>, EngineError>) -> Turn + Send>;
+pub(crate) type Turns<M> =
+    Box<dyn FnMut(Result<&mut dyn Transaction<M>, EngineError>) -> Turn + Send>;
 
 /// The state as a query sees it.
 pub(crate) struct View<'a, M> {
@@ -161,7 +162,7 @@ pub(crate) enum Message<M: Machine> {
     Command {
         envelope: M::Envelope,
         command: M::Command,
-        respond: Responder<Answer<M>>,
+        respond: Responder<CommandAnswer<M>>,
     },
     Group {
         items: Vec<(M::Envelope, M::Command)>,
@@ -231,7 +232,7 @@ impl<M: Hosted> Handle<M> {
         &self,
         envelope: M::Envelope,
         command: M::Command,
-        respond: impl FnOnce(Answer<M>) + Send + 'static,
+        respond: impl FnOnce(CommandAnswer<M>) + Send + 'static,
     ) {
         self.post(Message::Command { envelope, command, respond: Box::new(respond) });
     }
@@ -289,19 +290,19 @@ impl<M: Hosted> Handle<M> {
     /// receives its result once everything that it saw and decided is durable.
     pub fn attend<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut dyn Attended<M>) -> T + Send + 'static,
+        work: impl FnOnce(&mut dyn Transaction<M>) -> T + Send + 'static,
         respond: impl FnOnce(Result<Seen<T>, EngineError>) + Send + 'static,
     ) {
-        self.post(Message::Work(Box::new(move |attended| match attended {
-            Ok(attended) => {
-                let value = match attempt(attended, work) {
+        self.post(Message::Work(Box::new(move |transaction| match transaction {
+            Ok(transaction) => {
+                let value = match attempt(transaction, work) {
                     Ok(value) => value,
                     Err(error) => {
                         respond(Err(error));
                         return None;
                     }
                 };
-                let (position, at) = (attended.position(), attended.now());
+                let (position, at) = (transaction.position(), transaction.now());
                 let seen = Seen { value, position, at };
                 Some(Box::new(move |durable: Result<(), EngineError>| {
                     respond(durable.map(|()| seen));
@@ -319,18 +320,18 @@ impl<M: Hosted> Handle<M> {
     /// decided and the outcome is unknown.
     pub fn attend_in_turns<T: Send + 'static>(
         &self,
-        mut turn: impl FnMut(&mut dyn Attended<M>) -> Option<T> + Send + 'static,
+        mut turn: impl FnMut(&mut dyn Transaction<M>) -> Option<T> + Send + 'static,
         respond: impl FnOnce(Result<Seen<T>, EngineError>) + Send + 'static,
     ) {
         let (mut respond, mut session, mut turns) = (Some(respond), None, 0_u32);
-        self.post(Message::Turns(Box::new(move |attended| {
-            let answered = match attended {
-                Ok(attended) => {
-                    let now = attended.session();
+        self.post(Message::Turns(Box::new(move |transaction| {
+            let answered = match transaction {
+                Ok(transaction) => {
+                    let now = transaction.session();
                     if *session.get_or_insert(now) == now {
-                        attempt(attended, &mut turn).map(|value| {
+                        attempt(transaction, &mut turn).map(|value| {
                             let value = value?;
-                            let (position, at) = (attended.position(), attended.now());
+                            let (position, at) = (transaction.position(), transaction.now());
                             Some(Seen { value, position, at })
                         })
                     } else {
@@ -366,7 +367,7 @@ impl<M: Hosted> Handle<M> {
     }
 
     /// Sends a command and waits for the answer.
-    pub fn execute(&self, envelope: M::Envelope, command: M::Command) -> Answer<M> {
+    pub fn execute(&self, envelope: M::Envelope, command: M::Command) -> CommandAnswer<M> {
         let (sender, receiver) = sync_channel(1);
         self.submit(envelope, command, move |answer| drop(sender.send(answer)));
         receiver.recv().unwrap_or(Err(EngineError::OutcomeUnknown))

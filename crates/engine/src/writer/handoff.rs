@@ -11,13 +11,13 @@ use bursar_core::machine::Machine;
 use bursar_journal::{AppendError, BatchBuilder};
 
 use crate::error::EngineError;
-use crate::writer::handle::{Answer, GroupAnswer, ReadRelease, Responder};
+use crate::writer::handle::{CommandAnswer, GroupAnswer, ReadRelease, Responder};
 
 /// An answer that waits until the state that it saw is durable.
 pub(crate) enum Waiting<M: Machine> {
     Command {
-        respond: Responder<Answer<M>>,
-        answer: Answer<M>,
+        respond: Responder<CommandAnswer<M>>,
+        answer: CommandAnswer<M>,
         /// Whether it wrote a record. If not, it is a read.
         wrote: bool,
     },

@@ -14,16 +14,16 @@ use bursar_journal::{AppendError, Batch, Head, Journal, JournalError, LeaseError
 use crate::clock::Clock;
 use crate::codec::Codec;
 use crate::error::{EngineError, ReplayError};
-use crate::lease::{BootTime, LeaseKeeper, LeaseTrust, Monotonic, Permit, SystemMonotonic};
+use crate::lease::{BootClock, LeaseKeeper, LeaseTrust, Monotonic, Permit, SystemMonotonic};
 use crate::replay::{Replayed, replay_watched};
 use crate::writer::appender::Appender;
-use crate::writer::compactor::Tidier;
+use crate::writer::compactor::Compactor;
 use crate::writer::durable::Durable;
 use crate::writer::handle::{Handle, Message, View};
 use crate::writer::handoff::{Handoff, Waiting};
 use crate::writer::mailbox::{Mailbox, Post, Urgency, mailbox};
 use crate::writer::observer::{Observer, Trouble};
-use crate::writer::pacing::Rhythm;
+use crate::writer::pacing::BatchPacer;
 use crate::writer::session::{End, Session};
 use crate::writer::strikes::{MAX_STRIKES, Strikes};
 
@@ -152,7 +152,7 @@ impl<C: Codec> Engine<C> {
         clock: Arc<dyn Clock>,
         options: EngineOptions,
     ) -> Engine<C> {
-        Engine::start_with(journal, codec, clock, Arc::new(BootTime::new()), options)
+        Engine::start_with(journal, codec, clock, Arc::new(BootClock::new()), options)
     }
 
     /// Like [`Engine::start`], with another monotonic clock for the lease.
@@ -417,12 +417,12 @@ impl<C: Codec> Writer<C> {
         self.show_tenure(Some(Arc::clone(trust)));
         self.show(Status::Serving);
         let handoff = Arc::new(Handoff::new());
-        let tidier = Arc::new(Tidier::new(Arc::clone(&self.journal), Arc::clone(&handoff)));
+        let compactor = Arc::new(Compactor::new(Arc::clone(&self.journal), Arc::clone(&handoff)));
         let depth = self.journal.pipeline_depth().max(1);
         let appender = Arc::new(Appender {
             journal: Arc::clone(&self.journal),
             handoff: Arc::clone(&handoff),
-            tidier: Arc::clone(&tidier),
+            compactor: Arc::clone(&compactor),
             durable: Arc::clone(&self.durable),
             counters: Arc::clone(&self.counters),
             trust: Arc::clone(trust),
@@ -439,7 +439,7 @@ impl<C: Codec> Writer<C> {
             mailbox: &self.mailbox,
             handoff: Arc::clone(&handoff),
             appender: Arc::clone(&appender),
-            rhythm: Rhythm::new(),
+            pacer: BatchPacer::new(),
             trust: Arc::clone(trust),
             journal: &*self.journal,
             machine: replayed.machine,
@@ -459,9 +459,9 @@ impl<C: Codec> Writer<C> {
         };
         let end = std::thread::scope(|scope| {
             let appending = self.beside(scope, "bursar-append", || appender.run());
-            let tidying = self.beside(scope, "bursar-tidy", || tidier.run());
+            let tidying = self.beside(scope, "bursar-tidy", || compactor.run());
             // Closed even if the machine panics, so that no thread waits for the others for ever.
-            let closing = Closing(&handoff, &tidier);
+            let closing = Closing(&handoff, &compactor);
             let end = catch_unwind(AssertUnwindSafe(|| session.run()));
             drop(closing);
             appending.join().and_then(|()| tidying.join()).map(|()| end)
@@ -611,7 +611,7 @@ impl<M: Machine> Drop for Waking<M> {
 }
 
 /// Lets both threads end at the end of its scope.
-struct Closing<'a, M: Machine>(&'a Handoff<M>, &'a Tidier<M>);
+struct Closing<'a, M: Machine>(&'a Handoff<M>, &'a Compactor<M>);
 
 impl<M: Machine> Drop for Closing<'_, M> {
     fn drop(&mut self) {

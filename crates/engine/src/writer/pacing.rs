@@ -22,8 +22,8 @@ const LONGEST_LOOK: Duration = Duration::from_micros(60);
 /// After a wait without result, this many batches are written without waiting.
 const IMPATIENT_BATCHES: u32 = 4;
 
-/// Measurements of the last batch.
-pub(crate) struct Rhythm {
+/// Decides how long the writer waits, from measurements of the last batch.
+pub(crate) struct BatchPacer {
     clock: SystemMonotonic,
     /// Answers in the last batch that the writer itself wrote.
     answered: usize,
@@ -35,12 +35,12 @@ pub(crate) struct Rhythm {
     begun: Duration,
 }
 
-impl Rhythm {
-    pub(crate) fn new() -> Rhythm {
+impl BatchPacer {
+    pub(crate) fn new() -> BatchPacer {
         let clock = SystemMonotonic::new();
         let (since, write_time) = (Duration::ZERO, Duration::ZERO);
         let begun = Duration::ZERO;
-        Rhythm { clock, answered: 0, since, write_time, impatient: 0, begun }
+        BatchPacer { clock, answered: 0, since, write_time, impatient: 0, begun }
     }
 
     /// Starts timing the decisions of a new load.

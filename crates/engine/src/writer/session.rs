@@ -14,17 +14,17 @@ use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Journal, RecordKind, RecordTooLarge};
 
 use crate::clock::Clock;
-use crate::codec::{Codec, Origin};
+use crate::codec::{Codec, RecordOrigin};
 use crate::error::EngineError;
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
 use crate::replay::write_group_item;
 use crate::writer::appender::Appender;
 use crate::writer::handle::{
-    Aborted, Attended, GroupDecision, Message, Seen, Turn, Turns, View, WorkMark,
+    Aborted, GroupDecision, Message, Seen, Transaction, Turn, Turns, View, WorkMark,
 };
 use crate::writer::handoff::{Handoff, Load, Waiting};
 use crate::writer::mailbox::Mailbox;
-use crate::writer::pacing::Rhythm;
+use crate::writer::pacing::BatchPacer;
 use crate::writer::strikes::{Key, MAX_STRIKES, Strikes};
 
 type EventOf<C> = <<C as Codec>::Machine as Machine>::Event;
@@ -67,7 +67,7 @@ pub(crate) struct Session<'a, C: Codec> {
     pub(crate) mailbox: &'a Mailbox<C::Machine>,
     pub(crate) handoff: Arc<Handoff<C::Machine>>,
     pub(crate) appender: Arc<Appender<C::Machine>>,
-    pub(crate) rhythm: Rhythm,
+    pub(crate) pacer: BatchPacer,
     pub(crate) trust: Arc<LeaseTrust>,
     pub(crate) journal: &'a dyn Journal,
     pub(crate) machine: C::Machine,
@@ -146,14 +146,14 @@ impl<C: Codec> Session<'_, C> {
             }
             let mut load = self.handoff.take_back();
             if load.is_empty() {
-                self.rhythm.begin();
+                self.pacer.begin();
             }
             let mut stopped = self.handle_all(first, &mut load);
             while !stopped
                 && !self.broken
                 && load.records.bytes() < self.batch_bytes
-                && !self.rhythm.is_long(self.appender.write_time())
-                && self.rhythm.more(self.mailbox, load.waiting.len())
+                && !self.pacer.is_long(self.appender.write_time())
+                && self.pacer.more(self.mailbox, load.waiting.len())
             {
                 let next = self.mailbox.try_next();
                 stopped = self.handle_all(next, &mut load);
@@ -173,7 +173,7 @@ impl<C: Codec> Session<'_, C> {
     fn hand_over(&mut self, load: Load<C::Machine>) {
         let alone = load.records.records() > 0 && self.mailbox.is_empty();
         let load =
-            if alone { self.appender.append_here(load, &mut self.rhythm) } else { Some(load) };
+            if alone { self.appender.append_here(load, &mut self.pacer) } else { Some(load) };
         let Some(load) = load else { return };
         // A load that is rejected answers its requests with the failure. The next round ends.
         if let Ok(Some(unsent)) = self.handoff.offer(load, self.batch_bytes) {
@@ -200,7 +200,7 @@ impl<C: Codec> Session<'_, C> {
 
     /// The next message. `None` when a timer is due.
     fn wait(&mut self) -> Option<Message<C::Machine>> {
-        self.rhythm.linger(self.mailbox);
+        self.pacer.linger(self.mailbox);
         let sleep = self.machine.next_deadline().and_then(|deadline| {
             // The machine's time may be ahead of a clock that was set back. Timers that are due by
             // the machine's time do not wait for the clock.
@@ -383,7 +383,7 @@ impl<C: Codec> Session<'_, C> {
         let at = machine_time(&self.machine, self.since);
         let decided = self.write(load, RecordKind::Due, at, |machine, codec, events, body| {
             codec.doubt_clock(machine, events);
-            codec.encode(Origin::Due, events, body);
+            codec.encode(RecordOrigin::Due, events, body);
         });
         self.broken |= decided.is_err();
     }
@@ -405,7 +405,7 @@ impl<C: Codec> Session<'_, C> {
                     _ => machine.decide_set_aside(Stuck::Due, events),
                 }
                 assert!(!events.is_empty(), "a deadline without events would be due for ever");
-                codec.encode(Origin::Due, events, body);
+                codec.encode(RecordOrigin::Due, events, body);
             });
             match decided {
                 Ok(()) => {
@@ -535,7 +535,7 @@ impl<C: Codec> Session<'_, C> {
         }
         let aside = self.write(load, RecordKind::Decision, now, |machine, codec, events, body| {
             machine.decide_set_aside(Stuck::Message(envelope, command), events);
-            let origin = Origin::Command { envelope, command, accepted: true };
+            let origin = RecordOrigin::Command { envelope, command, accepted: true };
             codec.encode(origin, events, body);
         });
         if aside.is_ok() && !self.events.is_empty() {
@@ -561,7 +561,7 @@ impl<C: Codec> Session<'_, C> {
                 let answer = machine.decide(now, envelope, command, events);
                 if !events.is_empty() {
                     let accepted = answer.is_ok();
-                    let origin = Origin::Command { envelope, command, accepted };
+                    let origin = RecordOrigin::Command { envelope, command, accepted };
                     codec.encode(origin, events, body);
                 }
                 answer
@@ -631,7 +631,7 @@ impl<C: Codec> Session<'_, C> {
             }
             let answer = machine.decide(now, envelope, command, events);
             if answer.is_ok() && !events.is_empty() {
-                let origin = Origin::Command { envelope, command, accepted: true };
+                let origin = RecordOrigin::Command { envelope, command, accepted: true };
                 write_group_item(body, |out| codec.encode(origin, events, out));
             }
             Some(answer)
@@ -690,7 +690,7 @@ struct Desk<'a, 'b, C: Codec> {
     wrote: bool,
 }
 
-impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
+impl<C: Codec> Transaction<C::Machine> for Desk<'_, '_, C> {
     fn machine(&self) -> &C::Machine {
         // Ends the work: a state with a decision applied in part is never shown.
         assert!(!self.session.broken, "the state is being rebuilt");

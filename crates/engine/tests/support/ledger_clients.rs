@@ -11,7 +11,7 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::{Command, Envelope, Ledger};
-use bursar_engine::{Answer, EngineError, Handle};
+use bursar_engine::{CommandAnswer, EngineError, Handle};
 
 /// The credits of the org, the amount of a hold, and the part of it that is charged, in µ.
 pub const GRANTED: i64 = 1_000_000_000_000;
@@ -167,7 +167,7 @@ impl Clients {
 }
 
 /// Retries while another server owns the ledger or the outcome is unknown.
-fn until_answered(ask: impl Fn() -> Answer<Ledger>) -> Answer<Ledger> {
+fn until_answered(ask: impl Fn() -> CommandAnswer<Ledger>) -> CommandAnswer<Ledger> {
     loop {
         match ask() {
             Err(EngineError::Unavailable(_) | EngineError::OutcomeUnknown) => {

@@ -4,8 +4,8 @@ use bursar_core::digest::{Digest, Digester};
 use bursar_core::machine::{Machine, Stuck};
 use bursar_core::message::Mark;
 use bursar_core::time::Timestamp;
-use bursar_engine::courier::Letter;
-use bursar_engine::{Codec, CodecError, Origin};
+use bursar_engine::courier::SentMessage;
+use bursar_engine::{Codec, CodecError, RecordOrigin};
 
 use super::{numbers, put, signed};
 
@@ -16,7 +16,7 @@ pub const SET_ASIDE: i64 = -1;
 
 /// Receives one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Take(pub Letter<i64>);
+pub struct Take(pub SentMessage<i64>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Took {
@@ -47,18 +47,18 @@ impl Machine for Parcel {
         &self,
         _now: Timestamp,
         (): &(),
-        Take(letter): &Take,
+        Take(sent): &Take,
         events: &mut Vec<Took>,
     ) -> Result<Mark, Gap> {
-        if letter.number <= self.mark.number {
+        if sent.number <= self.mark.number {
             return Ok(self.mark);
         }
-        if letter.number > self.mark.number + 1 {
+        if sent.number > self.mark.number + 1 {
             return Err(Gap);
         }
-        assert!(letter.message != PANICS, "panic on demand");
-        let mark = Mark { number: letter.number, position: letter.position };
-        events.push(Took { mark, amount: letter.message });
+        assert!(sent.message != PANICS, "panic on demand");
+        let mark = Mark { number: sent.number, position: sent.position };
+        events.push(Took { mark, amount: sent.message });
         Ok(mark)
     }
 
@@ -78,13 +78,13 @@ impl Machine for Parcel {
 
     fn decide_due(&self, _now: Timestamp, _events: &mut Vec<Took>) {}
 
-    fn message_name((): &(), Take(letter): &Take) -> Option<(u64, u64)> {
-        Some((0, letter.number))
+    fn message_name((): &(), Take(sent): &Take) -> Option<(u64, u64)> {
+        Some((0, sent.number))
     }
 
     fn decide_set_aside(&self, stuck: Stuck<'_, Parcel>, events: &mut Vec<Took>) {
-        if let Stuck::Message((), Take(letter)) = stuck {
-            let mark = Mark { number: letter.number, position: letter.position };
+        if let Stuck::Message((), Take(sent)) = stuck {
+            let mark = Mark { number: sent.number, position: sent.position };
             events.push(Took { mark, amount: SET_ASIDE });
         }
     }
@@ -112,7 +112,7 @@ impl Codec for ParcelCodec {
         Parcel::default()
     }
 
-    fn encode(&self, _origin: Origin<'_, Parcel>, events: &[Took], body: &mut Vec<u8>) {
+    fn encode(&self, _origin: RecordOrigin<'_, Parcel>, events: &[Took], body: &mut Vec<u8>) {
         for took in events {
             put(body, &[signed(took.mark.number), signed(took.mark.position), took.amount]);
         }

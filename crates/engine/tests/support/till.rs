@@ -6,7 +6,7 @@ use bursar_core::digest::{Digest, Digester};
 use bursar_core::machine::{Machine, Stuck};
 use bursar_core::time::Timestamp;
 use bursar_engine::courier::Outbox;
-use bursar_engine::{Codec, CodecError, Origin};
+use bursar_engine::{Codec, CodecError, RecordOrigin};
 
 use super::{numbers, put, signed};
 
@@ -233,7 +233,7 @@ impl Codec for TillCodec {
         Till::default()
     }
 
-    fn encode(&self, _origin: Origin<'_, Till>, events: &[Event], body: &mut Vec<u8>) {
+    fn encode(&self, _origin: RecordOrigin<'_, Till>, events: &[Event], body: &mut Vec<u8>) {
         for event in events {
             match *event {
                 Event::Added { id, amount } => put(body, &[1, signed(id), amount]),
@@ -310,7 +310,7 @@ pub struct Parcels;
 impl Outbox<Till> for Parcels {
     type Message = i64;
 
-    fn letter(&self, event: &Event) -> Option<(u64, i64)> {
+    fn message(&self, event: &Event) -> Option<(u64, i64)> {
         match *event {
             Event::Sent { number, amount } => Some((number, amount)),
             Event::Added { .. }

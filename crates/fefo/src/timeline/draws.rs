@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::PackId;
+use super::TimelinePackId;
 use super::event::{Kind, Moment};
 use super::grid::Grid;
 
 /// A part of a consumption, taken from one pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Draw {
+pub struct TimelineDraw {
     /// The pack drawn from.
-    pub pack: PackId,
+    pub pack: TimelinePackId,
     /// The amount drawn from it.
     pub amount: u64,
 }
@@ -19,7 +19,7 @@ pub struct Draw {
 type Packs = BTreeMap<Moment, u64>;
 
 /// Replays everything up to the consumption at `moment`.
-pub(super) fn draws(grid: &Grid, moment: Moment) -> Vec<Draw> {
+pub(super) fn draws(grid: &Grid, moment: Moment) -> Vec<TimelineDraw> {
     let mut packs = Packs::new();
     let mut drawn = Vec::new();
     for event in grid.events().take_while(|event| event.moment <= moment) {
@@ -37,12 +37,12 @@ pub(super) fn draws(grid: &Grid, moment: Moment) -> Vec<Draw> {
     drawn
 }
 
-fn take(packs: &mut Packs, mut wanted: u64) -> Vec<Draw> {
+fn take(packs: &mut Packs, mut wanted: u64) -> Vec<TimelineDraw> {
     let mut drawn = Vec::new();
     while wanted > 0 {
         let Some(mut pack) = packs.first_entry() else { break };
         let amount = wanted.min(*pack.get());
-        drawn.push(Draw { pack: PackId(pack.key().arrival), amount });
+        drawn.push(TimelineDraw { pack: TimelinePackId(pack.key().arrival), amount });
         *pack.get_mut() -= amount;
         wanted -= amount;
         if *pack.get() == 0 {

@@ -131,7 +131,7 @@ mod ways;
 use event::Moment;
 use grid::Grid;
 
-pub use draws::Draw;
+pub use draws::TimelineDraw;
 pub use error::TimelineError;
 
 /// The maximum sum of amounts. No sum or difference of two such sums can overflow.
@@ -139,7 +139,7 @@ const MAX_SUM: i128 = i128::MAX / 4;
 
 /// A pack of credits in a [`Timeline`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PackId(usize);
+pub struct TimelinePackId(usize);
 
 /// A consumption in a [`Timeline`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -187,7 +187,7 @@ impl Timeline {
         amount: u64,
         at: i64,
         expires_at: Option<i64>,
-    ) -> Result<PackId, TimelineError> {
+    ) -> Result<TimelinePackId, TimelineError> {
         // No instant lies after the last one, so a pack that is valid until then never expires.
         let expires_at = expires_at.unwrap_or(i64::MAX);
         if amount == 0 {
@@ -198,7 +198,7 @@ impl Timeline {
         }
         self.recorded = self.recorded_with(amount)?;
         self.added += i128::from(amount);
-        let id = PackId(self.grid.packs.len());
+        let id = TimelinePackId(self.grid.packs.len());
         self.grid.add(amount, at, expires_at);
         Ok(id)
     }
@@ -258,7 +258,7 @@ impl Timeline {
     /// The packs that a consumption draws from, in order, given everything recorded so far.
     ///
     /// This replays all operations before it: O(n log n).
-    pub fn draws(&self, id: ConsumptionId) -> Option<Vec<Draw>> {
+    pub fn draws(&self, id: ConsumptionId) -> Option<Vec<TimelineDraw>> {
         let consumption = self.consumptions.get(id.0)?;
         Some(draws::draws(&self.grid, consumption.moment))
     }

@@ -1,19 +1,19 @@
 //! Events of every kind with arbitrary content, generated from a seed.
 
 use bursar_core::cell::command::{
-    AccountPolicy, Answer, FundsBlocker, GroupSpec, JobSpec, NodeOffer, QuotaSpec, Request,
+    AccountPolicy, FundsBlocker, GroupSpec, JobSpec, NodeOffer, QuotaSpec, RequestKey, StoredAnswer,
 };
 use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::event::{
     AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, StopReason,
 };
 use bursar_core::cell::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
-use bursar_core::cell::image::{Aside, Timer};
+use bursar_core::cell::image::{CellAside, Timer};
 use bursar_core::cell::nodes::node::{GpuSet, NodeId};
 use bursar_core::cell::schedule::shape::{GpuDemand, ModelId};
 use bursar_core::message::{ProposedMember, ToLedger};
 use bursar_core::time::Timestamp;
-use bursar_journal::record::cell::{AuditHeader, Author, CommandKind, Outcome};
+use bursar_journal::record::cell::{Author, CellHeader, CellOutcome, CommandKind};
 use compact_str::CompactString;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -250,17 +250,17 @@ impl Source {
         }
     }
 
-    pub(crate) fn header(&mut self) -> AuditHeader {
+    pub(crate) fn header(&mut self) -> CellHeader {
         let author = if self.coin() {
             Author::Actor(self.name())
         } else {
             Author::Ledger { shard: self.u16() }
         };
         let kinds = if self.later { CommandKind::ALL } else { &CommandKind::ALL[..18] };
-        AuditHeader {
+        CellHeader {
             author,
             command: self.pick(kinds),
-            outcome: self.pick(&[Outcome::Accepted, Outcome::Refused]),
+            outcome: self.pick(&[CellOutcome::Accepted, CellOutcome::Refused]),
         }
     }
 
@@ -399,7 +399,7 @@ impl Source {
             43 => Event::RequestDone { request: self.request() },
             44 => Event::AnswerKept {
                 request: self.request(),
-                answer: Box::new(Answer { status: self.u16(), body: self.maybe(Source::name) }),
+                answer: Box::new(StoredAnswer { code: self.u16(), body: self.maybe(Source::name) }),
             },
             45 => Event::RequestsForgotten { requests: self.u32() },
             // The flag added later has its own golden bytes.
@@ -407,9 +407,9 @@ impl Source {
             48 => Event::NodeCleared { node: self.node() },
             _ => {
                 let all = [
-                    Aside::Message { shard: self.u16(), number: self.u64() },
-                    Aside::Timer { at: self.time(), timer: Timer::MaxRuntime(self.job()) },
-                    Aside::Pass { at: self.time() },
+                    CellAside::Message { shard: self.u16(), number: self.u64() },
+                    CellAside::Timer { at: self.time(), timer: Timer::MaxRuntime(self.job()) },
+                    CellAside::Pass { at: self.time() },
                 ];
                 let what = all[self.u32() as usize % all.len()];
                 Event::SetAside { what, digest: u128::from(self.u64()) << 64 | 7 }
@@ -417,8 +417,8 @@ impl Source {
         }
     }
 
-    fn request(&mut self) -> Request {
+    fn request(&mut self) -> RequestKey {
         let mut wide = || u128::from(self.u64()) << 64 | u128::from(self.u64());
-        Request { key: wide(), fingerprint: wide() }
+        RequestKey { key: wide(), fingerprint: wide() }
     }
 }

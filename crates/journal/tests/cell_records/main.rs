@@ -14,13 +14,13 @@ use bursar_core::cell::{AttemptId, JobId};
 use bursar_core::message::ToLedger;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::cell::{
-    AuditHeader, Author, CommandKind, Outcome, decode_body, encode_body, event_name,
+    Author, CellHeader, CellOutcome, CommandKind, decode_body, encode_body, event_name,
 };
 use bursar_journal::record::codec::FormatError;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn encoded(header: Option<&AuditHeader>, events: &[Event]) -> Vec<u8> {
+fn encoded(header: Option<&CellHeader>, events: &[Event]) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_body(header, events, &mut bytes);
     bytes
@@ -126,7 +126,7 @@ fn from_hex(text: &str) -> Vec<u8> {
 
 /// Compares with the golden bytes of a name. `BURSAR_WRITE_GOLDEN=1` writes missing files. It never
 /// changes an existing one.
-fn is_golden(name: &str, header: Option<AuditHeader>, events: Vec<Event>) {
+fn is_golden(name: &str, header: Option<CellHeader>, events: Vec<Event>) {
     let written = encoded(header.as_ref(), &events);
     let file = golden_file(name);
     if std::env::var_os("BURSAR_WRITE_GOLDEN").is_some() && !file.exists() {
@@ -203,11 +203,11 @@ fn a_decoding_error_names_its_cause() {
 }
 
 /// The report of a node with eight running attempts after a month.
-fn heartbeat() -> (AuditHeader, Vec<Event>) {
-    let header = AuditHeader {
+fn heartbeat() -> (CellHeader, Vec<Event>) {
+    let header = CellHeader {
         author: Author::Actor("key_01kqvtzj4pdz9cwynx2b7h4d3m".into()),
         command: CommandKind::Heartbeat,
-        outcome: Outcome::Accepted,
+        outcome: CellOutcome::Accepted,
     };
     let usage: Vec<(AttemptId, u64)> = (0..8)
         .map(|at| (AttemptId { job: JobId::new(0, 1_000_000 + at), number: 1 }, 40_000_000 + at))

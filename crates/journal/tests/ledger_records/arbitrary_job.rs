@@ -11,7 +11,7 @@ use bursar_core::ledger::Reply;
 use bursar_core::ledger::accounts::quota::Quota;
 use bursar_core::ledger::event::{AttemptConfirmed, Event, HoldPlaced, SliceAmount};
 use bursar_core::ledger::id::{CellNo, HoldNo, JobNo};
-use bursar_core::ledger::index::aside::Aside;
+use bursar_core::ledger::index::aside::LedgerAside;
 use bursar_core::ledger::jobs::table::Review;
 use bursar_core::ledger::jobs::{
     AttemptEnd, EndReason, JobOrder, JobState, JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS,
@@ -327,15 +327,15 @@ impl Source {
         }
     }
 
-    fn aside(&mut self) -> Aside {
+    fn aside(&mut self) -> LedgerAside {
         let all = [
-            Aside::Message { cell: self.cell(), number: self.u64() },
-            Aside::Lapse { hold: HoldNo(self.u32()), expires_at: self.time() },
-            Aside::Dependant { job: self.job() },
-            Aside::Review { tenant: self.account(), at: self.time() },
-            Aside::Warning { job: self.job(), at: self.time() },
-            Aside::Briefing { cell: self.cell() },
-            Aside::Forgetting,
+            LedgerAside::Message { cell: self.cell(), number: self.u64() },
+            LedgerAside::Lapse { hold: HoldNo(self.u32()), expires_at: self.time() },
+            LedgerAside::Dependant { job: self.job() },
+            LedgerAside::Review { tenant: self.account(), at: self.time() },
+            LedgerAside::Warning { job: self.job(), at: self.time() },
+            LedgerAside::Briefing { cell: self.cell() },
+            LedgerAside::Forgetting,
         ];
         self.pick(&all)
     }

@@ -19,19 +19,19 @@ use bursar_journal::Journal;
 use serde_json::Value;
 
 use super::find::{exists, find, only_archived};
-use super::{Done, Order, Target};
+use super::{Change, Done, Target};
 use crate::app::App;
 use crate::auth::tenant_of;
 use crate::followers::past_jobs::{self, Restored};
 use crate::followers::timeline;
 use crate::operations::Operation;
-use crate::render::{self, Shape, Shown};
+use crate::render::{self, AnswerShape, Shown};
 use crate::request::{Caller, Failure};
 
 /// An id that was not looked up. It can be decided while nothing at all was forgotten.
 pub(super) const NOT_LOOKED_UP: LookUp = LookUp::Absent { through: Timestamp::MIN };
 
-impl Order {
+impl Change {
     /// Brings back from history what the change needs and the ledger may have forgotten. What was done before under
     /// the same id, and only history knows, is answered from there. Nothing, if that is not needed.
     pub fn recall<'a>(
@@ -91,8 +91,8 @@ impl Order {
     }
 
     /// The same after what it needs was forgotten so many times between a look-up and its decision.
-    pub fn after_looks(self, looks: u8) -> Order {
-        Order { looks, ..self }
+    pub fn after_looks(self, looks: u8) -> Change {
+        Change { looks, ..self }
     }
 
     /// Whether its id was looked up, if it has one that may have been used.
@@ -101,7 +101,7 @@ impl Order {
     }
 
     /// The same with what history said.
-    pub fn knowing(mut self, looked_up: Option<LookUp>, past: Option<Past>) -> Order {
+    pub fn knowing(mut self, looked_up: Option<LookUp>, past: Option<Past>) -> Change {
         self.looked_up = looked_up.or(self.looked_up);
         match past {
             Some(past) => self.of_past(past),
@@ -110,7 +110,7 @@ impl Order {
     }
 
     /// The same with what history has of the hold, charge or job that is refunded.
-    fn of_past(mut self, past: Past) -> Order {
+    fn of_past(mut self, past: Past) -> Change {
         let Past { account, job_holds, records } = past;
         self.plan.target = Target::Account(account);
         let build = self.plan.build;
@@ -217,7 +217,7 @@ async fn forgotten_holds(app: &App, account: Name, id: &Name) -> Result<Option<P
 struct Asked {
     caller: Caller,
     target: Target,
-    shape: Shape,
+    shape: AnswerShape,
     fingerprint: u128,
     batch: Option<u128>,
     /// Whether the ledger has forgotten more since the last look.
@@ -356,7 +356,7 @@ fn shown_movement(
     ledger: &Ledger,
     (what, tenant): (Resource, AccountNo),
     parts: Vec<(Timestamp, NamedMovement)>,
-    shape: &Shape,
+    shape: &AnswerShape,
 ) -> Value {
     let units = parts.iter().map(|(_, part)| total(&part.pieces)).sum();
     let amount = Credits::from_length(units).unwrap_or(Credits::MAX);

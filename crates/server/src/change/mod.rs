@@ -8,7 +8,7 @@ use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Refusal, Resource};
 use bursar_core::ledger::{Accepted, Envelope, Ledger, LookUp, Reply};
-use bursar_engine::{Attended, Seen, Urgency};
+use bursar_engine::{Seen, Transaction, Urgency};
 use serde_json::Value;
 
 use crate::app::App;
@@ -18,7 +18,7 @@ use crate::machines::gateway::Posted;
 use crate::net::counting::CountPlace;
 use crate::net::limits::Priority;
 use crate::operations::Operation;
-use crate::render::{self, Shape, Shown};
+use crate::render::{self, AnswerShape, Shown};
 use crate::request::{Caller, Failure};
 use archive_lookup::NOT_LOOKED_UP;
 pub use archive_lookup::Recalled;
@@ -51,7 +51,7 @@ pub struct Plan {
     /// Builds the command once the tenant is known.
     pub build: Build,
     /// The form of the answer.
-    pub shape: Shape,
+    pub shape: AnswerShape,
     /// The resource that it creates, its id, and whether the caller chose the id.
     pub creates: Option<(Resource, Name, bool)>,
     /// The command, if its decision needs a count that may take several turns.
@@ -94,7 +94,7 @@ pub const PLATFORM: &str = "*";
 pub const OLD_PLATFORM: &str = "platform";
 
 /// A requested change with everything that its decision needs.
-pub struct Order {
+pub struct Change {
     plan: Plan,
     caller: Caller,
     fingerprint: u128,
@@ -118,7 +118,7 @@ pub enum Decision {
     Done(Result<Done, Failure>),
     /// Something that it needs was forgotten since it was looked up: nothing is decided before it is looked up
     /// again.
-    LookAgain(Box<Order>),
+    LookAgain(Box<Change>),
 }
 
 impl Plan {
@@ -129,33 +129,33 @@ impl Plan {
     }
 
     /// Adds the caller and the fingerprint of the request.
-    pub fn ordered_by(self, caller: Caller, fingerprint: u128) -> Order {
+    pub fn requested_by(self, caller: Caller, fingerprint: u128) -> Change {
         let chosen = self.creates.as_ref().is_some_and(|(_, _, chosen)| *chosen);
         let looked_up = chosen.then_some(NOT_LOOKED_UP);
-        Order { plan: self, caller, fingerprint, batch: None, check: None, looked_up, looks: 0 }
+        Change { plan: self, caller, fingerprint, batch: None, check: None, looked_up, looks: 0 }
     }
 }
 
-/// What comes of an order before anything is counted for it.
+/// What comes of a change before anything is counted for it.
 pub enum Uncounted {
     /// It needed no count in steps.
     Decided(Decision),
     /// It has to be counted first.
-    Returned(Box<Order>),
+    Returned(Box<Change>),
 }
 
-impl Order {
+impl Change {
     /// Marks it as an operation of a batch: its idempotency key is derived from the batch's.
-    pub fn in_batch(self, batch: Option<u128>) -> Order {
-        Order { batch, ..self }
+    pub fn in_batch(self, batch: Option<u128>) -> Change {
+        Change { batch, ..self }
     }
 
     /// Adds a precondition. A repeat under an idempotency key is answered without checking it.
     pub fn only_if(
         self,
         check: impl FnOnce(&Ledger, &Name) -> Result<(), Failure> + Send + 'static,
-    ) -> Order {
-        Order { check: Some(Box::new(check)), ..self }
+    ) -> Change {
+        Change { check: Some(Box::new(check)), ..self }
     }
 
     /// Checks whether its key was used for another batch; `None` if the key is its own.
@@ -196,15 +196,15 @@ impl Order {
 
     /// Counts and decides it in turns with others, in a place for counts.
     pub fn post_counted(self, app: &App, place: CountPlace) -> Posted<Seen<Decision>> {
-        let mut order = Some((self, place));
+        let mut change = Some((self, place));
         app.ledger.attend_in_turns(move |ledger| {
-            order.as_ref().is_none_or(|(order, _)| order.prepare(ledger)).then_some(())?;
-            Some(order.take()?.0.decide(ledger))
+            change.as_ref().is_none_or(|(change, _)| change.prepare(ledger)).then_some(())?;
+            Some(change.take()?.0.decide(ledger))
         })
     }
 
     /// Does a part of what has to be counted before it is decided. Says whether that is all.
-    pub fn prepare(&self, ledger: &mut dyn Attended<Ledger>) -> bool {
+    pub fn prepare(&self, ledger: &mut dyn Transaction<Ledger>) -> bool {
         self.to_be_counted().is_none_or(|command| ledger.prepare(command))
     }
 
@@ -220,7 +220,7 @@ impl Order {
     }
 
     /// Decides it and puts the answer into words, all at one instant.
-    pub fn decide(mut self, ledger: &mut dyn Attended<Ledger>) -> Decision {
+    pub fn decide(mut self, ledger: &mut dyn Transaction<Ledger>) -> Decision {
         if !self.must_look_again(ledger.machine(), &[]) {
             return Decision::Done(self.decide_known(ledger));
         }
@@ -243,7 +243,7 @@ impl Order {
 
     /// Whether something that it needs may have been forgotten since it was looked up.
     pub fn must_look_again(&self, ledger: &Ledger, promised: &Promised) -> bool {
-        let Order { plan, caller, .. } = self;
+        let Change { plan, caller, .. } = self;
         let refunds = plan.operation == Operation::CreateRefund;
         let outdated = self.looked_up.filter(|looked_up| ledger.is_outdated(*looked_up));
         if (!refunds && outdated.is_none()) || plan.permit(&caller.principal).is_err() {
@@ -274,7 +274,7 @@ impl Order {
         ledger.must_look_up(looked_up, *what, &account, id)
     }
 
-    fn decide_known(mut self, ledger: &mut dyn Attended<Ledger>) -> Result<Done, Failure> {
+    fn decide_known(mut self, ledger: &mut dyn Transaction<Ledger>) -> Result<Done, Failure> {
         let check = self.check.take();
         let ready = self.ready(ledger.machine(), &[])?;
         if let Some(check) = check.filter(|_| !ready.was_answered(ledger.machine())) {
@@ -288,8 +288,8 @@ impl Order {
     }
 
     /// Checks scope and role, and finds the tenant.
-    pub fn ready(self, ledger: &Ledger, promised: &Promised) -> Result<Ready, Failure> {
-        let Order { plan, caller, fingerprint, batch, looked_up, check: _, looks: _ } = self;
+    pub fn ready(self, ledger: &Ledger, promised: &Promised) -> Result<ReadyChange, Failure> {
+        let Change { plan, caller, fingerprint, batch, looked_up, check: _, looks: _ } = self;
         let tenant = match &plan.target {
             Target::Account(path) => {
                 let foreign = caller.tenant.as_deref().is_some_and(|t| t != tenant_of(path));
@@ -314,7 +314,7 @@ impl Order {
         let creates = plan.creates.is_some();
         let chosen = plan.creates.filter(|(_, _, chosen)| *chosen);
         let command = asked_by(&caller.principal, (plan.build)(tenant.clone()));
-        Ok(Ready {
+        Ok(ReadyChange {
             envelope: Envelope {
                 actor: caller.principal.id,
                 fingerprint,
@@ -371,7 +371,7 @@ impl Probe {
 }
 
 /// A change that can be decided.
-pub struct Ready {
+pub struct ReadyChange {
     /// The caller and the idempotency key.
     pub envelope: Envelope,
     /// The command.
@@ -382,7 +382,7 @@ pub struct Ready {
     chosen: Option<(Resource, Name)>,
 }
 
-impl Ready {
+impl ReadyChange {
     /// The tenant.
     pub fn tenant(&self) -> &Name {
         &self.tenant
@@ -423,7 +423,7 @@ pub struct Done {
 
 /// How to render the answer to a change.
 pub struct Finish {
-    shape: Shape,
+    shape: AnswerShape,
     creates: bool,
 }
 
@@ -431,7 +431,7 @@ impl Finish {
     /// An accepted change whose answer is not rendered yet.
     pub fn settled(self, accepted: Accepted, existed: bool, position: u64) -> Settled {
         let status = match (&self.shape, self.creates) {
-            (Shape::Nothing, _) => 204,
+            (AnswerShape::Nothing, _) => 204,
             // A stored answer has the status of the first one.
             (_, true) if accepted.replayed && !accepted.unchanged => 201,
             (_, true) if !accepted.replayed && !existed => 201,
@@ -445,7 +445,7 @@ impl Finish {
 /// An accepted change whose answer is not rendered yet.
 pub struct Settled {
     reply: Reply,
-    shape: Shape,
+    shape: AnswerShape,
     status: u16,
     replayed: bool,
     position: u64,
@@ -455,7 +455,7 @@ impl Settled {
     /// Renders the answer.
     pub fn done(self, ledger: &Ledger) -> Done {
         let body = match &self.shape {
-            Shape::Nothing => None,
+            AnswerShape::Nothing => None,
             shape => Some(render::reply(ledger, &self.reply, shape)),
         };
         Done { status: self.status, body, replayed: self.replayed, position: self.position }

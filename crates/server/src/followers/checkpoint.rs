@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::render::time;
 
 /// A checkpoint, and the proof of one record if it was requested.
-pub struct Proven {
+pub struct ProvenCheckpoint {
     /// The signed checkpoint.
     pub checkpoint: Checkpoint,
     /// The record's bytes and the hashes to the root, in hex.
@@ -66,7 +66,7 @@ impl Prover {
         key: &SigningKey,
         (size, at): (u64, Timestamp),
         position: Option<u64>,
-    ) -> Result<Proven, String> {
+    ) -> Result<ProvenCheckpoint, String> {
         let words = |error: JournalError| error.to_string();
         self.reach(journal, size).map_err(words)?;
         if self.tree.size() < size {
@@ -78,7 +78,7 @@ impl Prover {
             None => None,
         };
         let signed = merkle::Checkpoint { journal: journal.id(), size, root, time: at }.sign(key);
-        Ok(Proven {
+        Ok(ProvenCheckpoint {
             checkpoint: Checkpoint {
                 journal: journal.id().to_string(),
                 size,

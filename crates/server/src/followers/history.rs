@@ -18,7 +18,7 @@ use bursar_journal::{Head, Journal, JournalError, StoredBatch};
 use ed25519_dalek::SigningKey;
 use tokio::sync::watch;
 
-use crate::followers::checkpoint::{Proven, Prover};
+use crate::followers::checkpoint::{ProvenCheckpoint, Prover};
 use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
 
@@ -155,7 +155,7 @@ impl HistoryService {
         key: SigningKey,
         seen: (u64, Timestamp),
         position: Option<u64>,
-    ) -> Result<Proven, Failure> {
+    ) -> Result<ProvenCheckpoint, Failure> {
         let (journal, prover) = (Arc::clone(&self.journal), Arc::clone(&self.prover));
         let done = tokio::task::spawn_blocking(move || {
             let mut prover = prover.lock().unwrap_or_else(PoisonError::into_inner);

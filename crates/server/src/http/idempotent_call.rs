@@ -7,7 +7,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bursar_api::Code;
-use bursar_core::cell::command::{self, Request};
+use bursar_core::cell::command::{self, RequestKey};
 use bursar_core::cell::jobs::idempotency::DoneRequest;
 use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::ledger::id::Name;
@@ -40,7 +40,7 @@ pub(super) enum Begun<'a> {
 pub(super) struct Once<'a> {
     app: &'a App,
     actor: Name,
-    request: Option<Request>,
+    request: Option<RequestKey>,
     /// Whether it was carried out before without an answer.
     pub(super) done: bool,
 }
@@ -56,7 +56,7 @@ impl<'a> Once<'a> {
         let print = || fingerprint(caller.method.as_str(), &caller.path, body);
         let request = caller.idempotency_key.as_deref();
         let request =
-            request.map(|key| Request { key: key_hash(scope, key), fingerprint: print() });
+            request.map(|key| RequestKey { key: key_hash(scope, key), fingerprint: print() });
         let actor = caller.principal.id.clone();
         let mut once = Once { app, actor, request, done: false };
         let Some(mut request) = request else { return Ok(Begun::Open(once)) };
@@ -64,7 +64,7 @@ impl<'a> Once<'a> {
         if known.is_none() && scope == PLATFORM {
             // An answer that an earlier release stored is returned again.
             let key = caller.idempotency_key.as_deref().unwrap_or_default();
-            let old = Request { key: key_hash(OLD_PLATFORM, key), ..request };
+            let old = RequestKey { key: key_hash(OLD_PLATFORM, key), ..request };
             let kept = once.known(old).await?.1.filter(|known| known.request == old);
             if kept.is_some() && !app.has_tenant_platform().await? {
                 (known, request, once.request) = (kept, old, Some(old));
@@ -91,7 +91,7 @@ impl<'a> Once<'a> {
     /// The cell that has the request, or else any cell.
     async fn known(
         &self,
-        request: Request,
+        request: RequestKey,
     ) -> Result<(&'a CellService, Option<DoneRequest>), Failure> {
         let mut cells = self.app.cells.iter().peekable();
         let none = || Failure::new(Code::Unavailable, "there is no region");
@@ -115,7 +115,7 @@ impl<'a> Once<'a> {
         let too_large = |error: axum::Error| Failure::new(Code::Unavailable, error.to_string());
         let bytes = bytes.map_err(too_large)?;
         let body = std::str::from_utf8(&bytes).ok().filter(|body| !body.is_empty());
-        let answer = command::Answer { status: status.as_u16(), body: body.map(Into::into) };
+        let answer = command::StoredAnswer { code: status.as_u16(), body: body.map(Into::into) };
         let (cell, _) = self.known(request).await?;
         let keep = Command::KeepAnswer(answer.clone());
         cell.gateway.post(self.origin(), keep).answer().await?.value?;
@@ -125,8 +125,8 @@ impl<'a> Once<'a> {
     }
 }
 
-fn response(answer: &command::Answer, replayed: bool) -> Response {
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+fn response(answer: &command::StoredAnswer, replayed: bool) -> Response {
+    let status = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
     let body = answer.body.as_deref().unwrap_or_default().to_owned();
     let kind = match (answer.body.is_some(), status.is_success()) {
         (false, _) => None,

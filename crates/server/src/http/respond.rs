@@ -8,7 +8,7 @@ use futures_util::future::Either;
 use serde::Serialize;
 
 use crate::app::App;
-use crate::change::{Decision, Done, Order, Plan, Recalled, Uncounted};
+use crate::change::{Change, Decision, Done, Plan, Recalled, Uncounted};
 use crate::request::{Caller, Failure};
 
 /// Most bodies are smaller than this.
@@ -32,15 +32,15 @@ pub(super) fn change(
     print: u128,
     plan: Plan,
 ) -> impl Future<Output = Answer> + Send + use<'_> {
-    let order = plan.ordered_by(caller, print);
-    let posted = match order.recall(app) {
-        None if !order.must_count() => Either::Left(order.post(app)),
+    let change = plan.requested_by(caller, print);
+    let posted = match change.recall(app) {
+        None if !change.must_count() => Either::Left(change.post(app)),
         recall => Either::Right(Box::pin(async move {
-            let Some(recall) = recall else { return decide(app, order).await };
+            let Some(recall) = recall else { return decide(app, change).await };
             match recall.await? {
                 Recalled::Answered(done) => Ok(Decision::Done(Ok(done))),
                 Recalled::Known { looked_up, past } => {
-                    decide(app, order.knowing(looked_up, past)).await
+                    decide(app, change.knowing(looked_up, past)).await
                 }
             }
         })),
@@ -52,46 +52,46 @@ pub(super) fn change(
         };
         let done = match decision {
             Decision::Done(done) => done?,
-            Decision::LookAgain(order) => Box::pin(look_again(app, *order)).await?,
+            Decision::LookAgain(change) => Box::pin(look_again(app, *change)).await?,
         };
         Ok(respond(done))
     }
 }
 
 /// Decides a change of which everything is known that history has.
-async fn decide(app: &App, order: Order) -> Result<Decision, Failure> {
-    if !order.must_count() {
-        return Ok(order.post(app).answer().await?.value);
+async fn decide(app: &App, change: Change) -> Result<Decision, Failure> {
+    if !change.must_count() {
+        return Ok(change.post(app).answer().await?.value);
     }
-    let order = match order.post_uncounted(app).answer().await?.value {
+    let change = match change.post_uncounted(app).answer().await?.value {
         Uncounted::Decided(decision) => return Ok(decision),
-        Uncounted::Returned(order) => order,
+        Uncounted::Returned(change) => change,
     };
-    let place = app.counting.enter(order.tenant(), 1).await?;
-    Ok(order.post_counted(app, place).answer().await?.value)
+    let place = app.counting.enter(change.tenant(), 1).await?;
+    Ok(change.post_counted(app, place).answer().await?.value)
 }
 
 /// Looks up what was forgotten since the last look, and decides, until nothing more was.
-async fn look_again(app: &App, order: Order) -> Result<Done, Failure> {
-    let mut order = order;
+async fn look_again(app: &App, change: Change) -> Result<Done, Failure> {
+    let mut change = change;
     loop {
-        order = match known(app, order).await? {
-            Ok(order) => order,
+        change = match known(app, change).await? {
+            Ok(change) => change,
             Err(done) => return Ok(done),
         };
-        match decide(app, order).await? {
+        match decide(app, change).await? {
             Decision::Done(done) => return done,
-            Decision::LookAgain(again) => order = *again,
+            Decision::LookAgain(again) => change = *again,
         }
     }
 }
 
 /// The same change with what history says, or the answer that history has.
-pub(super) async fn known(app: &App, order: Order) -> Result<Result<Order, Done>, Failure> {
-    let Some(recall) = order.recall(app) else { return Ok(Ok(order)) };
+pub(super) async fn known(app: &App, change: Change) -> Result<Result<Change, Done>, Failure> {
+    let Some(recall) = change.recall(app) else { return Ok(Ok(change)) };
     Ok(match recall.await? {
         Recalled::Answered(done) => Err(done),
-        Recalled::Known { looked_up, past } => Ok(order.knowing(looked_up, past)),
+        Recalled::Known { looked_up, past } => Ok(change.knowing(looked_up, past)),
     })
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bursar_api::Code;
-use bursar_core::directory::{Accepted, Command, Directory};
+use bursar_core::directory::{Command, Directory, DirectoryAccepted};
 use bursar_core::ledger::Envelope;
 use bursar_engine::LeaseTrust;
 use tokio::sync::watch;
@@ -111,7 +111,11 @@ impl DirectoryService {
 
     /// Sends a command. Once it is answered every request sees its effect, so a revoked key is
     /// invalid by the time that its revocation is confirmed.
-    pub async fn submit(&self, envelope: Envelope, command: Command) -> Result<Accepted, Failure> {
+    pub async fn submit(
+        &self,
+        envelope: Envelope,
+        command: Command,
+    ) -> Result<DirectoryAccepted, Failure> {
         let answered = Arc::clone(&self.answered);
         let posted = self.gateway.post_noted(envelope, command, move || {
             // From now on no request is answered from the old copy, even if this caller has gone.

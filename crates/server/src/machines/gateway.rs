@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bursar_api::Code;
 use bursar_core::machine::Machine;
-use bursar_engine::{Attended, EngineError, GroupAnswer, Handle, Hosted, Seen, Urgency};
+use bursar_engine::{EngineError, GroupAnswer, Handle, Hosted, Seen, Transaction, Urgency};
 use tokio::sync::oneshot;
 
 use crate::request::Failure;
@@ -109,7 +109,7 @@ impl<M: Hosted> Gateway<M> {
     /// Posts work that reads the state and decides commands, all at one instant.
     pub fn attend<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut dyn Attended<M>) -> T + Send + 'static,
+        work: impl FnOnce(&mut dyn Transaction<M>) -> T + Send + 'static,
     ) -> Posted<Seen<T>> {
         let (sender, receiver) = oneshot::channel();
         let waiting = Waiting::begin(&self.waiting);
@@ -124,7 +124,7 @@ impl<M: Hosted> Gateway<M> {
     /// Posts work in several turns. Other messages are handled between two turns.
     pub fn attend_in_turns<T: Send + 'static>(
         &self,
-        turn: impl FnMut(&mut dyn Attended<M>) -> Option<T> + Send + 'static,
+        turn: impl FnMut(&mut dyn Transaction<M>) -> Option<T> + Send + 'static,
     ) -> Posted<Seen<T>> {
         let (sender, receiver) = oneshot::channel();
         let waiting = Waiting::begin(&self.waiting);

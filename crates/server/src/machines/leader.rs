@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bursar_engine::{BootTime, Monotonic, Permit, wall_millis};
+use bursar_engine::{BootClock, Monotonic, Permit, wall_millis};
 use bursar_journal::JournalError;
 use bursar_journal::postgres::{Claim, PostgresLeader};
 use tokio::sync::watch;
@@ -71,7 +71,7 @@ pub(crate) struct Leader {
 
 /// Until when this server relies on its leadership.
 struct Trust {
-    clock: BootTime,
+    clock: BootClock,
     until_ms: AtomicU64,
 }
 
@@ -115,7 +115,7 @@ impl Leader {
     /// # Errors
     /// If the system cannot start a thread.
     pub(crate) fn start(store: PostgresLeader, candidate: Candidate) -> std::io::Result<Leader> {
-        let trust = Arc::new(Trust { clock: BootTime::new(), until_ms: AtomicU64::new(0) });
+        let trust = Arc::new(Trust { clock: BootClock::new(), until_ms: AtomicU64::new(0) });
         let (show, role) = watch::channel(Role::Unknown);
         let (show_gap, gap) = watch::channel(None);
         let (stop, stopped) = channel();

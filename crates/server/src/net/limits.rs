@@ -199,12 +199,12 @@ impl Drop for HeldBack<'_> {
 }
 
 /// A waiting request: not counted as in flight until it is dropped.
-pub struct Aside<'a> {
+pub struct PausedRequest<'a> {
     load: &'a Load,
     priority: Priority,
 }
 
-impl Drop for Aside<'_> {
+impl Drop for PausedRequest<'_> {
     fn drop(&mut self) {
         for count in self.load.counts(self.priority) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -242,11 +242,11 @@ impl Load {
     }
 
     /// Stops counting an admitted request while it waits for something that costs nothing.
-    pub fn aside(&self, priority: Priority) -> Aside<'_> {
+    pub fn aside(&self, priority: Priority) -> PausedRequest<'_> {
         for count in self.counts(priority) {
             count.fetch_sub(1, Ordering::Relaxed);
         }
-        Aside { load: self, priority }
+        PausedRequest { load: self, priority }
     }
 
     /// Delays the answer to a shed request. A client that retries at once would be shed again and

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::{Config, ConfigError, Timeouts};
-use crate::net::stall_timeout::Unstalled;
+use crate::net::stall_timeout::StallTimeout;
 
 /// How long requests in flight may take at shutdown.
 const FAREWELL: Duration = Duration::from_secs(20);
@@ -133,7 +133,7 @@ async fn speak(
         .keep_alive_interval(Some(header))
         .keep_alive_timeout(duration(timeouts.handshake_ms));
     let service = service_fn(move |request| answer.clone().answer(request));
-    let stream = Unstalled::new(stream, header, duration(timeouts.write_ms));
+    let stream = StallTimeout::new(stream, header, duration(timeouts.write_ms));
     let talk = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     if let Err(error) = watcher.watch(talk).await {
         tracing::debug!(%error, "a connection ended early");

@@ -16,7 +16,7 @@ const OPENING_BYTES: usize = 24;
 /// A stream with two timeouts. The first bytes must arrive in time; a write that is pending for too
 /// long is an error, so that a client that sends requests and does not read cannot hold its
 /// connection.
-pub struct Unstalled<S> {
+pub struct StallTimeout<S> {
     stream: S,
     /// The number of first bytes that have arrived, and the deadline for the others.
     opening: Option<(usize, Pin<Box<Sleep>>)>,
@@ -25,11 +25,11 @@ pub struct Unstalled<S> {
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Unstalled<S> {
+impl<S> StallTimeout<S> {
     /// Applies `opening` to the first bytes read and `patience` to every pending write.
-    pub fn new(stream: S, opening: Duration, patience: Duration) -> Unstalled<S> {
+    pub fn new(stream: S, opening: Duration, patience: Duration) -> StallTimeout<S> {
         let opening = Some((0, Box::pin(sleep(opening))));
-        Unstalled { stream, opening, patience, alarm: None }
+        StallTimeout { stream, opening, patience, alarm: None }
     }
 
     fn watch<T>(
@@ -50,7 +50,7 @@ impl<S> Unstalled<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -71,7 +71,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -19,10 +19,10 @@ fn of(kind: BlockerType, detail: impl Into<String>, fix: impl Into<String>) -> B
 /// Renders a blocker of a cell. `name` returns the id of another job, if the caller may see it.
 pub(crate) fn blocker(
     region: &str,
-    blocker: &explain::Blocker,
+    blocker: &explain::PlacementBlocker,
     name: impl Fn(JobId) -> Option<String>,
 ) -> Blocker {
-    use explain::Blocker as Of;
+    use explain::PlacementBlocker as Of;
     match blocker {
         Of::Credits => of(
             BlockerType::Credits,

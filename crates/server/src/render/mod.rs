@@ -38,7 +38,7 @@ const MAX_RETURNED: usize = 1000;
 
 /// The form of the answer to a change.
 #[derive(Clone, Debug)]
-pub enum Shape {
+pub enum AnswerShape {
     /// No body: 204.
     Nothing,
     /// The account.
@@ -123,12 +123,12 @@ impl Shown {
 }
 
 /// The body of an accepted change.
-pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Shown {
+pub fn reply(ledger: &Ledger, reply: &Reply, shape: &AnswerShape) -> Shown {
     let shown = match (reply, shape) {
-        (Reply::Hold(reply), Shape::Hold { closing }) => {
+        (Reply::Hold(reply), AnswerShape::Hold { closing }) => {
             hold_reply(ledger, reply, *closing).map(|hold| Shown::Hold(Box::new(hold)))
         }
-        (Reply::Charge { hold, requested, charged, spendable_after }, Shape::Charge) => {
+        (Reply::Charge { hold, requested, charged, spendable_after }, AnswerShape::Charge) => {
             ledger.hold(*hold).map(|made| {
                 let mut shown = charge(ledger, made);
                 shown.requested = sum(*requested);
@@ -142,15 +142,15 @@ pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Shown {
     shown.unwrap_or(Shown::Other(Value::Null))
 }
 
-fn other_reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
+fn other_reply(ledger: &Ledger, reply: &Reply, shape: &AnswerShape) -> Value {
     match (reply, shape) {
-        (Reply::Account(reply), Shape::Account) => value(account_as(
+        (Reply::Account(reply), AnswerShape::Account) => value(account_as(
             ledger,
             reply.account,
             &reply.settings,
             (reply.frozen, reply.uncollected),
         )),
-        (Reply::Grant { grant: number, parts }, Shape::Grant { revoked }) => {
+        (Reply::Grant { grant: number, parts }, AnswerShape::Grant { revoked }) => {
             let mut shown = grant(ledger, *number, parts);
             // A repeated first answer does not show a later revocation.
             let taken = parts[Part::Revoked as usize] > 0;
@@ -160,15 +160,15 @@ fn other_reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
         (Reply::Movement { movement, amount }, shape) => {
             movement_reply(ledger, *movement, *amount, shape)
         }
-        (Reply::Budget(reply), Shape::Budget) => value(budget_as(ledger, reply)),
-        (Reply::Jobs { first, count: _ }, Shape::Job(ids)) => {
+        (Reply::Budget(reply), AnswerShape::Budget) => value(budget_as(ledger, reply)),
+        (Reply::Jobs { first, count: _ }, AnswerShape::Job(ids)) => {
             let mut shown = job::submitted(ids, ledger, *first);
             if let Some(shown) = &mut shown {
                 shown.array = job::array(shown);
             }
             shown.map_or(Value::Null, value)
         }
-        (Reply::Job { job, state }, Shape::Job(ids)) => {
+        (Reply::Job { job, state }, AnswerShape::Job(ids)) => {
             let shown = job::job(ids, ledger, *job).map(|mut shown| {
                 shown.state = job::state(*state);
                 shown.array = job::array(&shown);
@@ -176,7 +176,7 @@ fn other_reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
             });
             shown.map_or(Value::Null, value)
         }
-        (Reply::Account(_), Shape::Quota(quota)) => value(quota),
+        (Reply::Account(_), AnswerShape::Quota(quota)) => value(quota),
         (
             Reply::Done
             | Reply::Account(_)
@@ -200,7 +200,7 @@ fn at(ledger: &Ledger, mut job: bursar_api::jobs::job::Job) -> bursar_api::jobs:
     job
 }
 
-fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &Shape) -> Value {
+fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &AnswerShape) -> Value {
     let Some(made) = ledger.movement(number) else { return Value::Null };
     movement(ledger, made, ledger.refund_parts(number), amount, shape)
 }
@@ -211,25 +211,27 @@ pub fn movement<'a>(
     made: &Movement,
     parts: impl Iterator<Item = &'a Movement>,
     amount: Credits,
-    shape: &Shape,
+    shape: &AnswerShape,
 ) -> Value {
     match shape {
-        Shape::Refund { of } => value(refund(ledger, made, parts, of, amount)),
-        Shape::Transfer { from, to } => value(transfer(ledger, &made.movement, (from, to), amount)),
-        Shape::Collection { account } => value(account::Collected {
+        AnswerShape::Refund { of } => value(refund(ledger, made, parts, of, amount)),
+        AnswerShape::Transfer { from, to } => {
+            value(transfer(ledger, &made.movement, (from, to), amount))
+        }
+        AnswerShape::Collection { account } => value(account::Collected {
             id: made.movement.id.to_string(),
             account: account.to_string(),
             collected: sum(amount),
             at: None,
         }),
-        Shape::Nothing
-        | Shape::Account
-        | Shape::Grant { .. }
-        | Shape::Hold { .. }
-        | Shape::Charge
-        | Shape::Budget
-        | Shape::Job(_)
-        | Shape::Quota(_) => Value::Null,
+        AnswerShape::Nothing
+        | AnswerShape::Account
+        | AnswerShape::Grant { .. }
+        | AnswerShape::Hold { .. }
+        | AnswerShape::Charge
+        | AnswerShape::Budget
+        | AnswerShape::Job(_)
+        | AnswerShape::Quota(_) => Value::Null,
     }
 }
 

@@ -3,7 +3,7 @@
 use bursar_api::{Blocker, BlockerType, Time};
 use bursar_core::cell::Cell;
 use bursar_core::cell::ids::JobId;
-use bursar_core::cell::schedule::explain::{self, JobState, Why};
+use bursar_core::cell::schedule::explain::{self, PlacementState, Why};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
 use bursar_core::machine::Machine;
@@ -26,22 +26,22 @@ pub(crate) struct Waiting {
 }
 
 /// The job that nodes are reserved for, if a blocker is a reservation.
-pub(crate) fn kept_for(blocker: &explain::Blocker) -> Option<JobId> {
+pub(crate) fn kept_for(blocker: &explain::PlacementBlocker) -> Option<JobId> {
     match blocker {
-        explain::Blocker::Reservation { job, .. } => *job,
-        explain::Blocker::Credits
-        | explain::Blocker::Budget
-        | explain::Blocker::Frozen { .. }
-        | explain::Blocker::Quota { .. }
-        | explain::Blocker::Group { .. }
-        | explain::Blocker::GpuType { .. }
-        | explain::Blocker::Scope { .. }
-        | explain::Blocker::Memory { .. }
-        | explain::Blocker::Capacity { .. }
-        | explain::Blocker::Gang { .. }
-        | explain::Blocker::Drain { .. }
-        | explain::Blocker::Priority { .. }
-        | explain::Blocker::Delayed { .. } => None,
+        explain::PlacementBlocker::Reservation { job, .. } => *job,
+        explain::PlacementBlocker::Credits
+        | explain::PlacementBlocker::Budget
+        | explain::PlacementBlocker::Frozen { .. }
+        | explain::PlacementBlocker::Quota { .. }
+        | explain::PlacementBlocker::Group { .. }
+        | explain::PlacementBlocker::GpuType { .. }
+        | explain::PlacementBlocker::Scope { .. }
+        | explain::PlacementBlocker::Memory { .. }
+        | explain::PlacementBlocker::Capacity { .. }
+        | explain::PlacementBlocker::Gang { .. }
+        | explain::PlacementBlocker::Drain { .. }
+        | explain::PlacementBlocker::Priority { .. }
+        | explain::PlacementBlocker::Delayed { .. } => None,
     }
 }
 
@@ -72,14 +72,14 @@ pub(crate) async fn ask_cells(
         let Some(why) = service.gateway.read(look).await?.value else { continue };
         heard = true;
         let Why { state, position, estimate, blockers } = why;
-        if state != JobState::Queued {
+        if state != PlacementState::Queued {
             waiting.blockers.push(starting(&service.region));
         }
         let kept: Vec<JobId> = blockers.iter().filter_map(kept_for).collect();
         let names = names(app, principal, kept).await?;
         let name = |id: JobId| names.iter().find(|(known, _)| *known == id).map(|(_, n)| n.clone());
         // A cell without other blockers reports that it is the job's turn.
-        let turn = explain::Blocker::Priority { ahead: 0 };
+        let turn = explain::PlacementBlocker::Priority { ahead: 0 };
         let told = blockers.iter().filter(|of| known.is_empty() || **of != turn);
         let told = told.map(|of| blocker(&service.region, of, name));
         waiting.blockers.extend(told.filter(is_new));

@@ -111,8 +111,8 @@ impl From<ledger::Refused> for Failure {
     }
 }
 
-impl From<directory::Refused> for Failure {
-    fn from(refused: directory::Refused) -> Failure {
+impl From<directory::DirectoryRefused> for Failure {
+    fn from(refused: directory::DirectoryRefused) -> Failure {
         let failure = match refused.refusal {
             directory::Refusal::InvalidField { field, reason } => Failure::invalid(field, reason),
             directory::Refusal::IdempotencyKeyReused => reused(),

@@ -49,7 +49,7 @@ pub struct Bound {
 
 /// One machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct StoredMachine {
     /// The name of the machine, and of its file.
     pub name: String,
     /// The id of its journal; absent while it is being created.
@@ -83,7 +83,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signer: Option<String>,
     /// The machines, by name.
-    pub machines: Vec<Machine>,
+    pub machines: Vec<StoredMachine>,
 }
 
 impl Bound {
@@ -169,7 +169,7 @@ impl Manifest {
     pub fn note(&mut self, name: &str, id: JournalId, head: Head, tail: Option<u64>) {
         let (name, journal, head) = (name.to_owned(), Some(id.to_string()), Some(Bound::of(head)));
         let (tail, tail_bytes) = (tail.is_some(), tail.unwrap_or_default());
-        let machine = Machine { name, journal, tail, tail_bytes, head };
+        let machine = StoredMachine { name, journal, tail, tail_bytes, head };
         let name = machine.name.as_str();
         match self.machines.binary_search_by(|known| known.name.as_str().cmp(name)) {
             Ok(place) => self.machines[place] = machine,
@@ -181,7 +181,7 @@ impl Manifest {
     fn create(&mut self, name: &str) {
         if let Err(place) = self.machines.binary_search_by(|known| known.name.as_str().cmp(name)) {
             let (name, journal, head) = (name.to_owned(), None, None);
-            let machine = Machine { name, journal, tail: false, tail_bytes: 0, head };
+            let machine = StoredMachine { name, journal, tail: false, tail_bytes: 0, head };
             self.machines.insert(place, machine);
         }
     }

@@ -109,6 +109,6 @@ fn a_shortened_tail_is_refused_and_a_longer_one_is_not() {
 #[test]
 fn a_manifest_without_tail_lengths_is_read() {
     let text = r#"{"name":"ledger-0","journal":null,"tail":true,"head":null}"#;
-    let machine: Machine = serde_json::from_str(text).expect("it is one");
+    let machine: StoredMachine = serde_json::from_str(text).expect("it is one");
     assert_eq!((machine.tail, machine.tail_bytes), (true, 0));
 }

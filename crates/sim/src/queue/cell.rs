@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_core::cell::command::{
-    Command, Heartbeat, JobSpec, NodeOffer, Origin, Report, ReportState,
+    AttemptReport, Command, Heartbeat, JobSpec, NodeOffer, Origin, ReportState,
 };
 use bursar_core::cell::event::{Event, JobOutcome};
 use bursar_core::cell::index::interner::InternedId;
@@ -239,7 +239,7 @@ impl<'a> World<'a> {
         let now = self.now;
         let agent = &mut self.agents[index];
         agent.seq += 1;
-        let report = |(attempt, local): (&AttemptId, &Local)| Report {
+        let report = |(attempt, local): (&AttemptId, &Local)| AttemptReport {
             attempt: *attempt,
             state: local.state,
             gpu_ms_total: (local.until.unwrap_or(now) - local.since).unsigned_abs() * local.devices,

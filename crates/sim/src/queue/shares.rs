@@ -27,7 +27,7 @@ pub const BOUND: f64 = 0.05;
 
 /// The reason why a tenant had another part of a window than the others.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub enum ShareErrorCause {
     /// No error beyond [`BOUND`].
     None,
     /// The jobs of some tenant requested less than its part for a while. Fair share of the
@@ -44,17 +44,20 @@ pub enum Cause {
 }
 
 /// The possible explanations of an error, simplest first.
-const CAUSES: [(Given, Cause); 3] =
-    [(Given::Demand, Cause::Demand), (Given::Memory, Cause::Memory), (Given::Room, Cause::Room)];
+const CAUSES: [(Given, ShareErrorCause); 3] = [
+    (Given::Demand, ShareErrorCause::Demand),
+    (Given::Memory, ShareErrorCause::Memory),
+    (Given::Room, ShareErrorCause::Room),
+];
 
 /// The result of one tenant in a window.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub struct Standing {
+pub struct TenantResult {
     /// Usage divided by the entitlement, minus one. The entitlement is an equal part of what the
     /// tenants that always waited used together.
     pub error: f64,
     /// The cause of the error.
-    pub cause: Cause,
+    pub cause: ShareErrorCause,
     /// The distance from what the rule gives, as a fraction of the entitlement. Zero if there is
     /// nothing to explain.
     pub beyond_rule: f64,
@@ -62,23 +65,23 @@ pub struct Standing {
 
 /// 24 hours in which at least two tenants always had a waiting job.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Window {
+pub struct ContentionWindow {
     /// When it begins.
     pub from_ms: i64,
     /// The tenants that always had a waiting job.
-    pub tenants: BTreeMap<String, Standing>,
+    pub tenants: BTreeMap<String, TenantResult>,
 }
 
-impl Window {
+impl ContentionWindow {
     /// The last of the causes of its tenants' errors.
-    pub fn cause(&self) -> Cause {
-        self.tenants.values().map(|tenant| tenant.cause).max().unwrap_or(Cause::None)
+    pub fn cause(&self) -> ShareErrorCause {
+        self.tenants.values().map(|tenant| tenant.cause).max().unwrap_or(ShareErrorCause::None)
     }
 }
 
 /// The largest error of each tenant. Leaves out tenants that never waited for 24 hours beside
 /// another.
-pub fn share_errors(windows: &[Window]) -> BTreeMap<String, f64> {
+pub fn share_errors(windows: &[ContentionWindow]) -> BTreeMap<String, f64> {
     let mut worst: BTreeMap<String, f64> = BTreeMap::new();
     for (tenant, standing) in windows.iter().flat_map(|window| &window.tenants) {
         let entry = worst.entry(tenant.clone()).or_default();
@@ -88,7 +91,7 @@ pub fn share_errors(windows: &[Window]) -> BTreeMap<String, f64> {
 }
 
 /// The number of windows by cause.
-pub fn by_cause(windows: &[Window]) -> BTreeMap<Cause, usize> {
+pub fn by_cause(windows: &[ContentionWindow]) -> BTreeMap<ShareErrorCause, usize> {
     let mut counts = BTreeMap::new();
     for window in windows {
         *counts.entry(window.cause()).or_default() += 1;
@@ -97,9 +100,9 @@ pub fn by_cause(windows: &[Window]) -> BTreeMap<Cause, usize> {
 }
 
 /// The largest distance of a tenant from what the rule gives, where the cell is the cause.
-pub fn worst_beyond_rule(windows: &[Window]) -> f64 {
+pub fn worst_beyond_rule(windows: &[ContentionWindow]) -> f64 {
     let tenants = windows.iter().flat_map(|window| window.tenants.values());
-    let by_the_cell = tenants.filter(|tenant| tenant.cause == Cause::Cell);
+    let by_the_cell = tenants.filter(|tenant| tenant.cause == ShareErrorCause::Cell);
     by_the_cell.map(|tenant| tenant.beyond_rule.abs()).fold(0.0, f64::max)
 }
 
@@ -111,7 +114,7 @@ pub fn windows(
     cluster: Cluster,
     half_life_ms: i64,
     run: &Run,
-) -> Vec<Window> {
+) -> Vec<ContentionWindow> {
     let names: BTreeSet<&String> = tenants.iter().collect();
     if names.len() == tenants.len() {
         return Vec::new();
@@ -134,7 +137,7 @@ pub fn windows(
 }
 
 /// The window of the tenants that always waited.
-fn window(history: &History<'_>, from_ms: i64, waiting: &[&str]) -> Option<Window> {
+fn window(history: &History<'_>, from_ms: i64, waiting: &[&str]) -> Option<ContentionWindow> {
     let to = from_ms + WINDOW_MS;
     let used = history.used(from_ms, to);
     let total: f64 = waiting.iter().filter_map(|tenant| used.get(tenant)).sum();
@@ -147,22 +150,22 @@ fn window(history: &History<'_>, from_ms: i64, waiting: &[&str]) -> Option<Windo
     };
     let errors: Vec<f64> = waiting.iter().map(|tenant| off(&used, tenant)).collect();
     let plain = errors.iter().all(|error| error.abs() <= BOUND);
-    let causes: &[(Given, Cause)] = if plain { &[] } else { &CAUSES };
+    let causes: &[(Given, ShareErrorCause)] = if plain { &[] } else { &CAUSES };
     let owed = causes.iter().map(|(given, cause)| (history.owed(from_ms, to, *given), *cause));
     let owed: Vec<_> = owed.collect();
     let standing = |tenant: &&str, error: f64| {
         let beyond = |owed| (error - off(owed, tenant)).abs();
         let explained = owed.iter().find(|(owed, _)| beyond(owed) <= BOUND);
         let cause = match explained {
-            _ if error.abs() <= BOUND => Cause::None,
+            _ if error.abs() <= BOUND => ShareErrorCause::None,
             Some((_, cause)) => *cause,
-            None => Cause::Cell,
+            None => ShareErrorCause::Cell,
         };
         let beyond_rule = owed.last().map_or(0.0, |(owed, _)| error - off(owed, tenant));
-        (tenant.to_string(), Standing { error, cause, beyond_rule })
+        (tenant.to_string(), TenantResult { error, cause, beyond_rule })
     };
     let tenants = waiting.iter().zip(errors).map(|(tenant, error)| standing(tenant, error));
-    Some(Window { from_ms, tenants: tenants.collect() })
+    Some(ContentionWindow { from_ms, tenants: tenants.collect() })
 }
 
 #[cfg(test)]
@@ -177,7 +180,7 @@ mod tests {
     type Plan<'a> = &'a [(&'a str, u32, i64, &'a [(i64, i64)])];
 
     /// The windows of a plan: tenant, GPUs and hour of submission of each job, and its hours.
-    fn planned(plan: Plan<'_>) -> Vec<Window> {
+    fn planned(plan: Plan<'_>) -> Vec<ContentionWindow> {
         let mut run = Run { jobs: Vec::new(), stretches: Vec::new() };
         let (mut jobs, mut tenants) = (Vec::new(), Vec::new());
         for (job, (tenant, gpus, submit, hours)) in plan.iter().enumerate() {
@@ -203,7 +206,7 @@ mod tests {
         windows(&jobs, &tenants, EIGHT_NODES, 24 * HOUR, &run)
     }
 
-    fn at_hour(windows: &[Window], hour: i64) -> &Window {
+    fn at_hour(windows: &[ContentionWindow], hour: i64) -> &ContentionWindow {
         windows.iter().find(|window| window.from_ms == hour * HOUR).expect("a window")
     }
 
@@ -231,7 +234,7 @@ mod tests {
             ("b", 24, 0, &[(25, 26)]),
         ]);
         let window = at_hour(&windows, 0);
-        assert_eq!(window.cause(), Cause::Cell);
+        assert_eq!(window.cause(), ShareErrorCause::Cell);
         assert!((window.tenants["a"].beyond_rule - 0.25).abs() < 0.01, "{window:?}");
     }
 
@@ -244,8 +247,8 @@ mod tests {
             ("b", 1, 0, &[(25, 26)]),
         ]);
         let window = at_hour(&windows, 0);
-        assert_eq!(window.tenants["a"].cause, Cause::Demand, "{window:?}");
-        assert_eq!(window.tenants["b"].cause, Cause::Demand, "{window:?}");
+        assert_eq!(window.tenants["a"].cause, ShareErrorCause::Demand, "{window:?}");
+        assert_eq!(window.tenants["b"].cause, ShareErrorCause::Demand, "{window:?}");
     }
 
     #[test]
@@ -262,9 +265,9 @@ mod tests {
         let windows = planned(&[before, after].concat());
         let window = at_hour(&windows, 48);
         assert!(window.tenants["b"].error > 0.75, "{window:?}");
-        assert_eq!(window.cause(), Cause::Memory, "{window:?}");
+        assert_eq!(window.cause(), ShareErrorCause::Memory, "{window:?}");
         // If both tenants arrive together, neither is entitled to more.
-        assert_eq!(at_hour(&planned(after), 48).cause(), Cause::Cell);
+        assert_eq!(at_hour(&planned(after), 48).cause(), ShareErrorCause::Cell);
     }
 
     #[test]
@@ -277,6 +280,6 @@ mod tests {
         ]);
         let starts: Vec<i64> = windows.iter().map(|window| window.from_ms).collect();
         assert_eq!(starts, [0, HOUR, 2 * HOUR]);
-        assert!(windows.iter().all(|window| window.cause() == Cause::None));
+        assert!(windows.iter().all(|window| window.cause() == ShareErrorCause::None));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bursar_core::cell::command::{Heartbeat, NodeOffer, Report, ReportState};
+use bursar_core::cell::command::{AttemptReport, Heartbeat, NodeOffer, ReportState};
 use bursar_core::cell::jobs::orders::{Order, OrderKind};
 use bursar_core::cell::{AttemptId, JobId, NodeKey};
 
@@ -157,13 +157,13 @@ impl Agent {
         self.settle(now);
         let incarnation = self.incarnation?;
         self.seq += 1;
-        let running = self.running.iter().map(|(attempt, process)| Report {
+        let running = self.running.iter().map(|(attempt, process)| AttemptReport {
             attempt: *attempt,
             state: ReportState::Running,
             gpu_ms_total: self.measured(process, now),
             exit_code: None,
         });
-        let done = self.done.iter().map(|(attempt, done)| Report {
+        let done = self.done.iter().map(|(attempt, done)| AttemptReport {
             attempt: *attempt,
             state: done.state,
             gpu_ms_total: done.gpu_ms,

@@ -2,7 +2,7 @@
 
 use bursar_core::machine::{Machine, advance, execute, machine_time};
 use bursar_core::time::Timestamp;
-use bursar_engine::{Codec, Origin};
+use bursar_engine::{Codec, RecordOrigin};
 
 /// The events of a codec's machine.
 type EventOf<C> = <<C as Codec>::Machine as Machine>::Event;
@@ -67,7 +67,7 @@ impl<C: Codec> Host<C> {
         let mut stored = Vec::new();
         advance(&mut self.machine, now, |at, events| {
             let mut body = Vec::new();
-            codec.encode(Origin::Due, events, &mut body);
+            codec.encode(RecordOrigin::Due, events, &mut body);
             stored.push((at, body));
         });
         for (at, body) in stored {
@@ -89,7 +89,7 @@ impl<C: Codec> Host<C> {
         if !events.is_empty() {
             let mut body = Vec::new();
             let accepted = answer.is_ok();
-            let origin = Origin::Command { envelope, command, accepted };
+            let origin = RecordOrigin::Command { envelope, command, accepted };
             self.codec.encode(origin, &events, &mut body);
             self.store(now, body);
         }

@@ -7,7 +7,7 @@ use bursar_engine::LedgerCodec;
 
 use super::host::Host;
 use super::{REGIONS, World};
-use crate::auditor::Broken;
+use crate::auditor::AuditFinding;
 
 /// The length of a round without faults.
 const ROUND_MS: i64 = 10_000;
@@ -16,7 +16,7 @@ const ROUNDS: u32 = 6 * 60 * 12;
 
 impl World {
     /// Runs the world without faults: first with all obstacles in place, then without them.
-    pub(super) fn come_to_rest(&mut self) -> Result<(), Broken> {
+    pub(super) fn come_to_rest(&mut self) -> Result<(), AuditFinding> {
         self.faults = false;
         for agent in &mut self.agents {
             agent.cut_off_until = 0;
@@ -38,7 +38,7 @@ impl World {
         self.check(true)
     }
 
-    fn rest(&mut self, rounds: u32) -> Result<(), Broken> {
+    fn rest(&mut self, rounds: u32) -> Result<(), AuditFinding> {
         for round in 0..rounds {
             self.now += ROUND_MS;
             self.advance_all();
@@ -91,7 +91,7 @@ impl World {
     }
 
     /// Checks that every waiting job has a reason, in its ledger or in a cell where it is queued.
-    fn check_waiting(&self) -> Result<(), Broken> {
+    fn check_waiting(&self) -> Result<(), AuditFinding> {
         for (ledger, host) in self.ledgers.iter().enumerate() {
             for (number, job) in host.machine.jobs_before(None) {
                 if job.state.is_ended() || job.live_attempt().is_some() {
@@ -117,7 +117,7 @@ impl World {
     }
 
     /// Checks that every job that can run has ended (L15).
-    fn check_ended(&self) -> Result<(), Broken> {
+    fn check_ended(&self) -> Result<(), AuditFinding> {
         for (ledger, host) in self.ledgers.iter().enumerate() {
             for (number, job) in host.machine.jobs_before(None) {
                 if !job.state.is_ended() && is_possible(&host.machine, job) {

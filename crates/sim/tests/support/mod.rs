@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use bursar_core::cell::CellConfig;
-use bursar_sim::placement::{Experiment, Policy, spread_at};
+use bursar_sim::placement::{Experiment, PlacementPolicy, spread_at};
 use bursar_sim::queue::{Cluster, Run, cell};
 use bursar_sim::traces::JobRow;
 
@@ -11,7 +11,7 @@ use bursar_sim::traces::JobRow;
 pub(crate) const EIGHT_NODES: Cluster = Cluster { nodes: 8, gpus_per_node: 8 };
 
 /// GPUs in use, in per cent, when the arrived tasks request the whole capacity.
-pub(crate) fn allocated(experiment: &Experiment, policy: Policy, seeds: u64) -> f64 {
+pub(crate) fn allocated(experiment: &Experiment, policy: PlacementPolicy, seeds: u64) -> f64 {
     let seeds: Vec<u64> = (42..42 + seeds).collect();
     let curves = experiment.run_all(policy, &seeds, 1.3, &|| {});
     spread_at(&curves, 100).expect("work arrives past 100 %").mean

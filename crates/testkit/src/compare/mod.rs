@@ -10,7 +10,7 @@ use bursar_core::ledger::{Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
 
-use crate::generate::Step;
+use crate::generate::TimedCommand;
 use crate::model::{Model, ModelRefusal, ModelReply, Reply as ModelAnswer};
 
 /// The number of steps between full comparisons and checks of all invariants.
@@ -25,7 +25,7 @@ pub struct Pair {
     /// The model.
     pub model: Model,
     journal: Vec<(Timestamp, Event)>,
-    past: Vec<Step>,
+    past: Vec<TimedCommand>,
 }
 
 impl Default for Pair {
@@ -57,7 +57,7 @@ impl Pair {
     }
 
     /// Runs a command on both. Returns a description of the difference if they differ.
-    pub fn run(&mut self, step: &Step) -> Result<Given, String> {
+    pub fn run(&mut self, step: &TimedCommand) -> Result<Given, String> {
         let Pair { ledger, journal, .. } = self;
         advance(ledger, step.now, |at, events| {
             journal.extend(events.iter().map(|event| (at, event.clone())));
@@ -84,7 +84,7 @@ impl Pair {
     }
 
     /// For some commands, executes several past commands and rolls them back. No effect may remain.
-    fn check_rollback(&mut self, step: &Step) -> Result<(), String> {
+    fn check_rollback(&mut self, step: &TimedCommand) -> Result<(), String> {
         self.past.push(step.clone());
         // Chosen by the command and not by the step, so that a shrunk sequence makes the same
         // choices.
@@ -94,10 +94,10 @@ impl Pair {
         }
         let before = self.ledger.digest();
         self.ledger.begin_group();
-        let is_chosen = |past: &&Step| {
+        let is_chosen = |past: &&TimedCommand| {
             (past.envelope.fingerprint ^ fingerprint).is_multiple_of(ROLLBACK_SAMPLE)
         };
-        for Step { envelope, command, .. } in self.past.iter().rev().filter(is_chosen) {
+        for TimedCommand { envelope, command, .. } in self.past.iter().rev().filter(is_chosen) {
             let _ = execute(&mut self.ledger, step.now, envelope, command, &mut Vec::new());
         }
         self.ledger.rollback_group();

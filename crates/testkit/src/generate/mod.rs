@@ -30,7 +30,7 @@ use crate::model::Model;
 
 /// One command with its instant and its envelope.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct TimedCommand {
     /// The instant.
     pub now: Timestamp,
     /// The envelope.
@@ -48,7 +48,7 @@ pub struct Generator {
     paths: Vec<(Name, AccountKind)>,
     names: BTreeMap<&'static str, i64>,
     expiries: Vec<i64>,
-    past: Vec<Step>,
+    past: Vec<TimedCommand>,
 }
 
 const DAY_MS: i64 = 86_400_000;
@@ -79,13 +79,13 @@ impl Generator {
     }
 
     /// The next command. The model must have executed all earlier ones.
-    pub fn next_step(&mut self, model: &Model) -> Step {
+    pub fn next_step(&mut self, model: &Model) -> TimedCommand {
         let step = self.make_step(model);
         self.past.push(step.clone());
         step
     }
 
-    fn make_step(&mut self, model: &Model) -> Step {
+    fn make_step(&mut self, model: &Model) -> TimedCommand {
         if self.past.is_empty() {
             return self.step(Command::SetPolicy(self.first_policy()), None);
         }
@@ -104,7 +104,7 @@ impl Generator {
     }
 
     /// Repeats an earlier command, unchanged or nearly so.
-    fn repeat(&mut self) -> Step {
+    fn repeat(&mut self) -> TimedCommand {
         let mut step = self.random.pick(&self.past).clone();
         step.now = Timestamp::from_millis(self.now);
         match self.random.index(8) {
@@ -117,12 +117,12 @@ impl Generator {
         step
     }
 
-    fn step(&mut self, command: Command, key: Option<u128>) -> Step {
+    fn step(&mut self, command: Command, key: Option<u128>) -> TimedCommand {
         let mut hasher = DefaultHasher::new();
         format!("{command:?}").hash(&mut hasher);
         let fingerprint = u128::from(hasher.finish());
         let envelope = Envelope { actor: "tester".into(), fingerprint, key, ..Envelope::default() };
-        Step { now: Timestamp::from_millis(self.now), envelope, command }
+        TimedCommand { now: Timestamp::from_millis(self.now), envelope, command }
     }
 
     fn command(&mut self, model: &Model) -> Command {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bursar_testkit::compare::{Pair, code_of};
-use bursar_testkit::generate::{Generator, Step};
+use bursar_testkit::generate::{Generator, TimedCommand};
 use bursar_testkit::shrink::shrink;
 
 use tally::Tally;
@@ -68,7 +68,7 @@ fn number_from(variable: &str) -> Option<u64> {
 fn run_world(seed: u64, tally: &mut Tally) -> Result<(), String> {
     let mut pair = Pair::new();
     let mut generator = Generator::new(seed);
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps: Vec<TimedCommand> = Vec::new();
     for _ in 0..COMMANDS_PER_WORLD {
         let step = generator.next_step(&pair.model);
         steps.push(step.clone());
@@ -90,22 +90,22 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-fn difference_in(steps: &[Step]) -> Option<String> {
+fn difference_in(steps: &[TimedCommand]) -> Option<String> {
     let mut pair = Pair::new();
     let run = guarded(|| steps.iter().try_for_each(|step| pair.run(step).map(drop)));
     run.and_then(|()| guarded(|| pair.finish())).err()
 }
 
-fn explain(seed: u64, steps: Vec<Step>, difference: &str) -> String {
+fn explain(seed: u64, steps: Vec<TimedCommand>, difference: &str) -> String {
     // The first step sets the retention. Without it the ledger would forget, and the model never
     // does.
     let (first, rest) = steps.split_first().expect("a difference appears after a step");
-    let with_first = |rest: &[Step]| [std::slice::from_ref(first), rest].concat();
+    let with_first = |rest: &[TimedCommand]| [std::slice::from_ref(first), rest].concat();
     let shortest =
         with_first(&shrink(rest.to_vec(), |rest| difference_in(&with_first(rest)).is_some()));
     let mut report =
         format!("world {seed} differs: {difference}\n\nshortest sequence with a difference:\n");
-    for Step { now, envelope, command } in &shortest {
+    for TimedCommand { now, envelope, command } in &shortest {
         let (key, fingerprint) = (envelope.key, envelope.fingerprint);
         report += &format!(
             "  at {} key {key:?} fingerprint {fingerprint:x}: {command:?}\n",

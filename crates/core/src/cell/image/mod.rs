@@ -10,20 +10,20 @@ use compact_str::CompactString;
 use super::command::NodeOffer;
 use super::config::CellConfig;
 use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
-pub use super::index::aside::Aside;
+pub use super::index::aside::CellAside;
 pub use super::index::timers::Timer;
-pub use super::jobs::attempt::{Attempt, Member, MemberPhase};
+pub use super::jobs::attempt::{CellAttempt, Member, MemberPhase};
 pub use super::jobs::funding::Funded;
 pub use super::jobs::idempotency::DoneRequest;
-pub use super::jobs::job::{EndedAttempt, Job, Occupancy, Phase, Request, Waiting};
+pub use super::jobs::job::{CellJob, EndedAttempt, Occupancy, Phase, Request, Waiting};
 pub use super::jobs::stopping::Stop;
 pub use super::nodes::inventory::Held;
-pub use super::nodes::maintenance::Window;
+pub use super::nodes::maintenance::MaintenanceWindow;
 use super::nodes::node::{NodeId, RackId};
 pub use super::schedule::demand::{DemandImage, KindImage, MixImage};
 use super::schedule::shape::{LabelId, ModelId, Shape};
 use super::share::decay::ScaledUsage;
-pub use super::share::quota::Quota;
+pub use super::share::quota::CellQuota;
 use super::state::Cell;
 use crate::message::Mark;
 use crate::time::Timestamp;
@@ -58,7 +58,7 @@ pub struct Image {
     /// The half-life of usage and the instant from which its factor is counted.
     pub decay: (i64, Timestamp),
     /// Accounts; the root is the first.
-    pub accounts: Vec<AccountImage>,
+    pub accounts: Vec<CellAccountImage>,
     /// Requests under idempotency keys, the oldest first.
     pub requests_done: Vec<DoneRequest>,
     /// Accounts that are or were scopes of nodes.
@@ -74,7 +74,7 @@ pub struct Image {
     /// Concurrency groups.
     pub groups: Vec<GroupImage>,
     /// Jobs.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<CellJob>,
     /// Classes in which jobs wait or waited.
     pub classes: Vec<ClassImage>,
     /// Reservations.
@@ -86,7 +86,7 @@ pub struct Image {
     /// Requests blocked by a quota that another change would help as well.
     pub mixed: Vec<(RequestId, AccountId)>,
     /// Maintenance windows.
-    pub maintenance: Vec<(MaintenanceId, Window)>,
+    pub maintenance: Vec<(MaintenanceId, MaintenanceWindow)>,
     /// All timers, in order.
     pub timers: Vec<(Timestamp, Timer)>,
     /// Whether no job can be placed until something changes.
@@ -96,14 +96,14 @@ pub struct Image {
     /// Attempts preempted since the last review began.
     pub victims: u32,
     /// Timers, messages and passes that failed repeatedly and are skipped.
-    pub aside: Vec<Aside>,
+    pub aside: Vec<CellAside>,
     /// The generation of the store.
     pub generation: u32,
 }
 
 /// One account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AccountImage {
+pub struct CellAccountImage {
     /// Its path; that of the root is empty.
     pub path: CompactString,
     /// Its fair-share weight.
@@ -111,7 +111,7 @@ pub struct AccountImage {
     /// Whether no job may start at or below it.
     pub frozen: bool,
     /// Its quota.
-    pub quota: Quota,
+    pub quota: CellQuota,
     /// Usage of its own jobs and of all jobs below.
     pub usage: ScaledUsage,
     /// Usage of its own jobs only.
@@ -288,9 +288,9 @@ impl Cell {
         }
     }
 
-    fn account_images(&self) -> Vec<AccountImage> {
+    fn account_images(&self) -> Vec<CellAccountImage> {
         let accounts = self.accounts.iter();
-        let accounts = accounts.map(|(_, account)| AccountImage {
+        let accounts = accounts.map(|(_, account)| CellAccountImage {
             path: account.path.clone(),
             weight: account.weight,
             frozen: account.frozen,

@@ -1,16 +1,16 @@
 //! Restores a cell from an image: every count, queue, claim and index is rebuilt.
 
 use super::{
-    AccountImage, ClassImage, GroupImage, Image, ImageError, NamesImage, NodeImage,
+    CellAccountImage, ClassImage, GroupImage, Image, ImageError, NamesImage, NodeImage,
     ReservationImage,
 };
 use crate::cell::ids::{MaintenanceId, RequestId};
 use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::{InternedId, Interner};
 use crate::cell::jobs::attempt::MemberPhase;
-use crate::cell::jobs::job::{Job, Phase, Waiting};
+use crate::cell::jobs::job::{CellJob, Phase, Waiting};
 use crate::cell::nodes::inventory::Claim;
-use crate::cell::nodes::maintenance::Window;
+use crate::cell::nodes::maintenance::MaintenanceWindow;
 use crate::cell::nodes::node::{MAX_GPUS, NodeId};
 use crate::cell::nodes::owner::NodeKey;
 use crate::cell::nodes::used_names::UsedNames;
@@ -129,7 +129,7 @@ impl Cell {
         require(known, || "a shape, request or price refers to an unknown entry".to_owned())
     }
 
-    fn restore_accounts(&mut self, accounts: Vec<AccountImage>) -> Result<(), ImageError> {
+    fn restore_accounts(&mut self, accounts: Vec<CellAccountImage>) -> Result<(), ImageError> {
         for (account, number) in accounts.into_iter().zip(0..) {
             let known = if number == 0 { ROOT } else { self.accounts.ensure(&account.path) };
             require(known.0 == number, || format!("account {} out of order", account.path))?;
@@ -212,7 +212,7 @@ impl Cell {
         );
     }
 
-    fn restore_job(&mut self, job: Job) -> Result<(), ImageError> {
+    fn restore_job(&mut self, job: CellJob) -> Result<(), ImageError> {
         let id = job.spec.job;
         let fine = job.spec.check();
         require(fine.is_ok(), || format!("{id:?} has an invalid spec"))?;
@@ -289,7 +289,11 @@ impl Cell {
         Ok(())
     }
 
-    fn restore_window(&mut self, id: MaintenanceId, window: Window) -> Result<(), ImageError> {
+    fn restore_window(
+        &mut self,
+        id: MaintenanceId,
+        window: MaintenanceWindow,
+    ) -> Result<(), ImageError> {
         let known = window.nodes.iter().all(|node| self.inventory.get(*node).is_some());
         require(known, || format!("{id:?} is about unknown nodes"))?;
         let claim = Claim::maintenance(window.from);

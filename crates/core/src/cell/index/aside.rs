@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 /// A timer, message or pass that was set aside.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Aside {
+pub enum CellAside {
     /// A message of a ledger. Its number counts as taken.
     Message {
         /// The shard that sent it.
@@ -36,11 +36,11 @@ pub enum Aside {
     },
 }
 
-impl Aside {
+impl CellAside {
     /// The name of its kind.
     pub fn kind(&self) -> &'static str {
-        let Aside::Timer { timer, .. } = self else {
-            return if matches!(self, Aside::Message { .. }) { "message" } else { "pass" };
+        let CellAside::Timer { timer, .. } = self else {
+            return if matches!(self, CellAside::Message { .. }) { "message" } else { "pass" };
         };
         match timer {
             Timer::NodeLease(_) => "node_lease",
@@ -61,12 +61,12 @@ impl Aside {
 
 impl Cell {
     /// Everything that was set aside so far.
-    pub fn set_aside(&self) -> impl ExactSizeIterator<Item = &Aside> {
+    pub fn set_aside(&self) -> impl ExactSizeIterator<Item = &CellAside> {
         self.aside.iter()
     }
 
     pub(crate) fn is_timer_aside(&self, at: Timestamp, timer: Timer) -> bool {
-        !self.aside.is_empty() && self.aside.contains(&Aside::Timer { at, timer })
+        !self.aside.is_empty() && self.aside.contains(&CellAside::Timer { at, timer })
     }
 
     /// Adds the event that sets the first due timer or pass aside.
@@ -76,8 +76,8 @@ impl Cell {
         events: &mut Vec<Event>,
     ) {
         let what = match first {
-            Some((at, timer)) => Aside::Timer { at, timer },
-            None => Aside::Pass { at: self.now },
+            Some((at, timer)) => CellAside::Timer { at, timer },
+            None => CellAside::Pass { at: self.now },
         };
         events.push(Event::SetAside { what, digest: digest_of(&what) });
     }
@@ -91,13 +91,13 @@ impl Cell {
     ) {
         let Origin::Ledger { shard, number, .. } = *origin else { return };
         if let Ok(Receipt::Taken) = self.decide_receipt(origin, events) {
-            let what = Aside::Message { shard, number };
+            let what = CellAside::Message { shard, number };
             events.push(Event::SetAside { what, digest: digest_of(message) });
         }
     }
 
-    pub(crate) fn apply_set_aside(&mut self, what: Aside) {
-        if let Aside::Pass { .. } = what {
+    pub(crate) fn apply_set_aside(&mut self, what: CellAside) {
+        if let CellAside::Pass { .. } = what {
             self.idle = true;
         }
         self.aside.insert(what);

@@ -1,13 +1,13 @@
 //! How jobs and policies enter the cell, and how jobs leave it.
 
-use super::job::{EndedAttempt, Job, Phase, Request, WHEN_ANSWERED, Waiting};
+use super::job::{CellJob, EndedAttempt, Phase, Request, WHEN_ANSWERED, Waiting};
 use crate::cell::command::{AccountPolicy, JobSpec, Refusal};
 use crate::cell::config::CellConfig;
 use crate::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use crate::cell::ids::{AccountId, AttemptId, JobId, RequestId};
 use crate::cell::index::interner::InternedId;
 use crate::cell::schedule::shape::Shape;
-use crate::cell::share::quota::Quota;
+use crate::cell::share::quota::CellQuota;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
@@ -86,7 +86,7 @@ impl Cell {
         self.accounts.path(nearest)
     }
 
-    pub(crate) fn decide_cancel(&self, now: Timestamp, job: &Job, events: &mut Vec<Event>) {
+    pub(crate) fn decide_cancel(&self, now: Timestamp, job: &CellJob, events: &mut Vec<Event>) {
         match job.attempt() {
             None => {
                 events.push(Event::JobEnded { job: job.spec.job, outcome: JobOutcome::Cancelled })
@@ -120,7 +120,7 @@ impl Cell {
             .collect();
         gpus.sort_unstable();
         let account = self.accounts.get_mut(id);
-        account.quota = Quota {
+        account.quota = CellQuota {
             gpus,
             total_gpus: policy.quota.total_gpus,
             running_jobs: policy.quota.running_jobs,
@@ -167,7 +167,7 @@ impl Cell {
             unknown if unknown == Timestamp::default() => at,
             earlier => earlier.min(at),
         };
-        let job = Job {
+        let job = CellJob {
             spec: Box::new(spec.clone()),
             account,
             request,

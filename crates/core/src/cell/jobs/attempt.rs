@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::funding::Funded;
-use super::job::{EndedAttempt, Job, Phase, WHEN_ANSWERED, Waiting, when_free};
+use super::job::{CellJob, EndedAttempt, Phase, WHEN_ANSWERED, Waiting, when_free};
 use super::stopping::Stop;
 use crate::cell::event::{AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, StopReason};
 use crate::cell::ids::{AttemptId, JobId};
@@ -20,7 +20,7 @@ use crate::time::Timestamp;
 
 /// One start of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Attempt {
+pub struct CellAttempt {
     pub id: AttemptId,
     pub model: Option<ModelId>,
     /// Micro-credits per GPU-hour: the list price, or the pinned one once confirmed.
@@ -73,7 +73,7 @@ pub(crate) struct LastReport {
     pub(crate) gpu_ms: u64,
 }
 
-impl Attempt {
+impl CellAttempt {
     pub(crate) fn member(&self, node: NodeId) -> Option<&Member> {
         self.members.iter().find(|member| member.node == node)
     }
@@ -115,7 +115,7 @@ impl Attempt {
     }
 
     /// Micro-credits per hour while it has GPUs, capped so that a million of them do not overflow.
-    pub(crate) fn rate(&self, job: &Job) -> u64 {
+    pub(crate) fn rate(&self, job: &CellJob) -> u64 {
         let thousandths = job.spec.gpu.per_device();
         usage_micros(self.price, thousandths, 3_600_000 * job.devices()).min(u64::MAX >> 20)
     }
@@ -124,7 +124,7 @@ impl Attempt {
 /// Deciding.
 impl Cell {
     /// The job and attempt of an id, unless the attempt has ended.
-    pub(crate) fn live(&self, id: AttemptId) -> Option<(&Job, &Attempt)> {
+    pub(crate) fn live(&self, id: AttemptId) -> Option<(&CellJob, &CellAttempt)> {
         let job = self.jobs.get(&id.job)?;
         let attempt = job.attempt().filter(|attempt| attempt.id == id)?;
         Some((job, attempt))
@@ -135,7 +135,7 @@ impl Cell {
     pub(crate) fn decide_end(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         outcome: AttemptOutcome,
         last: Option<&LastReport>,
         events: &mut Vec<Event>,
@@ -170,7 +170,7 @@ impl Cell {
     fn fate(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         outcome: AttemptOutcome,
     ) -> Result<JobOutcome, Timestamp> {
         match outcome {
@@ -190,7 +190,7 @@ impl Cell {
 
     /// Whether a job that loses its attempt now has used up its requeues. An unconfirmed attempt
     /// was never started, so no work is lost and it does not count.
-    fn is_lost_too_often(&self, job: &Job) -> bool {
+    fn is_lost_too_often(&self, job: &CellJob) -> bool {
         let confirmed = job.attempt().is_some_and(|attempt| attempt.confirmed);
         confirmed && job.requeues >= job.spec.max_requeues
     }
@@ -199,7 +199,7 @@ impl Cell {
     pub(crate) fn decide_after_member(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         report: &LastReport,
         events: &mut Vec<Event>,
     ) {
@@ -260,7 +260,7 @@ impl Cell {
             let phase = MemberPhase::Silent;
             members.push(Member { node: *node, gpus: *gpus, gpu_ms: 0, exit_code: None, phase });
         }
-        let attempt = Attempt {
+        let attempt = CellAttempt {
             id,
             model,
             price,
@@ -320,7 +320,7 @@ impl Cell {
         job.attempt().map_or(0, |attempt| attempt.rate(job))
     }
 
-    pub(crate) fn attempt_mut(&mut self, id: JobId) -> &mut Attempt {
+    pub(crate) fn attempt_mut(&mut self, id: JobId) -> &mut CellAttempt {
         match &mut self.job_mut(id).phase {
             Phase::Active(attempt) => attempt,
             Phase::Waiting(_) => panic!("an event names only attempts that are not over"),
@@ -457,7 +457,7 @@ impl Cell {
                 }
             }
         }
-        let waits = self.jobs.get(&id.job).and_then(Job::waiting);
+        let waits = self.jobs.get(&id.job).and_then(CellJob::waiting);
         if waits == Some(Waiting::Delayed(when_free())) {
             // Only takes effect if this was the last fence of the job.
             self.compete(id.job);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::cell::command::{Answer, Refusal, Request};
+use crate::cell::command::{Refusal, RequestKey, StoredAnswer};
 use crate::cell::event::Event;
 use crate::cell::index::timers::Timer;
 use crate::cell::state::Cell;
@@ -21,11 +21,11 @@ const MAX_AT_ONCE: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DoneRequest {
     /// The request.
-    pub request: Request,
+    pub request: RequestKey,
     /// When it was first made.
     pub at: Timestamp,
     /// The stored answer. `None`: not answered yet.
-    pub answer: Option<Box<Answer>>,
+    pub answer: Option<Box<StoredAnswer>>,
 }
 
 /// All requests that are kept.
@@ -71,7 +71,7 @@ impl Cell {
     }
 
     /// Whether a request was carried out before. A different request under the same key is refused.
-    pub(crate) fn is_done(&self, request: Request) -> Result<bool, Refusal> {
+    pub(crate) fn is_done(&self, request: RequestKey) -> Result<bool, Refusal> {
         match self.requests_done.get(request.key) {
             Some(done) if done.request != request => Err(Refusal::KeyReused),
             Some(_) => Ok(true),
@@ -80,7 +80,12 @@ impl Cell {
     }
 
     /// Stores an answer, unless one is stored.
-    pub(crate) fn decide_keep(&self, request: Request, answer: &Answer, events: &mut Vec<Event>) {
+    pub(crate) fn decide_keep(
+        &self,
+        request: RequestKey,
+        answer: &StoredAnswer,
+        events: &mut Vec<Event>,
+    ) {
         let kept = self.requests_done.get(request.key).is_some_and(|done| done.answer.is_some());
         if !kept {
             events.push(Event::AnswerKept { request, answer: Box::new(answer.clone()) });
@@ -90,8 +95,8 @@ impl Cell {
     pub(crate) fn apply_request_done(
         &mut self,
         at: Timestamp,
-        request: Request,
-        answer: Option<&Answer>,
+        request: RequestKey,
+        answer: Option<&StoredAnswer>,
     ) {
         let answer = answer.cloned().map(Box::new);
         if let Some(done) = self.requests_done.by_key.get_mut(&request.key) {

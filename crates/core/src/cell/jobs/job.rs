@@ -1,6 +1,6 @@
 //! Jobs, their requests and their phases.
 
-use super::attempt::Attempt;
+use super::attempt::CellAttempt;
 use crate::cell::command::{FundsBlocker, JobSpec, Refusal};
 use crate::cell::config::CellConfig;
 use crate::cell::event::AttemptOutcome;
@@ -59,7 +59,7 @@ pub struct Request {
 
 /// A job that waits or has GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Job {
+pub struct CellJob {
     pub spec: Box<JobSpec>,
     pub account: AccountId,
     pub request: RequestId,
@@ -104,7 +104,7 @@ pub enum Phase {
     /// It has no GPUs.
     Waiting(Waiting),
     /// It has GPUs, at least proposed ones.
-    Active(Box<Attempt>),
+    Active(Box<CellAttempt>),
 }
 
 /// Placeholder for the instant at which the last fence of an earlier attempt is lifted.
@@ -134,7 +134,7 @@ pub enum Waiting {
     Moving,
 }
 
-impl Job {
+impl CellJob {
     pub(crate) fn class(&self) -> ClassRank {
         self.spec.class
     }
@@ -145,7 +145,7 @@ impl Job {
         self.spec.preemptible && self.guest_turns < MAX_GUEST_TURNS
     }
 
-    pub(crate) fn attempt(&self) -> Option<&Attempt> {
+    pub(crate) fn attempt(&self) -> Option<&CellAttempt> {
         match &self.phase {
             Phase::Waiting(_) => None,
             Phase::Active(attempt) => Some(attempt),
@@ -170,7 +170,7 @@ impl Job {
     }
 
     /// Whether another job of the same account needs the same nodes.
-    pub(crate) fn is_like(&self, other: &Job) -> bool {
+    pub(crate) fn is_like(&self, other: &CellJob) -> bool {
         (self.account, self.shape, self.spec.nodes)
             == (other.account, other.shape, other.spec.nodes)
     }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::attempt::MemberPhase;
-use super::job::Job;
+use super::job::CellJob;
 use crate::cell::ids::AttemptId;
 use crate::cell::index::timers::Timer;
 use crate::cell::nodes::node::NodeId;
@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 impl Cell {
     /// The GPU-milliseconds that a node may report for an attempt by now: the observed running time
     /// plus a little slack for clocks, up to the stop order, the longest runtime and the paid time.
-    pub(crate) fn meter_limit(&self, now: Timestamp, job: &Job, since: Timestamp) -> u64 {
+    pub(crate) fn meter_limit(&self, now: Timestamp, job: &CellJob, since: Timestamp) -> u64 {
         let attempt = job.attempt().expect("only attempts that are not over are metered");
         let observed = match attempt.stop {
             Some(stop) => stop.ordered_at.min(now).millis_since(since),

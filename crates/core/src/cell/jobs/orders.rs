@@ -2,8 +2,8 @@
 
 use compact_str::CompactString;
 
-use super::attempt::Attempt;
-use super::job::Job;
+use super::attempt::CellAttempt;
+use super::job::CellJob;
 use crate::cell::command::{Heartbeat, Refusal};
 use crate::cell::event::StopReason;
 use crate::cell::ids::AttemptId;
@@ -93,7 +93,13 @@ impl Cell {
     }
 
     /// The order for an attempt that has not ended.
-    fn order(&self, node: NodeId, held: &Held, job: &Job, live: &Attempt) -> Option<OrderKind> {
+    fn order(
+        &self,
+        node: NodeId,
+        held: &Held,
+        job: &CellJob,
+        live: &CellAttempt,
+    ) -> Option<OrderKind> {
         if !live.confirmed {
             return None;
         }
@@ -105,7 +111,13 @@ impl Cell {
         }
     }
 
-    fn start_order(&self, node: NodeId, held: &Held, job: &Job, live: &Attempt) -> StartOrder {
+    fn start_order(
+        &self,
+        node: NodeId,
+        held: &Held,
+        job: &CellJob,
+        live: &CellAttempt,
+    ) -> StartOrder {
         let record = self.inventory.node(node);
         let name = |record: &NodeRecord| record.offer.name.clone();
         // A part that has ended leaves its rank to nothing when its node is deleted.

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::attempt::{LastReport, MemberPhase};
-use super::job::Job;
-use crate::cell::command::{Heartbeat, Refusal, Report, ReportState};
+use super::job::CellJob;
+use crate::cell::command::{AttemptReport, Heartbeat, Refusal, ReportState};
 use crate::cell::event::{Event, MemberEnd};
 use crate::cell::ids::AttemptId;
 use crate::cell::nodes::inventory::NodeRecord;
@@ -24,7 +24,7 @@ struct Findings<'a> {
 
 /// An attempt that ended on the node.
 struct Ended<'a> {
-    job: &'a Job,
+    job: &'a CellJob,
     attempt: AttemptId,
     report: LastReport,
 }
@@ -94,7 +94,7 @@ impl Cell {
         &'a self,
         now: Timestamp,
         node: NodeId,
-        report: &Report,
+        report: &AttemptReport,
         findings: &mut Findings<'a>,
     ) {
         let attempt = report.attempt;

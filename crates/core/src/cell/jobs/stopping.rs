@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::job::{Job, Request};
+use super::job::{CellJob, Request};
 use crate::cell::event::{AttemptOutcome, Event, StopReason};
 use crate::cell::ids::{AttemptId, JobId};
 use crate::cell::index::timers::Timer;
@@ -25,7 +25,7 @@ impl Cell {
     pub(crate) fn decide_stop(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         reason: StopReason,
         events: &mut Vec<Event>,
     ) {
@@ -73,7 +73,7 @@ impl Cell {
     /// Records that a job was preempted, if that is the reason of a stop.
     pub(crate) fn note_preempted(&mut self, id: JobId, reason: StopReason) {
         let StopReason::Preempted { by, for_share } = reason else { return };
-        let taker = self.jobs.get(&by).map(Job::class);
+        let taker = self.jobs.get(&by).map(CellJob::class);
         let job = self.job_mut(id);
         // A taker of the same class that does not take for its share evicted a guest.
         let as_guest = !for_share && taker == Some(job.class());

@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 
 /// A scheduled window.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Window {
+pub struct MaintenanceWindow {
     pub from: Timestamp,
     pub to: Timestamp,
     pub nodes: Vec<NodeId>,
@@ -34,7 +34,11 @@ impl Cell {
         self.decide_empty(now, &self.maintenance[&id].nodes, false, events);
     }
 
-    pub(crate) fn apply_maintenance_planned(&mut self, id: MaintenanceId, window: Window) {
+    pub(crate) fn apply_maintenance_planned(
+        &mut self,
+        id: MaintenanceId,
+        window: MaintenanceWindow,
+    ) {
         self.remove_window(id);
         self.timers.set(window.from, Timer::MaintenanceBegin(id));
         self.timers.set(window.to, Timer::MaintenanceEnd(id));

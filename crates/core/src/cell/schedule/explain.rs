@@ -6,7 +6,7 @@ use compact_str::CompactString;
 
 use crate::cell::command::FundsBlocker;
 use crate::cell::ids::{AccountId, ClassRank, JobId};
-use crate::cell::jobs::job::{Job, Waiting, when_free};
+use crate::cell::jobs::job::{CellJob, Waiting, when_free};
 use crate::cell::share::accounts::ROOT;
 use crate::cell::share::quota::QuotaLimit;
 use crate::cell::state::Cell;
@@ -15,19 +15,19 @@ use crate::time::Timestamp;
 /// The state of a job and, if it waits, all of its blockers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Why {
-    pub state: JobState,
+    pub state: PlacementState,
     /// Its position in the queue if all shares stayed as they are, from 1. `None` unless it
     /// competes.
     pub position: Option<u64>,
     /// When it can start.
     pub estimate: Option<Estimate>,
     /// All blockers. Never empty while it waits (law L14).
-    pub blockers: Vec<Blocker>,
+    pub blockers: Vec<PlacementBlocker>,
 }
 
 /// The state of a job in its cell.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum JobState {
+pub enum PlacementState {
     /// It has no GPUs.
     Queued,
     /// It has GPUs and waits for the ledger's answer.
@@ -52,7 +52,7 @@ pub struct Estimate {
 
 /// A reason why a job waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Blocker {
+pub enum PlacementBlocker {
     /// Too few credits.
     Credits,
     /// A budget would be exceeded.
@@ -143,22 +143,22 @@ pub enum Blocker {
     },
 }
 
-impl Blocker {
+impl PlacementBlocker {
     /// The name of this kind of blocker in the API.
     pub fn kind(&self) -> &'static str {
         match self {
-            Blocker::Credits => "credits",
-            Blocker::Budget => "budget",
-            Blocker::Frozen { .. } => "frozen",
-            Blocker::Quota { .. } => "quota",
-            Blocker::Group { .. } => "group",
-            Blocker::GpuType { .. } | Blocker::Scope { .. } => "gpu_type",
-            Blocker::Memory { .. } => "memory",
-            Blocker::Capacity { .. } => "capacity",
-            Blocker::Gang { .. } => "gang",
-            Blocker::Reservation { .. } => "reservation",
-            Blocker::Drain { .. } => "drain",
-            Blocker::Priority { .. } | Blocker::Delayed { .. } => "priority",
+            PlacementBlocker::Credits => "credits",
+            PlacementBlocker::Budget => "budget",
+            PlacementBlocker::Frozen { .. } => "frozen",
+            PlacementBlocker::Quota { .. } => "quota",
+            PlacementBlocker::Group { .. } => "group",
+            PlacementBlocker::GpuType { .. } | PlacementBlocker::Scope { .. } => "gpu_type",
+            PlacementBlocker::Memory { .. } => "memory",
+            PlacementBlocker::Capacity { .. } => "capacity",
+            PlacementBlocker::Gang { .. } => "gang",
+            PlacementBlocker::Reservation { .. } => "reservation",
+            PlacementBlocker::Drain { .. } => "drain",
+            PlacementBlocker::Priority { .. } | PlacementBlocker::Delayed { .. } => "priority",
         }
     }
 }
@@ -205,13 +205,13 @@ impl Cell {
         let Some(waiting) = job.waiting() else {
             let attempt = job.attempt().expect("a job waits or has an attempt");
             let state = if attempt.stop.is_some() {
-                JobState::Stopping
+                PlacementState::Stopping
             } else if attempt.running_since.is_some() {
-                JobState::Running
+                PlacementState::Running
             } else if attempt.confirmed {
-                JobState::Starting
+                PlacementState::Starting
             } else {
-                JobState::Proposed
+                PlacementState::Proposed
             };
             return Some(Why { state, position: None, estimate: None, blockers: Vec::new() });
         };
@@ -225,33 +225,38 @@ impl Cell {
         self.push_policy_blockers(job, waiting, &mut blockers);
         self.push_room_blockers(now, job, &mut blockers);
         if let Some(ahead) = ahead.filter(|ahead| *ahead > 0 || blockers.is_empty()) {
-            blockers.push(Blocker::Priority { ahead });
+            blockers.push(PlacementBlocker::Priority { ahead });
         }
         if blockers.is_empty() {
             // Its reserved nodes are free; the pass that starts it is due.
-            blockers.push(Blocker::Priority { ahead: 0 });
+            blockers.push(PlacementBlocker::Priority { ahead: 0 });
         }
         let position = ahead.map(|ahead| ahead + 1);
-        Some(Why { state: JobState::Queued, position, estimate, blockers })
+        Some(Why { state: PlacementState::Queued, position, estimate, blockers })
     }
 
     /// How many jobs are ahead of a competing one, if all shares stayed as they are.
-    fn ahead_of(&self, job: &Job) -> u64 {
+    fn ahead_of(&self, job: &CellJob) -> u64 {
         let higher = self.classes.range(ClassRank(job.class().0.saturating_add(1))..);
         let higher: u64 = higher.map(|(class, _)| u64::from(self.competing(*class))).sum();
         let top = job.class() == ClassRank(u8::MAX);
         self.accounts.ahead(job.waiter()) + if top { 0 } else { higher }
     }
 
-    fn push_policy_blockers(&self, job: &Job, waiting: Waiting, blockers: &mut Vec<Blocker>) {
+    fn push_policy_blockers(
+        &self,
+        job: &CellJob,
+        waiting: Waiting,
+        blockers: &mut Vec<PlacementBlocker>,
+    ) {
         match waiting {
-            Waiting::Funds(FundsBlocker::Credits) => blockers.push(Blocker::Credits),
-            Waiting::Funds(FundsBlocker::Budget) => blockers.push(Blocker::Budget),
+            Waiting::Funds(FundsBlocker::Credits) => blockers.push(PlacementBlocker::Credits),
+            Waiting::Funds(FundsBlocker::Budget) => blockers.push(PlacementBlocker::Budget),
             Waiting::Funds(FundsBlocker::Frozen) => {
-                blockers.push(Blocker::Frozen { account: None });
+                blockers.push(PlacementBlocker::Frozen { account: None });
             }
             Waiting::Delayed(until) if until < when_free() => {
-                blockers.push(Blocker::Delayed { until });
+                blockers.push(PlacementBlocker::Delayed { until });
             }
             Waiting::Delayed(_)
             | Waiting::Competing
@@ -262,14 +267,14 @@ impl Cell {
         for id in self.accounts.path(job.account) {
             let account = self.accounts.get(id);
             if account.frozen {
-                blockers.push(Blocker::Frozen { account: Some(account.path.clone()) });
+                blockers.push(PlacementBlocker::Frozen { account: Some(account.path.clone()) });
             }
         }
         if let Some(group) = job.group.map(|group| self.groups.get(group))
             && group.is_full()
         {
             let (name, limit, active) = (group.name.clone(), group.limit, group.active);
-            blockers.push(Blocker::Group { name, limit, active });
+            blockers.push(PlacementBlocker::Group { name, limit, active });
         }
         let shape = self.shapes.get(job.shape);
         let mut blocks: Vec<_> = self
@@ -283,7 +288,7 @@ impl Cell {
                 QuotaLimit::Model(model) => Some(self.models.get(model).clone()),
                 QuotaLimit::TotalGpus | QuotaLimit::RunningJobs => None,
             };
-            blockers.push(Blocker::Quota {
+            blockers.push(PlacementBlocker::Quota {
                 account: self.accounts.get(block.account).path.clone(),
                 model,
                 jobs: block.limit == QuotaLimit::RunningJobs,
@@ -294,7 +299,7 @@ impl Cell {
         }
     }
 
-    fn survey(&self, now: Timestamp, job: &Job) -> Survey {
+    fn survey(&self, now: Timestamp, job: &CellJob) -> Survey {
         let shape = self.shapes.get(job.shape);
         let visit = self.visit(now, job, job.may_be_guest());
         let mut survey = Survey::default();
@@ -326,7 +331,12 @@ impl Cell {
         survey
     }
 
-    fn push_room_blockers(&self, now: Timestamp, job: &Job, blockers: &mut Vec<Blocker>) {
+    fn push_room_blockers(
+        &self,
+        now: Timestamp,
+        job: &CellJob,
+        blockers: &mut Vec<PlacementBlocker>,
+    ) {
         let survey = self.survey(now, job);
         let wanted = u32::from(job.spec.nodes);
         let Survey { of_model, suitable, available, closed, foreign, claims } = survey;
@@ -335,30 +345,30 @@ impl Cell {
         }
         if suitable < wanted && foreign > 0 {
             let (account, models) = (job.spec.account.clone(), job.spec.models.to_vec());
-            blockers.push(Blocker::Scope { account, models });
+            blockers.push(PlacementBlocker::Scope { account, models });
             if of_model == 0 {
                 return;
             }
         }
         if of_model == 0 {
             let models = job.spec.models.to_vec();
-            return blockers.push(Blocker::GpuType { models });
+            return blockers.push(PlacementBlocker::GpuType { models });
         }
         if suitable == 0 {
-            return blockers.push(Blocker::Memory { nodes: of_model });
+            return blockers.push(PlacementBlocker::Memory { nodes: of_model });
         }
         if suitable < wanted {
-            return blockers.push(Blocker::Gang { wanted, available: suitable });
+            return blockers.push(PlacementBlocker::Gang { wanted, available: suitable });
         }
-        blockers.push(Blocker::Capacity { wanted, available, suitable });
+        blockers.push(PlacementBlocker::Capacity { wanted, available, suitable });
         if wanted > 1 && available > 0 {
-            blockers.push(Blocker::Gang { wanted, available });
+            blockers.push(PlacementBlocker::Gang { wanted, available });
         }
         if closed > 0 {
-            blockers.push(Blocker::Drain { nodes: closed });
+            blockers.push(PlacementBlocker::Drain { nodes: closed });
         }
         for (job, from) in claims {
-            blockers.push(Blocker::Reservation { job, from });
+            blockers.push(PlacementBlocker::Reservation { job, from });
         }
     }
 

@@ -11,7 +11,7 @@ use crate::cell::ids::{AttemptId, ClassRank, JobId};
 use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::InternedId;
 use crate::cell::index::timers::Timer;
-use crate::cell::jobs::job::Job;
+use crate::cell::jobs::job::CellJob;
 use crate::cell::nodes::inventory::NodeRecord;
 use crate::cell::nodes::node::NodeId;
 use crate::cell::state::{Cell, ClassQueue};
@@ -51,12 +51,12 @@ impl Cell {
     }
 
     /// The earliest submitted job of a class whose reserved nodes may be free now.
-    fn next_ready(&self, class: ClassRank) -> Option<&Job> {
+    fn next_ready(&self, class: ClassRank) -> Option<&CellJob> {
         let ready = self.ready.iter().map(|job| self.job(*job));
         ready.filter(|job| job.class() == class).min_by_key(|job| job.ticket)
     }
 
-    fn decide_kept(&self, now: Timestamp, job: &Job, events: &mut Vec<Event>) {
+    fn decide_kept(&self, now: Timestamp, job: &CellJob, events: &mut Vec<Event>) {
         if self.is_slice_too_early(now, job) {
             return events.push(Event::ReservationDropped { job: job.spec.job });
         }
@@ -77,7 +77,7 @@ impl Cell {
 
     /// The next job of a class: the oldest aged job if ageing is due, otherwise the first by fair
     /// share.
-    fn next_job(&self, now: Timestamp, class: ClassRank, queue: &ClassQueue) -> Option<&Job> {
+    fn next_job(&self, now: Timestamp, class: ClassRank, queue: &ClassQueue) -> Option<&CellJob> {
         let mut aged = self.aged_jobs(now, class);
         let aged = aged.find(|job| !queue.parked.contains(job.request.index()));
         aged.or_else(|| self.accounts.next(class, None, &queue.parked).map(|id| self.job(id)))
@@ -85,7 +85,11 @@ impl Cell {
 
     /// The aged jobs of a class that no known quota block or freeze on their path holds back,
     /// oldest first. Empty unless ageing is due.
-    pub(crate) fn aged_jobs(&self, now: Timestamp, class: ClassRank) -> impl Iterator<Item = &Job> {
+    pub(crate) fn aged_jobs(
+        &self,
+        now: Timestamp,
+        class: ClassRank,
+    ) -> impl Iterator<Item = &CellJob> {
         let queue = self.classes.get(&class).into_iter();
         let due = queue.filter(|queue| queue.since_aged >= self.config.ageing_one_in);
         let oldest = due.flat_map(|queue| queue.by_age.iter().take(AGED_LOOKED_AT));
@@ -96,12 +100,12 @@ impl Cell {
     }
 
     /// Whether a job has waited long enough for ageing.
-    pub(crate) fn is_aged(&self, now: Timestamp, job: &Job) -> bool {
+    pub(crate) fn is_aged(&self, now: Timestamp, job: &CellJob) -> bool {
         now.millis_since(job.submitted_at) >= self.config.ageing_after_ms
     }
 
     /// Places a job, or records what blocks it.
-    fn decide_job(&self, now: Timestamp, job: &Job, events: &mut Vec<Event>) {
+    fn decide_job(&self, now: Timestamp, job: &CellJob, events: &mut Vec<Event>) {
         let id = job.spec.job;
         if job.group.is_some_and(|group| self.groups.get(group).is_full()) {
             return events.push(Event::JobHeldByGroup { job: id });
@@ -174,7 +178,7 @@ impl Cell {
     /// its guests off the nodes until it is due. Reserving and releasing do not alternate without
     /// end: a job with a reservation is examined again only after a change of its nodes, group or
     /// quotas, or at a review.
-    fn is_slice_too_early(&self, now: Timestamp, job: &Job) -> bool {
+    fn is_slice_too_early(&self, now: Timestamp, job: &CellJob) -> bool {
         let kept = self.reservations.get(&job.spec.job).filter(|kept| kept.slot.is_some());
         let Some(kept) = kept.filter(|_| job.spec.resumable) else { return false };
         let by_age = self.is_turn_of_age_of(now, job);
@@ -197,7 +201,7 @@ impl Cell {
     }
 
     /// Whether a job could run in an otherwise empty cell, on at least one of these nodes.
-    fn could_use(&self, job: &Job, nodes: &[NodeId]) -> bool {
+    fn could_use(&self, job: &CellJob, nodes: &[NodeId]) -> bool {
         let shape = self.shapes.get(job.shape);
         let suits = |record: &NodeRecord| record.is_open() && record.node.could_ever_fit(shape);
         let wanted = usize::from(job.spec.nodes);
@@ -208,13 +212,13 @@ impl Cell {
 
     /// Whether a job was submitted before another by at least the ageing time. Among jobs submitted
     /// at about the same time, age is no reason to prefer one.
-    pub(crate) fn has_waited_longer(&self, job: &Job, than: &Job) -> bool {
+    pub(crate) fn has_waited_longer(&self, job: &CellJob, than: &CellJob) -> bool {
         than.submitted_at.millis_since(job.submitted_at) >= self.config.ageing_after_ms
     }
 
     /// Whether ageing is due and a job is among the oldest. It then starts before jobs that came
     /// later, whatever its account has used.
-    pub(crate) fn is_turn_of_age_of(&self, now: Timestamp, job: &Job) -> bool {
+    pub(crate) fn is_turn_of_age_of(&self, now: Timestamp, job: &CellJob) -> bool {
         self.aged_jobs(now, job.class()).any(|aged| aged.spec.job == job.spec.job)
     }
 

@@ -11,7 +11,7 @@ use super::score::{Cost, scarcity_cost};
 use super::shape::{ModelId, Shape};
 use crate::cell::event::Placement;
 use crate::cell::ids::AccountId;
-use crate::cell::jobs::job::{Job, Occupancy};
+use crate::cell::jobs::job::{CellJob, Occupancy};
 use crate::cell::nodes::inventory::Visit;
 use crate::cell::nodes::node::{NodeId, RackId};
 use crate::cell::share::quota::QuotaBlock;
@@ -66,20 +66,20 @@ impl GangSearch {
 
 impl Cell {
     /// The instant by which a job that is placed now will have ended, at the latest or as assumed.
-    pub(crate) fn gone_by(&self, now: Timestamp, job: &Job) -> Timestamp {
+    pub(crate) fn gone_by(&self, now: Timestamp, job: &CellJob) -> Timestamp {
         let occupancy = self.requests.get(job.request).occupancy.limit_ms(&self.config);
         now.plus_millis(occupancy.saturating_add(self.config.start_allowance_ms))
     }
 
     /// The request of a job for a placement that starts now.
-    pub(crate) fn visit(&self, now: Timestamp, job: &Job, as_guest: bool) -> Visit {
+    pub(crate) fn visit(&self, now: Timestamp, job: &CellJob, as_guest: bool) -> Visit {
         let named = self.requests.get(job.request).occupancy != Occupancy::Unlimited;
         let until = self.gone_by(now, job);
         Visit { job: job.spec.job, class: job.class(), until, named, as_guest }
     }
 
     /// The best placement for a job now: one that it can keep, otherwise one as a guest.
-    pub(crate) fn find_place(&self, now: Timestamp, job: &Job) -> Result<Place, Obstacle> {
+    pub(crate) fn find_place(&self, now: Timestamp, job: &CellJob) -> Result<Place, Obstacle> {
         let quota = QuotaView::new(self, job);
         let find = |as_guest| self.find_nodes(&self.visit(now, job, as_guest), job, &quota);
         let nodes = if quota.blocks_everything() {
@@ -101,7 +101,7 @@ impl Cell {
     fn find_nodes(
         &self,
         visit: &Visit,
-        job: &Job,
+        job: &CellJob,
         quota: &QuotaView,
     ) -> Option<SmallVec<[NodeId; 1]>> {
         let shape = self.shapes.get(job.shape);
@@ -162,7 +162,7 @@ impl Cell {
     }
 
     /// Every quota on a job's path that blocks a placement on this model.
-    pub(crate) fn quota_blocks(&self, job: &Job, model: Option<ModelId>) -> Vec<QuotaBlock> {
+    pub(crate) fn quota_blocks(&self, job: &CellJob, model: Option<ModelId>) -> Vec<QuotaBlock> {
         let thousandths = job.thousandths();
         self.accounts
             .path(job.account)
@@ -183,7 +183,7 @@ struct QuotaView {
 }
 
 impl QuotaView {
-    fn new(cell: &Cell, job: &Job) -> QuotaView {
+    fn new(cell: &Cell, job: &CellJob) -> QuotaView {
         let limited =
             cell.accounts.path(job.account).any(|id| !cell.accounts.get(id).quota.is_unlimited());
         if !limited {

@@ -16,7 +16,7 @@ use crate::cell::ids::{ClassRank, JobId};
 use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::InternedId;
 use crate::cell::index::timers::Timer;
-use crate::cell::jobs::job::{Job, Phase, Request, Waiting};
+use crate::cell::jobs::job::{CellJob, Phase, Request, Waiting};
 use crate::cell::nodes::inventory::{Claim, NodeRecord, Visit};
 use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
@@ -65,7 +65,7 @@ impl Reservation {
 /// Deciding.
 impl Cell {
     /// The model under which a job's reservation is counted: its most preferred one.
-    pub(crate) fn slot_of(&self, job: &Job) -> Option<ModelId> {
+    pub(crate) fn slot_of(&self, job: &CellJob) -> Option<ModelId> {
         self.shapes.get(job.shape).models.first().copied()
     }
 
@@ -73,7 +73,7 @@ impl Cell {
     pub(crate) fn earliest(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
     ) -> Option<(Timestamp, Option<ModelId>, SmallVec<[NodeId; 1]>)> {
         let shape = self.shapes.get(job.shape);
         let listed = (0..self.models.len())
@@ -95,7 +95,7 @@ impl Cell {
     fn earliest_of(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         model: ModelId,
     ) -> Option<(Timestamp, SmallVec<[NodeId; 1]>)> {
         let shape = self.shapes.get(job.shape);
@@ -201,7 +201,7 @@ impl Cell {
         now: Timestamp,
         class: ClassRank,
         only: &Bits,
-    ) -> Option<&Job> {
+    ) -> Option<&CellJob> {
         let mut aged = self.aged_jobs(now, class);
         aged.find(|job| only.contains(job.request.index())).or_else(|| {
             let next = self.accounts.next(class, Some(only), &Bits::default());

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::decay::{Decay, ScaledUsage, ShareKey};
 use super::lanes::Lane;
-use super::quota::{InUse, Quota};
+use super::quota::{CellQuota, InUse};
 use crate::cell::command::DEFAULT_WEIGHT;
 use crate::cell::ids::{AccountId, ClassRank};
 use crate::cell::index::bitset::Bits;
@@ -21,7 +21,7 @@ pub(crate) struct Account {
     pub(crate) children: Vec<AccountId>,
     pub(crate) weight: u32,
     pub(crate) frozen: bool,
-    pub(crate) quota: Quota,
+    pub(crate) quota: CellQuota,
     pub(crate) in_use: InUse,
     /// Usage of its own jobs and of all jobs below.
     pub(crate) usage: ScaledUsage,
@@ -93,7 +93,7 @@ impl Accounts {
             children: Vec::new(),
             weight: DEFAULT_WEIGHT,
             frozen: false,
-            quota: Quota::default(),
+            quota: CellQuota::default(),
             in_use: InUse::default(),
             usage: 0,
             own_usage: 0,

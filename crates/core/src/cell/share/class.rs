@@ -2,7 +2,7 @@
 
 use compact_str::CompactString;
 
-use crate::cell::jobs::job::Job;
+use crate::cell::jobs::job::CellJob;
 use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
 
@@ -10,7 +10,7 @@ impl Cell {
     /// Whether the classes of two jobs allow preemption. Within a class only shares decide. A class
     /// that was never set may preempt every lower one. A victim without a class name, from an
     /// earlier journal, may be preempted by every higher class.
-    pub(crate) fn may_preempt(&self, job: &Job, victim: &Job) -> bool {
+    pub(crate) fn may_preempt(&self, job: &CellJob, victim: &CellJob) -> bool {
         let (ours, theirs) = (&job.spec.class_name, &victim.spec.class_name);
         if job.class() == victim.class() || theirs.is_empty() {
             return true;
@@ -19,7 +19,7 @@ impl Cell {
     }
 
     /// Whether a node has an attempt that the class of a job may preempt.
-    pub(crate) fn may_preempt_on(&self, job: &Job, node: NodeId) -> bool {
+    pub(crate) fn may_preempt_on(&self, job: &CellJob, node: NodeId) -> bool {
         if !self.preempts.contains_key(&job.spec.class_name) {
             return true;
         }

@@ -7,7 +7,7 @@ use compact_str::CompactString;
 use super::lanes::Ticket;
 use crate::cell::ids::{AccountId, ClassRank, GroupId, JobId, RequestId};
 use crate::cell::index::interner::InternedId;
-use crate::cell::jobs::job::Job;
+use crate::cell::jobs::job::CellJob;
 use crate::name_hash::NameMap;
 
 /// Jobs that differ only in their order of submission.
@@ -31,13 +31,13 @@ impl Group {
     }
 
     /// Holds a job until the group has room.
-    pub(crate) fn hold(&mut self, job: &Job) {
+    pub(crate) fn hold(&mut self, job: &CellJob) {
         let kind = (job.class(), job.account, job.request);
         self.held.entry(kind).or_default().insert((job.ticket, job.spec.job));
     }
 
     /// Removes a held job that ends.
-    pub(crate) fn forget(&mut self, job: &Job) {
+    pub(crate) fn forget(&mut self, job: &CellJob) {
         let kind = (job.class(), job.account, job.request);
         if let Some(jobs) = self.held.get_mut(&kind) {
             jobs.remove(&(job.ticket, job.spec.job));

@@ -5,7 +5,7 @@ use crate::cell::schedule::shape::ModelId;
 
 /// The limits of one account, with interned models. See `QuotaSpec` for their meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Quota {
+pub struct CellQuota {
     /// Thousandths per model, in rising order of models.
     pub gpus: Vec<(ModelId, u32)>,
     pub total_gpus: Option<u32>,
@@ -84,7 +84,7 @@ pub struct QuotaBlock {
     pub requested: u32,
 }
 
-impl Quota {
+impl CellQuota {
     pub(crate) fn is_unlimited(&self) -> bool {
         self.gpus.is_empty() && self.total_gpus.is_none() && self.running_jobs.is_none()
     }
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_quota_counts_the_use_after_the_job_and_names_every_limit_in_the_way() {
-        let quota = Quota {
+        let quota = CellQuota {
             gpus: vec![(ModelId(1), 8000)],
             total_gpus: Some(9000),
             running_jobs: Some(2),

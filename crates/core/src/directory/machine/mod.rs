@@ -1,9 +1,9 @@
 //! The directory as a machine.
 
-use super::command::{Accepted, Command, Refusal, Refused, Reply};
+use super::command::{Command, DirectoryAccepted, DirectoryRefused, Refusal, Reply};
 use super::event::{Event, PLATFORM_KEYS};
 use super::price::Versions;
-use super::state::{ApiKey, Class, Directory, KeptAnswer};
+use super::state::{ApiKey, Class, Directory, DirectoryKeptAnswer};
 use crate::digest::Digest;
 use crate::ledger::command::Envelope;
 use crate::ledger::id::{Name, is_valid_name, is_valid_path, is_valid_segment};
@@ -27,8 +27,8 @@ const NAME_FORM: &str = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
 impl Machine for Directory {
     type Command = Command;
     type Event = Event;
-    type Reply = Accepted;
-    type Refusal = Refused;
+    type Reply = DirectoryAccepted;
+    type Refusal = DirectoryRefused;
     type Envelope = Envelope;
 
     fn decide(
@@ -37,8 +37,9 @@ impl Machine for Directory {
         envelope: &Envelope,
         command: &Command,
         events: &mut Vec<Event>,
-    ) -> Result<Accepted, Refused> {
-        let fresh = |refusal| Refused { refusal, replayed: false, request: envelope.request };
+    ) -> Result<DirectoryAccepted, DirectoryRefused> {
+        let fresh =
+            |refusal| DirectoryRefused { refusal, replayed: false, request: envelope.request };
         command.validate().map_err(fresh)?;
         if let Some(answer) = self.answered(envelope) {
             return answer;
@@ -51,7 +52,7 @@ impl Machine for Directory {
             events.push(Event::Answered { key, fingerprint, answer, request });
         }
         match answer {
-            Ok(reply) => Ok(Accepted { reply, replayed: false }),
+            Ok(reply) => Ok(DirectoryAccepted { reply, replayed: false }),
             Err(refusal) => Err(fresh(refusal)),
         }
     }
@@ -101,7 +102,7 @@ impl Machine for Directory {
             Event::ClockNoted => {}
             Event::Answered { key, fingerprint, answer, request } => {
                 let (fingerprint, request) = (*fingerprint, *request);
-                let kept = KeptAnswer { fingerprint, answer: (**answer).clone(), request };
+                let kept = DirectoryKeptAnswer { fingerprint, answer: (**answer).clone(), request };
                 self.answers.insert(*key, kept);
                 self.aging.insert(self.answers_so_far, (at, *key));
                 self.answers_so_far += 1;
@@ -161,17 +162,20 @@ impl Machine for Directory {
 impl Directory {
     /// The stored answer for a request's idempotency key, or the refusal if another request used
     /// the key.
-    pub fn answered(&self, envelope: &Envelope) -> Option<Result<Accepted, Refused>> {
+    pub fn answered(
+        &self,
+        envelope: &Envelope,
+    ) -> Option<Result<DirectoryAccepted, DirectoryRefused>> {
         let kept = self.answers.get(&envelope.key?)?;
         if kept.fingerprint != envelope.fingerprint {
             let (refusal, request) = (Refusal::IdempotencyKeyReused, envelope.request);
-            return Some(Err(Refused { refusal, replayed: false, request }));
+            return Some(Err(DirectoryRefused { refusal, replayed: false, request }));
         }
         Some(match &kept.answer {
-            Ok(reply) => Ok(Accepted { reply: reply.clone(), replayed: true }),
+            Ok(reply) => Ok(DirectoryAccepted { reply: reply.clone(), replayed: true }),
             Err(refusal) => {
                 let (refusal, request) = (refusal.clone(), kept.request);
-                Err(Refused { refusal, replayed: true, request })
+                Err(DirectoryRefused { refusal, replayed: true, request })
             }
         })
     }

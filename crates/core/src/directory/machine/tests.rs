@@ -19,7 +19,7 @@ fn run(
     now: i64,
     envelope: &Envelope,
     command: &Command,
-) -> Result<Accepted, Refused> {
+) -> Result<DirectoryAccepted, DirectoryRefused> {
     advance(directory, at(now), |_, _| {});
     execute(directory, at(now), envelope, command, &mut Vec::new())
 }
@@ -187,7 +187,7 @@ fn key_of(tenant: Option<&str>, id: &str, expires_at: Option<i64>) -> Command {
     Command::CreateKey { id, key }
 }
 
-fn too_many(answer: Result<Accepted, Refused>) -> bool {
+fn too_many(answer: Result<DirectoryAccepted, DirectoryRefused>) -> bool {
     answer.is_err_and(|refused| {
         matches!(refused.refusal, Refusal::InvalidField { field: "scope", .. })
     })
@@ -276,7 +276,9 @@ fn prices_their_versions_and_classes_are_bounded() {
         per_gpu_hour: Credits::from_whole(1).expect("small"),
         effective_at: None,
     };
-    let refused = |answer: Result<Accepted, Refused>| match answer.map_err(|no| no.refusal) {
+    let refused = |answer: Result<DirectoryAccepted, DirectoryRefused>| match answer
+        .map_err(|no| no.refusal)
+    {
         Err(Refusal::InvalidField { field, .. }) => field,
         other => panic!("{other:?}"),
     };

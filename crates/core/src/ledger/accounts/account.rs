@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::budget::Budget;
 use super::quota::{PolicyChange, Quota};
 use crate::ledger::command::{AccountKind, AccountSettings, ClearedSettings, Envelope};
-use crate::ledger::credits::spend_order::{BucketOrder, Front};
+use crate::ledger::credits::spend_order::{BucketOrder, FirstBucket};
 use crate::ledger::event::Event;
 use crate::ledger::id::{AccountNo, MAX_DEPTH, Name};
 use crate::ledger::refusal::{Blocker, Refusal, Resource};
@@ -39,7 +39,7 @@ pub struct Account {
     /// The number of open buckets with a restriction.
     pub restricted_open: u32,
     /// The open bucket that is spent first, if known.
-    pub front: Front,
+    pub first_bucket: FirstBucket,
     /// Fields that most accounts do not need.
     pub rare: Option<Box<AccountRare>>,
 }
@@ -349,7 +349,7 @@ impl Ledger {
             held: 0,
             open: BucketOrder::new(),
             restricted_open: 0,
-            front: Front::UNKNOWN,
+            first_bucket: FirstBucket::UNKNOWN,
             rare,
         });
         let hash = self.account_names.hash_of(&path.as_str());

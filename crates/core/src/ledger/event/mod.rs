@@ -19,7 +19,7 @@ use super::credits::price::Rate;
 use super::holds::archive::ArchivedHold;
 use super::holds::hold::HoldState;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo, Name};
-use super::index::aside::Aside;
+use super::index::aside::LedgerAside;
 use super::jobs::table::Review;
 use super::jobs::{AttemptEnd, JobOrder, JobState, OnExhausted};
 use super::refusal::Refusal;
@@ -481,7 +481,7 @@ pub enum Event {
     /// A timer or message failed repeatedly and is skipped from now on.
     SetAside {
         /// The timer or message.
-        what: Aside,
+        what: LedgerAside,
         /// A hash of its content.
         digest: u128,
     },

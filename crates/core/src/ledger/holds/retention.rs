@@ -7,7 +7,7 @@ use crate::ledger::command::{Command, Envelope, LookUp, Policy};
 use crate::ledger::event::Event;
 use crate::ledger::holds::hold::HoldKind;
 use crate::ledger::id::HoldNo;
-use crate::ledger::index::aside::Aside;
+use crate::ledger::index::aside::LedgerAside;
 use crate::ledger::refusal::{Refusal, Resource};
 use crate::ledger::state::{Aging, Ledger};
 use crate::time::Timestamp;
@@ -36,7 +36,7 @@ fn first<T>(ages: &VecDeque<(Timestamp, T)>) -> Option<Timestamp> {
 impl Ledger {
     /// When the retention of the oldest entry ends.
     pub(in crate::ledger) fn next_forgetting(&self) -> Option<Timestamp> {
-        if self.is_aside(Aside::Forgetting) {
+        if self.is_aside(LedgerAside::Forgetting) {
             return None;
         }
         let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, .. } = self.policy;

@@ -18,8 +18,8 @@ use super::credits::grant::{Grant, GrantRare};
 use super::credits::spend_order::Rank;
 use super::holds::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, HoldNo, JobNo, Name};
-use super::index::aside::Aside;
-use super::index::idempotency::{Entry, KeptAnswer};
+use super::index::aside::LedgerAside;
+use super::index::idempotency::{KeptAnswer, KeptEntry};
 use super::jobs::Job;
 use super::jobs::table::Review;
 use super::reply::Answer;
@@ -71,7 +71,7 @@ pub struct Image {
     /// The last movement of anything with an id that was forgotten. Earlier releases did not write it.
     pub forgotten_through: Option<Timestamp>,
     /// What failed again and again and is skipped.
-    pub aside: Vec<Aside>,
+    pub aside: Vec<LedgerAside>,
     /// Cells that have not received all policies, with the first account that remains.
     pub briefings: Vec<(CellNo, AccountNo)>,
 }
@@ -235,8 +235,8 @@ impl Ledger {
     }
 }
 
-fn answer_image(entry: Entry) -> AnswerImage {
-    let Entry { at, key, kept } = entry;
+fn answer_image(entry: KeptEntry) -> AnswerImage {
+    let KeptEntry { at, key, kept } = entry;
     let KeptAnswer { fingerprint, answer, request } = kept;
     AnswerImage { at, key, fingerprint, answer, request }
 }

@@ -7,11 +7,11 @@ use super::{AccountImage, AnswerImage, BucketImage, GrantImage, Image, ImageErro
 use crate::ledger::accounts::account::{Account, AccountRare};
 use crate::ledger::credits::bucket::Bucket;
 use crate::ledger::credits::grant::{Grant, PendingTerms};
-use crate::ledger::credits::spend_order::{BucketOrder, Front};
+use crate::ledger::credits::spend_order::{BucketOrder, FirstBucket};
 use crate::ledger::event::{NamedMovement, Pieces};
 use crate::ledger::holds::hold::{Hold, HoldKind, HoldState};
 use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo, Name};
-use crate::ledger::index::idempotency::{Entry, KeptAnswer};
+use crate::ledger::index::idempotency::{KeptAnswer, KeptEntry};
 use crate::ledger::index::slab::Slab;
 use crate::ledger::jobs::Job;
 use crate::ledger::refusal::Resource;
@@ -54,7 +54,7 @@ impl Ledger {
             let fresh = ledger.answers.get(key).is_none();
             require(fresh, || "two answers for one key".to_owned())?;
             let kept = KeptAnswer { fingerprint, answer, request };
-            ledger.answers.push(Entry { at, key, kept });
+            ledger.answers.push(KeptEntry { at, key, kept });
         }
         ledger.restore_aging(image.aging_holds, image.aging_movements, image.aging_buckets)?;
         ledger.cells = image.cells;
@@ -154,7 +154,7 @@ impl Ledger {
             held: 0,
             open: BucketOrder::new(),
             restricted_open: 0,
-            front: Front::UNKNOWN,
+            first_bucket: FirstBucket::UNKNOWN,
             rare: (!rare.is_idle()).then(|| Box::new(rare)),
         });
         let hash = self.account_names.hash_of(&path.as_str());

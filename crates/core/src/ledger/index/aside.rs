@@ -21,7 +21,7 @@ pub(in crate::ledger) const STEP_EVENTS: usize = 1024;
 
 /// A timer or message that was set aside.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Aside {
+pub enum LedgerAside {
     /// A message of a cell. Its number counts as taken.
     Message {
         /// The cell.
@@ -81,38 +81,38 @@ pub enum Aside {
     Forgetting,
 }
 
-impl Aside {
+impl LedgerAside {
     /// The name of the kind.
     pub fn kind(&self) -> &'static str {
         match self {
-            Aside::Message { .. } => "message",
-            Aside::Activation { .. } => "activation",
-            Aside::Expiry { .. } => "expiry",
-            Aside::Cut { .. } => "cut",
-            Aside::Lapse { .. } => "lapse",
-            Aside::Dependant { .. } => "dependant",
-            Aside::Review { .. } => "review",
-            Aside::Warning { .. } => "warning",
-            Aside::Briefing { .. } => "briefing",
-            Aside::Forgetting => "forgetting",
+            LedgerAside::Message { .. } => "message",
+            LedgerAside::Activation { .. } => "activation",
+            LedgerAside::Expiry { .. } => "expiry",
+            LedgerAside::Cut { .. } => "cut",
+            LedgerAside::Lapse { .. } => "lapse",
+            LedgerAside::Dependant { .. } => "dependant",
+            LedgerAside::Review { .. } => "review",
+            LedgerAside::Warning { .. } => "warning",
+            LedgerAside::Briefing { .. } => "briefing",
+            LedgerAside::Forgetting => "forgetting",
         }
     }
 }
 
 impl Ledger {
     /// All timers and messages that were set aside.
-    pub fn set_aside(&self) -> impl ExactSizeIterator<Item = &Aside> {
+    pub fn set_aside(&self) -> impl ExactSizeIterator<Item = &LedgerAside> {
         self.aside.iter()
     }
 
     /// Whether a timer or message was set aside. The set is almost always empty.
-    pub(in crate::ledger) fn is_aside(&self, thing: Aside) -> bool {
+    pub(in crate::ledger) fn is_aside(&self, thing: LedgerAside) -> bool {
         !self.aside.is_empty() && self.aside.contains(&thing)
     }
 
     pub(super) fn first_activation(&self) -> Option<(Timestamp, GrantNo)> {
         let mut all = self.timers.activations.iter().copied();
-        all.find(|(_, grant)| !self.is_aside(Aside::Activation { grant: *grant }))
+        all.find(|(_, grant)| !self.is_aside(LedgerAside::Activation { grant: *grant }))
     }
 
     pub(super) fn first_expiry(&self) -> Option<(Timestamp, BucketNo)> {
@@ -120,41 +120,41 @@ impl Ledger {
             return None;
         }
         let mut all = self.timers.expiries.iter().copied();
-        all.find(|(_, bucket)| !self.is_aside(Aside::Expiry { bucket: *bucket }))
+        all.find(|(_, bucket)| !self.is_aside(LedgerAside::Expiry { bucket: *bucket }))
     }
 
     pub(super) fn first_lapse(&self) -> Option<(Timestamp, HoldNo)> {
         let aside = |(expires_at, hold): &(Timestamp, HoldNo)| {
-            self.is_aside(Aside::Lapse { hold: *hold, expires_at: *expires_at })
+            self.is_aside(LedgerAside::Lapse { hold: *hold, expires_at: *expires_at })
         };
         self.timers.leases.iter().copied().find(|lease| !aside(lease))
     }
 
     pub(in crate::ledger) fn first_cut(&self) -> Option<(BucketNo, HoldNo)> {
         let aside = |(bucket, hold): &(BucketNo, HoldNo)| {
-            self.is_aside(Aside::Cut { bucket: *bucket, hold: *hold })
+            self.is_aside(LedgerAside::Cut { bucket: *bucket, hold: *hold })
         };
         self.cuts.iter().copied().find(|cut| !aside(cut))
     }
 
     pub(in crate::ledger) fn first_dependant(&self) -> Option<JobNo> {
         let mut due = self.jobs.index.due.iter().copied();
-        due.find(|job| !self.is_aside(Aside::Dependant { job: *job }))
+        due.find(|job| !self.is_aside(LedgerAside::Dependant { job: *job }))
     }
 
     pub(in crate::ledger) fn first_review(&self) -> Option<(Timestamp, AccountNo)> {
         let mut all = self.jobs.index.review_times.iter().copied();
-        all.find(|(at, tenant)| !self.is_aside(Aside::Review { tenant: *tenant, at: *at }))
+        all.find(|(at, tenant)| !self.is_aside(LedgerAside::Review { tenant: *tenant, at: *at }))
     }
 
     pub(in crate::ledger) fn first_warning(&self) -> Option<(Timestamp, JobNo)> {
         let mut all = self.jobs.index.warnings.iter().copied();
-        all.find(|(at, job)| !self.is_aside(Aside::Warning { job: *job, at: *at }))
+        all.find(|(at, job)| !self.is_aside(LedgerAside::Warning { job: *job, at: *at }))
     }
 
     pub(in crate::ledger) fn first_briefing(&self) -> Option<(CellNo, AccountNo)> {
         let mut all = self.briefings.iter().map(|(cell, from)| (*cell, *from));
-        all.find(|(cell, _)| !self.is_aside(Aside::Briefing { cell: *cell }))
+        all.find(|(cell, _)| !self.is_aside(LedgerAside::Briefing { cell: *cell }))
     }
 
     /// The next deadline if timers are set aside or left over from a large step.
@@ -190,33 +190,33 @@ impl Ledger {
     }
 
     /// The first due timer, in the order of decision.
-    fn first_due(&self, deadline: Timestamp) -> Aside {
+    fn first_due(&self, deadline: Timestamp) -> LedgerAside {
         if let Some((bucket, hold)) = self.first_cut() {
-            return Aside::Cut { bucket, hold };
+            return LedgerAside::Cut { bucket, hold };
         }
         if let Some((cell, _)) = self.first_briefing() {
-            return Aside::Briefing { cell };
+            return LedgerAside::Briefing { cell };
         }
         if let Some((_, grant)) = self.first_activation().filter(|(at, _)| *at <= deadline) {
-            return Aside::Activation { grant };
+            return LedgerAside::Activation { grant };
         }
         if let Some((_, bucket)) = self.first_expiry().filter(|(at, _)| is_due(*at, deadline)) {
-            return Aside::Expiry { bucket };
+            return LedgerAside::Expiry { bucket };
         }
         if let Some((expires_at, hold)) = self.first_lapse().filter(|(at, _)| is_due(*at, deadline))
         {
-            return Aside::Lapse { hold, expires_at };
+            return LedgerAside::Lapse { hold, expires_at };
         }
         if let Some(job) = self.first_dependant() {
-            return Aside::Dependant { job };
+            return LedgerAside::Dependant { job };
         }
         if let Some((at, tenant)) = self.first_review().filter(|(at, _)| *at <= deadline) {
-            return Aside::Review { tenant, at };
+            return LedgerAside::Review { tenant, at };
         }
         if let Some((at, job)) = self.first_warning().filter(|(at, _)| *at <= deadline) {
-            return Aside::Warning { job, at };
+            return LedgerAside::Warning { job, at };
         }
-        Aside::Forgetting
+        LedgerAside::Forgetting
     }
 
     /// Sets the first due timer aside.
@@ -233,7 +233,7 @@ impl Ledger {
         if expected {
             let (cell, number, position) = (*cell, *number, *position);
             events.push(Event::MessageReceived { cell, number, position });
-            let what = Aside::Message { cell, number };
+            let what = LedgerAside::Message { cell, number };
             events.push(Event::SetAside { what, digest: digest_of(message) });
         }
     }
@@ -251,7 +251,7 @@ impl Ledger {
 
     /// Pushes the remaining cuts of the expiry of a bucket with many strict holds.
     pub(in crate::ledger) fn push_left_cuts(&self, most: usize, events: &mut Vec<Event>) {
-        let aside = |bucket, hold| self.is_aside(Aside::Cut { bucket, hold });
+        let aside = |bucket, hold| self.is_aside(LedgerAside::Cut { bucket, hold });
         let left = self.cuts.iter().filter(|(bucket, hold)| !aside(*bucket, *hold));
         for (bucket, hold) in left.take(most.min(STEP_EVENTS)) {
             events.push(Event::HoldCut { hold: *hold, cut: self.cut_of(*bucket, *hold) });

@@ -9,7 +9,7 @@ use crate::name_hash::NameHasher;
 /// An open-addressing table with linear probing. Hashes are stored beside their numbers, so a name
 /// is read only if its hash is equal, and no name is read when the table grows.
 #[derive(Clone, Debug, Default)]
-pub struct Numbers {
+pub struct HashIndex {
     /// The length is a power of two.
     slots: Vec<Slot>,
     used: usize,
@@ -23,7 +23,7 @@ struct Slot {
     number: u32,
 }
 
-impl Numbers {
+impl HashIndex {
     /// The hash of a name in this table, never zero.
     pub fn hash_of(&self, name: &impl Hash) -> u32 {
         self.hasher.hash_one(name) as u32 | 1 << 31
@@ -105,7 +105,7 @@ mod tests {
         fn numbers_agree_with_a_list(
             steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..60), 1..300),
         ) {
-            let mut numbers = Numbers::default();
+            let mut numbers = HashIndex::default();
             let mut list: Vec<(u32, u32)> = Vec::new();
             for (add, hash, number) in steps {
                 // Few hashes, many of them adjacent at the end of a small table.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::hash_index::Numbers;
+use super::hash_index::HashIndex;
 use crate::credits::Credits;
 use crate::ledger::holds::hold::HoldState;
 use crate::ledger::id::HoldNo;
@@ -24,7 +24,7 @@ pub struct KeptAnswer {
 
 /// One answer, with its key and the instant at which it was given.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct KeptEntry {
     /// When it was given.
     pub at: Timestamp,
     /// The hash of tenant and key.
@@ -33,7 +33,7 @@ pub struct Entry {
     pub kept: KeptAnswer,
 }
 
-/// The compact form of an [`Entry`]: a ledger has millions of them.
+/// The compact form of a [`KeptEntry`]: a ledger has millions of them.
 #[derive(Clone, Debug)]
 struct Packed {
     key: u128,
@@ -133,7 +133,7 @@ pub struct Answers {
     /// The number of the first entry; the others follow without gaps.
     first: u32,
     /// By key.
-    numbers: Numbers,
+    numbers: HashIndex,
 }
 
 impl Answers {
@@ -149,8 +149,8 @@ impl Answers {
     }
 
     /// Adds an answer given now, under a new key.
-    pub fn push(&mut self, entry: Entry) {
-        let Entry { at, key, kept: KeptAnswer { fingerprint, answer, request } } = entry;
+    pub fn push(&mut self, entry: KeptEntry) {
+        let KeptEntry { at, key, kept: KeptAnswer { fingerprint, answer, request } } = entry;
         let count = u32::try_from(self.entries.len()).expect("fewer than 2^32 answers are kept");
         let hash = self.numbers.hash_of(&key);
         self.numbers.insert(hash, self.first.wrapping_add(count));
@@ -178,8 +178,8 @@ impl Answers {
     }
 
     /// All answers, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = Entry> {
-        self.entries.iter().map(|packed| Entry {
+    pub fn iter(&self) -> impl Iterator<Item = KeptEntry> {
+        self.entries.iter().map(|packed| KeptEntry {
             at: packed.at,
             key: packed.key,
             kept: packed.kept(),
@@ -225,7 +225,7 @@ mod tests {
             let request = if answer.is_err() { number } else { 0 };
             let answer = Arc::new(answer.clone());
             let kept = KeptAnswer { fingerprint: number + 1, answer, request };
-            answers.push(Entry { at: Timestamp::MIN, key: number, kept: kept.clone() });
+            answers.push(KeptEntry { at: Timestamp::MIN, key: number, kept: kept.clone() });
             assert_eq!(answers.get(number), Some(kept));
         }
         let again: Vec<Answer> = answers.iter().map(|entry| (*entry.kept.answer).clone()).collect();
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn answers_are_found_by_key_until_they_are_forgotten_or_undone() {
         let mut answers = Answers { first: u32::MAX - 500, ..Answers::default() };
-        let entry = |number: u128| Entry {
+        let entry = |number: u128| KeptEntry {
             at: Timestamp::from_millis(number as i64),
             key: number << 70 | number,
             kept: KeptAnswer { fingerprint: number, answer: Arc::new(Ok(Reply::Done)), request: 0 },

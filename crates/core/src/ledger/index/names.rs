@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hash};
 
 use hashbrown::HashTable;
 
-use super::hash_index::Numbers;
+use super::hash_index::HashIndex;
 use crate::name_hash::NameHasher;
 
 /// An index from names to numbers. The names are stored in the named values; the index keeps only
@@ -51,7 +51,7 @@ impl NameIndex {
 /// more for each entry, and removes an entry by its number, without reading the named value.
 #[derive(Clone, Debug, Default)]
 pub struct HashedIndex {
-    numbers: Numbers,
+    numbers: HashIndex,
     /// By number.
     hashes: Vec<u32>,
 }

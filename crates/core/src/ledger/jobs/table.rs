@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{Job, JobOrder, JobState, Standing};
 use crate::cell::command::Verdict;
 use crate::ledger::id::{AccountNo, CellNo, JobNo, Name};
-use crate::ledger::index::aside::Aside;
+use crate::ledger::index::aside::LedgerAside;
 use crate::ledger::index::timers::earlier;
 use crate::ledger::state::Ledger;
 use crate::ledger::undo::Undo;
@@ -278,7 +278,7 @@ impl Ledger {
     ) -> Option<Review> {
         let review = self.jobs.reviews.get(&tenant)?;
         // A review that was set aside is not continued; the next one begins at the first job.
-        let aside = self.is_aside(Aside::Review { tenant, at: review.at });
+        let aside = self.is_aside(LedgerAside::Review { tenant, at: review.at });
         let under_way = !aside && review.at <= now && review.from > JobNo(0);
         under_way.then(|| Review { retry_at: earlier(review.retry_at, Some(now)), ..*review })
     }
@@ -361,7 +361,7 @@ mod tests {
         ledger.stir(later, tenant);
         let goes_on = Review { retry_at: Some(later), ..half };
         assert_eq!(ledger.jobs.reviews.get(&tenant), Some(&goes_on));
-        ledger.aside.insert(Aside::Review { tenant, at });
+        ledger.aside.insert(LedgerAside::Review { tenant, at });
         ledger.stir(later, tenant);
         let anew = Review { at: later, from: JobNo(0), retry_at: None };
         assert_eq!(ledger.jobs.reviews.get(&tenant), Some(&anew));

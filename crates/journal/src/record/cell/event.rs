@@ -1,7 +1,7 @@
 //! The stored form of events. Tags and keys are never reused. A field that is no longer written
 //! keeps its number.
 
-use bursar_core::cell::command::{Answer, NodeOffer, Request};
+use bursar_core::cell::command::{NodeOffer, RequestKey, StoredAnswer};
 use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::event::{Event, MemberEnd, Placement};
 use bursar_core::cell::ids::{AccountId, MaintenanceId, RequestId};
@@ -113,9 +113,9 @@ stored_struct!(NodeOffer {
     9 scope = None,
 });
 
-stored_struct!(Request { 0 key, 1 fingerprint });
+stored_struct!(RequestKey { 0 key, 1 fingerprint });
 
-stored_struct!(Answer { 0 status, 1 body = None });
+stored_struct!(StoredAnswer { 0 code, 1 body = None });
 
 stored_struct!(CellConfig {
     0 half_life_ms,

@@ -8,13 +8,13 @@ use crate::record::ledger::header::pinned_names;
 
 /// The author, command and outcome of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditHeader {
+pub struct CellHeader {
     /// The author.
     pub author: Author,
     /// The command.
     pub command: CommandKind,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: CellOutcome,
 }
 
 /// The author of a command to a cell.
@@ -31,7 +31,7 @@ pub enum Author {
 
 /// The outcome of a command.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CellOutcome {
     /// It was carried out.
     Accepted,
     /// It was refused: the only event is that the message was received.
@@ -70,12 +70,12 @@ stored_enum!(Author {
     1 Ledger { 0 shard };
 });
 
-stored_choice!(Outcome { 0 Accepted, 1 Refused });
+stored_choice!(CellOutcome { 0 Accepted, 1 Refused });
 
-stored_struct!(AuditHeader {
+stored_struct!(CellHeader {
     0 author,
     1 command,
-    2 outcome = Outcome::Accepted,
+    2 outcome = CellOutcome::Accepted,
 });
 
 impl From<&Command> for CommandKind {
@@ -115,13 +115,13 @@ impl From<&Origin> for Author {
     }
 }
 
-impl AuditHeader {
+impl CellHeader {
     /// The header of a command and its outcome.
-    pub fn of(origin: &Origin, command: &Command, accepted: bool) -> AuditHeader {
-        AuditHeader {
+    pub fn of(origin: &Origin, command: &Command, accepted: bool) -> CellHeader {
+        CellHeader {
             author: origin.into(),
             command: command.into(),
-            outcome: if accepted { Outcome::Accepted } else { Outcome::Refused },
+            outcome: if accepted { CellOutcome::Accepted } else { CellOutcome::Refused },
         }
     }
 }

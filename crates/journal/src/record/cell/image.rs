@@ -3,8 +3,8 @@
 use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::ids::GroupId;
 use bursar_core::cell::image::{
-    AccountImage, Aside, ClassImage, DoneRequest, GroupImage, Image, ModelSlot, NamesImage,
-    NodeImage, Quota, Request, ReservationImage, Timer, Window,
+    CellAccountImage, CellAside, CellQuota, ClassImage, DoneRequest, GroupImage, Image,
+    MaintenanceWindow, ModelSlot, NamesImage, NodeImage, Request, ReservationImage, Timer,
 };
 use bursar_core::cell::nodes::node::RackId;
 use bursar_core::cell::schedule::demand::{DemandImage, KindImage, MixImage};
@@ -95,18 +95,18 @@ stored_struct!(KindImage {
     4 weight,
 });
 
-stored_struct!(Quota {
+stored_struct!(CellQuota {
     0 gpus = Vec::new(),
     1 total_gpus = None,
     2 running_jobs = None,
     3 waiting_jobs = None,
 });
 
-stored_struct!(AccountImage {
+stored_struct!(CellAccountImage {
     0 path,
     1 weight = 1,
     2 frozen = false,
-    3 quota = Quota::default(),
+    3 quota = CellQuota::default(),
     4 usage,
     5 own_usage,
     6 blocked = Vec::new(),
@@ -153,9 +153,9 @@ stored_struct!(ReservationImage {
     7 guests = false,
 });
 
-stored_struct!(Window { 0 from, 1 to, 2 nodes, 3 began = false });
+stored_struct!(MaintenanceWindow { 0 from, 1 to, 2 nodes, 3 began = false });
 
-stored_enum!(Aside {
+stored_enum!(CellAside {
     0 Message { 0 shard, 1 number };
     1 Timer { 0 at, 1 timer };
     2 Pass { 0 at };

@@ -1,8 +1,8 @@
 //! The stored form of whole jobs and attempts in a snapshot.
 
 use bursar_core::cell::image::{
-    Attempt, EndedAttempt, Funded, Held, Job, Member, MemberPhase, Occupancy, Phase, Stop, Timer,
-    Waiting,
+    CellAttempt, CellJob, EndedAttempt, Funded, Held, Member, MemberPhase, Occupancy, Phase, Stop,
+    Timer, Waiting,
 };
 use bursar_core::cell::nodes::node::GpuSet;
 use bursar_core::time::Timestamp;
@@ -18,7 +18,7 @@ stored_enum!(Occupancy {
     1 Unlimited {};
 });
 
-stored_struct!(Job {
+stored_struct!(CellJob {
     0 spec,
     1 account,
     2 request,
@@ -59,7 +59,7 @@ stored_enum!(Waiting {
     5 Moving {};
 });
 
-stored_struct!(Attempt {
+stored_struct!(CellAttempt {
     0 id,
     1 model = None,
     2 price,

@@ -14,17 +14,17 @@ use bursar_core::cell::event::Event;
 use super::body::{self, Body};
 use super::codec::FormatError;
 pub use event::event_name;
-pub use header::{AuditHeader, Author, CommandKind, Outcome};
+pub use header::{Author, CellHeader, CellOutcome, CommandKind};
 pub use image::{IMAGE_VERSION, decode_image, encode_image};
 
 /// The version of the body that this build writes. Every version ever written stays readable.
 pub const BODY_VERSION: u64 = 1;
 
 /// One decoded body.
-pub type CellBody = Body<AuditHeader, Event>;
+pub type CellBody = Body<CellHeader, Event>;
 
 /// Appends one encoded body to `out`.
-pub fn encode_body(header: Option<&AuditHeader>, events: &[Event], out: &mut Vec<u8>) {
+pub fn encode_body(header: Option<&CellHeader>, events: &[Event], out: &mut Vec<u8>) {
     body::encode(BODY_VERSION, header, events, out);
 }
 
@@ -39,6 +39,6 @@ pub fn decode_body(bytes: &[u8]) -> Result<CellBody, FormatError> {
 pub fn decode_body_into(
     bytes: &[u8],
     events: &mut Vec<Event>,
-) -> Result<Option<AuditHeader>, FormatError> {
+) -> Result<Option<CellHeader>, FormatError> {
     body::decode_into(BODY_VERSION, bytes, events)
 }

@@ -59,7 +59,7 @@ enum Kind {
     Answered {
         key: String,
         fingerprint: String,
-        answer: StoredAnswer,
+        answer: StoredDirectoryAnswer,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         request: Option<String>,
     },
@@ -105,7 +105,7 @@ struct StoredQuota {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum StoredAnswer {
+enum StoredDirectoryAnswer {
     Done,
     Key { id: String, created: bool },
     Price { version: u32, effective_ms: i64 },
@@ -303,18 +303,18 @@ fn read_key(stored: StoredKey) -> Result<(Name, ApiKey), String> {
     Ok((stored.id.into(), key))
 }
 
-fn store_answer(answer: &Result<Reply, Refusal>) -> StoredAnswer {
+fn store_answer(answer: &Result<Reply, Refusal>) -> StoredDirectoryAnswer {
     match answer {
-        Ok(Reply::Done) => StoredAnswer::Done,
+        Ok(Reply::Done) => StoredDirectoryAnswer::Done,
         Ok(Reply::Key { id, created }) => {
-            StoredAnswer::Key { id: id.to_string(), created: *created }
+            StoredDirectoryAnswer::Key { id: id.to_string(), created: *created }
         }
         Ok(Reply::Price { version, effective_at }) => {
-            StoredAnswer::Price { version: *version, effective_ms: effective_at.millis() }
+            StoredDirectoryAnswer::Price { version: *version, effective_ms: effective_at.millis() }
         }
-        Ok(Reply::Clock { target }) => StoredAnswer::Clock { target_ms: target.millis() },
+        Ok(Reply::Clock { target }) => StoredDirectoryAnswer::Clock { target_ms: target.millis() },
         Err(Refusal::ClockBehind { behind_ms }) => {
-            StoredAnswer::ClockBehind { behind_ms: *behind_ms }
+            StoredDirectoryAnswer::ClockBehind { behind_ms: *behind_ms }
         }
         // No other refusal is kept: see `Refusal::is_remembered`.
         Err(
@@ -322,22 +322,22 @@ fn store_answer(answer: &Result<Reply, Refusal>) -> StoredAnswer {
             | Refusal::InvalidField { .. }
             | Refusal::IdempotencyKeyReused
             | Refusal::NotFound,
-        ) => StoredAnswer::AlreadyExists,
+        ) => StoredDirectoryAnswer::AlreadyExists,
     }
 }
 
-fn read_answer(stored: StoredAnswer) -> Result<Reply, Refusal> {
+fn read_answer(stored: StoredDirectoryAnswer) -> Result<Reply, Refusal> {
     match stored {
-        StoredAnswer::Done => Ok(Reply::Done),
-        StoredAnswer::Key { id, created } => Ok(Reply::Key { id: id.into(), created }),
-        StoredAnswer::Price { version, effective_ms } => {
+        StoredDirectoryAnswer::Done => Ok(Reply::Done),
+        StoredDirectoryAnswer::Key { id, created } => Ok(Reply::Key { id: id.into(), created }),
+        StoredDirectoryAnswer::Price { version, effective_ms } => {
             Ok(Reply::Price { version, effective_at: Timestamp::from_millis(effective_ms) })
         }
-        StoredAnswer::Clock { target_ms } => {
+        StoredDirectoryAnswer::Clock { target_ms } => {
             Ok(Reply::Clock { target: Timestamp::from_millis(target_ms) })
         }
-        StoredAnswer::AlreadyExists => Err(Refusal::AlreadyExists),
-        StoredAnswer::ClockBehind { behind_ms } => Err(Refusal::ClockBehind { behind_ms }),
+        StoredDirectoryAnswer::AlreadyExists => Err(Refusal::AlreadyExists),
+        StoredDirectoryAnswer::ClockBehind { behind_ms } => Err(Refusal::ClockBehind { behind_ms }),
     }
 }
 

@@ -6,7 +6,7 @@ use bursar_core::ledger::command::{ClearedSettings, Context, OnExpiry};
 use bursar_core::ledger::event::{
     AttemptConfirmed, Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Pieces,
 };
-use bursar_core::ledger::index::aside::Aside;
+use bursar_core::ledger::index::aside::LedgerAside;
 use smallvec::SmallVec;
 
 use crate::record::codec::wire::{stored_enum, stored_struct};
@@ -66,7 +66,7 @@ stored_enum!(Event {
     46 RegionBriefed { 0 cell, 1 next = None };
 });
 
-stored_enum!(Aside {
+stored_enum!(LedgerAside {
     0 Message { 0 cell, 1 number };
     1 Activation { 0 grant };
     2 Expiry { 0 bucket };

@@ -25,7 +25,7 @@ const MAX_EVENTS: usize = 1024;
 
 /// Some of the events after a place.
 #[derive(Debug, PartialEq)]
-pub struct Past {
+pub struct PastEvents {
     /// The events, oldest first.
     pub events: Vec<(Place, FeedEvent)>,
     /// The place up to which everything was read.
@@ -35,7 +35,11 @@ pub struct Past {
 impl App {
     /// Reads some of the events after a place and up to a position. A few such reads run at once;
     /// others wait for their turn. No thread waits for the caller.
-    pub async fn past_events(self: &Arc<App>, place: Place, until: u64) -> Result<Past, Failure> {
+    pub async fn past_events(
+        self: &Arc<App>,
+        place: Place,
+        until: u64,
+    ) -> Result<PastEvents, Failure> {
         let internal = |detail: String| Failure::new(Code::Internal, detail);
         let turn = self.feed.past_readings.acquire().await;
         let _turn = turn.map_err(|error| internal(error.to_string()))?;
@@ -54,8 +58,8 @@ impl Feed {
         history: &History<Sqlite>,
         place: Place,
         until: u64,
-    ) -> Result<Past, ReadBackError> {
-        let mut past = Past { events: Vec::new(), reached: (until, u32::MAX) };
+    ) -> Result<PastEvents, ReadBackError> {
+        let mut past = PastEvents { events: Vec::new(), reached: (until, u32::MAX) };
         let first = place.0.max(1);
         let before = batch_before_record(&*self.journal, first)?;
         for batch in self.journal.read(before)? {

@@ -35,8 +35,8 @@ use std::collections::BTreeMap;
 
 use super::Trigger;
 use crate::cell::ids::{AccountId, ClassRank};
-use crate::cell::jobs::attempt::Attempt;
-use crate::cell::jobs::job::Job;
+use crate::cell::jobs::attempt::CellAttempt;
+use crate::cell::jobs::job::CellJob;
 use crate::cell::schedule::shape::ModelId;
 use crate::cell::share::accounts::{Account, ROOT};
 use crate::cell::share::decay::{ScaledUsage, usage_micros};
@@ -134,7 +134,7 @@ pub(crate) struct ShareRule {
 }
 
 impl ShareRule {
-    pub(crate) fn new(cell: &Cell, now: Timestamp, job: &Job, trigger: Trigger) -> ShareRule {
+    pub(crate) fn new(cell: &Cell, now: Timestamp, job: &CellJob, trigger: Trigger) -> ShareRule {
         let mut rule = ShareRule { now, trigger, takers: BTreeMap::new() };
         if trigger == Trigger::Class {
             return rule;
@@ -190,9 +190,9 @@ impl ShareRule {
         &self,
         cell: &Cell,
         now: Timestamp,
-        job: &Job,
-        victim: &Job,
-        attempt: &Attempt,
+        job: &CellJob,
+        victim: &CellJob,
+        attempt: &CellAttempt,
     ) -> Option<VictimOrder> {
         let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
         let takes_back =
@@ -229,7 +229,7 @@ impl ShareRule {
     }
 
     /// Whether the account of another job is as far over its share as a victim's must be.
-    pub(crate) fn is_over(&self, cell: &Cell, job: &Job, other: &Job) -> bool {
+    pub(crate) fn is_over(&self, cell: &Cell, job: &CellJob, other: &CellJob) -> bool {
         self.over_by(cell, job, other, None).is_some()
     }
 
@@ -239,9 +239,9 @@ impl ShareRule {
     pub(crate) fn sends_away(
         &self,
         cell: &Cell,
-        job: &Job,
-        guest: &Job,
-        attempt: &Attempt,
+        job: &CellJob,
+        guest: &CellJob,
+        attempt: &CellAttempt,
     ) -> bool {
         let branches = cell.branches(job.account, guest.account);
         branches.is_none_or(|(ours, theirs)| {
@@ -257,9 +257,9 @@ impl ShareRule {
     fn over_by(
         &self,
         cell: &Cell,
-        job: &Job,
-        victim: &Job,
-        attempt: Option<&Attempt>,
+        job: &CellJob,
+        victim: &CellJob,
+        attempt: Option<&CellAttempt>,
     ) -> Option<Over> {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
         let taker = self.takers.get(&ours)?;
@@ -290,7 +290,7 @@ impl Cell {
     /// The quantum of a resumable job does not grow where the account at which it parts from the
     /// taker has other jobs: shares are enforced between accounts. Where it is the account's only
     /// job, a growing quantum lets it end before similar jobs, instead of all ending late together.
-    fn protected_ms(&self, job: &Job, parting: AccountId) -> i64 {
+    fn protected_ms(&self, job: &CellJob, parting: AccountId) -> i64 {
         let minimum = self.config.share_minimum_runtime_ms;
         if job.spec.resumable && self.accounts.get(parting).in_use.has_several_jobs() {
             return minimum;
@@ -304,7 +304,7 @@ impl Cell {
     /// from it. A resumable job has when it has used its entry charge; a time-sliced one after one
     /// quantum. Otherwise its former victims, which are next in their accounts, would wait behind
     /// it for an hour.
-    fn had_its_turn(&self, now: Timestamp, job: &Job, victim: &Job, ran: i64) -> bool {
+    fn had_its_turn(&self, now: Timestamp, job: &CellJob, victim: &CellJob, ran: i64) -> bool {
         let sliced = || {
             let rule = ShareRule::new(self, now, victim, Trigger::Share);
             let branches = self.branches(job.account, victim.account);
@@ -316,7 +316,7 @@ impl Cell {
 
     /// Whether a job is time-sliced and its account has used more than that of `next`, the next job
     /// by fair share. Such a job would otherwise start because of its reservation alone.
-    pub(crate) fn is_slice_ahead_of(&self, now: Timestamp, job: &Job, next: &Job) -> bool {
+    pub(crate) fn is_slice_ahead_of(&self, now: Timestamp, job: &CellJob, next: &CellJob) -> bool {
         let Some((ours, theirs)) = self.branches(job.account, next.account) else { return false };
         let used = |id| self.used_without(id, self.unused_by(now, id));
         used(ours) > used(theirs)
@@ -353,7 +353,7 @@ impl Cell {
     }
 
     /// The unused part of an attempt's entry charge.
-    fn unused_entry(&self, attempt: &Attempt) -> ScaledUsage {
+    fn unused_entry(&self, attempt: &CellAttempt) -> ScaledUsage {
         self.accounts.decay.scale(attempt.unused_micros(), attempt.proposed_at)
     }
 

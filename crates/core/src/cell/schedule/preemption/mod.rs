@@ -18,8 +18,8 @@ use super::forecast::whole_gpus;
 use super::shape::{GpuDemand, ModelId};
 use crate::cell::event::{Event, StopReason};
 use crate::cell::ids::{AttemptId, ClassRank, JobId};
-use crate::cell::jobs::attempt::Attempt;
-use crate::cell::jobs::job::Job;
+use crate::cell::jobs::attempt::CellAttempt;
+use crate::cell::jobs::job::CellJob;
 use crate::cell::nodes::inventory::{Claim, NodeRecord};
 use crate::cell::nodes::node::{Node, NodeId};
 use crate::cell::share::decay::usage_micros;
@@ -96,7 +96,7 @@ impl Cell {
     pub(crate) fn decide_preemption(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         trigger: Trigger,
         events: &mut Vec<Event>,
     ) -> bool {
@@ -113,7 +113,7 @@ impl Cell {
     pub(crate) fn decide_guests_leave(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         events: &mut Vec<Event>,
     ) -> bool {
         let kept = self.reservations.get(&job.spec.job).filter(|kept| kept.guests);
@@ -160,7 +160,7 @@ impl Cell {
     fn decide_plan(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         plan: Plan,
         for_share: bool,
         events: &mut Vec<Event>,
@@ -190,7 +190,7 @@ impl Cell {
     }
 
     /// The cheapest complete plan for a job, if there is one.
-    pub(crate) fn plan(&self, now: Timestamp, job: &Job, trigger: Trigger) -> Option<Plan> {
+    pub(crate) fn plan(&self, now: Timestamp, job: &CellJob, trigger: Trigger) -> Option<Plan> {
         let shape = self.shapes.get(job.shape);
         let shares = ShareRule::new(self, now, job, trigger);
         let mut models: Vec<ModelId> = (0..self.models.len())
@@ -222,7 +222,7 @@ impl Cell {
     fn node_plans(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         model: ModelId,
         trigger: Trigger,
         shares: &ShareRule,
@@ -274,7 +274,7 @@ impl Cell {
     /// share on its reserved nodes. It does not take while it is over its share, and attempts of
     /// its account on these nodes would then be safe from every taker for as long as the
     /// reservation lasts.
-    fn yields(&self, now: Timestamp, claim: &Claim, job: &Job, shares: &ShareRule) -> bool {
+    fn yields(&self, now: Timestamp, claim: &Claim, job: &CellJob, shares: &ShareRule) -> bool {
         let Some((id, holder)) = claim.job.map(|id| (id, self.job(id))) else { return false };
         let kept = self.reservations.get(&id).filter(|kept| kept.slot.is_some());
         let by_turn = kept.is_some_and(|kept| {
@@ -285,7 +285,7 @@ impl Cell {
 
     /// Whether a job takes for its share on the nodes reserved for it: it is resumable and at most
     /// twice its account's entitlement.
-    pub(crate) fn takes_where_kept(&self, now: Timestamp, job: &Job) -> bool {
+    pub(crate) fn takes_where_kept(&self, now: Timestamp, job: &CellJob) -> bool {
         job.spec.resumable && ShareRule::new(self, now, job, Trigger::Share).is_near(job.account)
     }
 
@@ -293,7 +293,7 @@ impl Cell {
     fn node_plan(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         id: NodeId,
         record: &NodeRecord,
         shares: &ShareRule,
@@ -328,7 +328,7 @@ impl Cell {
 
     /// Whether a job's account has more GPUs after a plan than before: its own victims have fewer
     /// GPUs than the job.
-    fn gains(&self, job: &Job, victims: &[AttemptId]) -> bool {
+    fn gains(&self, job: &CellJob, victims: &[AttemptId]) -> bool {
         let victims = victims.iter().filter_map(|attempt| self.live(*attempt));
         let own = victims.filter(|(victim, _)| victim.account == job.account);
         own.map(|(victim, _)| victim.devices()).sum::<u64>() < job.devices().max(1)
@@ -340,7 +340,7 @@ impl Cell {
     fn minimal(
         &self,
         now: Timestamp,
-        job: &Job,
+        job: &CellJob,
         nodes: &[NodeId],
         mut victims: BTreeSet<AttemptId>,
         trigger: Trigger,
@@ -366,7 +366,7 @@ impl Cell {
     /// Whether a job fits on all these nodes after the victims have ended.
     pub(crate) fn fits_without(
         &self,
-        job: &Job,
+        job: &CellJob,
         nodes: &[NodeId],
         victims: &BTreeSet<AttemptId>,
     ) -> bool {
@@ -384,7 +384,7 @@ impl Cell {
     }
 
     /// The work that is lost if an attempt stops now: all of its running time, priced.
-    pub(crate) fn lost_micros(&self, now: Timestamp, job: &Job, attempt: &Attempt) -> u64 {
+    pub(crate) fn lost_micros(&self, now: Timestamp, job: &CellJob, attempt: &CellAttempt) -> u64 {
         let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
         let gpu_ms = ran.unsigned_abs().saturating_mul(job.devices());
         usage_micros(attempt.price, job.spec.gpu.per_device(), gpu_ms)

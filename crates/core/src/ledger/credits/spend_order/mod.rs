@@ -78,26 +78,26 @@ pub type BucketOrder = SmallMap<(Rank, BucketNo), ()>;
 /// The bucket that an account spends first, if it is unrestricted and no other bucket has its rank.
 /// Stored in the account, so that a draw need not read the order, which lies elsewhere in memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Front(u32);
+pub struct FirstBucket(u32);
 
-impl Front {
+impl FirstBucket {
     /// There is none, or the order must be read.
-    pub const UNKNOWN: Front = Front(u32::MAX);
+    pub const UNKNOWN: FirstBucket = FirstBucket(u32::MAX);
 
     /// The first of these buckets.
-    pub(in crate::ledger) fn of(open: &BucketOrder, buckets: &[Bucket]) -> Front {
+    pub(in crate::ledger) fn of(open: &BucketOrder, buckets: &[Bucket]) -> FirstBucket {
         let mut entries = open.iter().map(|((rank, bucket), ())| (*rank, *bucket));
-        let Some((rank, first)) = entries.next() else { return Front::UNKNOWN };
+        let Some((rank, first)) = entries.next() else { return FirstBucket::UNKNOWN };
         let rivalled = entries.next().is_some_and(|(next, _)| next == rank);
         if rivalled || buckets[first.index()].restriction.is_some() {
-            return Front::UNKNOWN;
+            return FirstBucket::UNKNOWN;
         }
-        Front(first.0)
+        FirstBucket(first.0)
     }
 
     /// The bucket, if it is known.
     pub fn bucket(self) -> Option<BucketNo> {
-        (self != Front::UNKNOWN).then_some(BucketNo(self.0))
+        (self != FirstBucket::UNKNOWN).then_some(BucketNo(self.0))
     }
 }
 
@@ -200,7 +200,7 @@ impl Ledger {
                 first = other;
             }
         }
-        first.front.bucket()
+        first.first_bucket.bucket()
     }
 }
 

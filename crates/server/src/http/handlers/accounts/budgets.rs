@@ -21,7 +21,7 @@ use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::whole_list;
 use crate::http::respond::{Answer, account_path, change, json, named, new_name};
 use crate::operations::Operation;
-use crate::render::{self, Shape, time};
+use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
 
 pub(in crate::http) fn plan_set(id: String, name: String, body: Value) -> Result<Plan, Failure> {
@@ -37,7 +37,7 @@ pub(in crate::http) fn plan_set(id: String, name: String, body: Value) -> Result
         creates: None,
         counts: Some(Box::new(set.clone())),
         build: Box::new(move |_| set),
-        shape: Shape::Budget,
+        shape: AnswerShape::Budget,
     })
 }
 
@@ -52,7 +52,7 @@ pub(in crate::http) fn plan_remove(id: String, name: String, body: Value) -> Res
         creates: None,
         counts: None,
         build: Box::new(move |_| Command::RemoveBudget { path, budget }),
-        shape: Shape::Nothing,
+        shape: AnswerShape::Nothing,
     })
 }
 

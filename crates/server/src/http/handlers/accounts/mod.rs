@@ -29,7 +29,7 @@ use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::{Step, page_size, walk};
 use crate::http::respond::{Answer, account_field, account_path, change, json, new_id};
 use crate::operations::Operation;
-use crate::render::{self, Shape, time};
+use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
 
 /// The fair-share weight of an account that has none of its own.
@@ -82,7 +82,7 @@ pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
         creates: Some((Resource::Account, path.clone(), true)),
         counts: None,
         build: Box::new(move |_| Command::OpenAccount { path, kind, settings }),
-        shape: Shape::Account,
+        shape: AnswerShape::Account,
     })
 }
 
@@ -105,7 +105,7 @@ pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Fail
         creates: None,
         counts: None,
         build: Box::new(move |_| Command::ChangeAccount { path, settings, cleared }),
-        shape: Shape::Account,
+        shape: AnswerShape::Account,
     })
 }
 
@@ -127,7 +127,7 @@ pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<Plan,
                 Command::UnfreezeAccount { path, by_platform }
             }
         }),
-        shape: Shape::Account,
+        shape: AnswerShape::Account,
     })
 }
 
@@ -141,7 +141,7 @@ pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<Plan, F
         target: Target::Account(path.clone()),
         creates: Some(creates),
         counts: None,
-        shape: Shape::Collection { account: path.clone() },
+        shape: AnswerShape::Collection { account: path.clone() },
         build: Box::new(move |_| Command::CollectUncollected { path, id }),
     })
 }

@@ -21,7 +21,7 @@ use crate::http::convert::name;
 use crate::http::extract::{Params, Path, Tree};
 use crate::http::respond::{Answer, account_path, change, json};
 use crate::operations::Operation;
-use crate::render::Shape;
+use crate::render::AnswerShape;
 use crate::request::{Caller, Failure};
 
 /// Renders a quota for the API.
@@ -53,7 +53,7 @@ pub(in crate::http) fn plan_set(id: String, body: Value) -> Result<Plan, Failure
         running_jobs: set.running_jobs,
         waiting_jobs: set.waiting_jobs,
     };
-    let shape = Shape::Quota(Box::new(shown(&path, region.as_ref(), &quota)));
+    let shape = AnswerShape::Quota(Box::new(shown(&path, region.as_ref(), &quota)));
     Ok(Plan {
         operation: Operation::SetQuota,
         authority: quota_authority(&path),
@@ -80,7 +80,7 @@ pub(in crate::http) fn plan_remove(
         creates: None,
         counts: None,
         build: Box::new(move |_| Command::RemoveQuota { path, region }),
-        shape: Shape::Nothing,
+        shape: AnswerShape::Nothing,
     })
 }
 

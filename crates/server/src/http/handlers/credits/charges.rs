@@ -22,7 +22,7 @@ use crate::http::convert::{context, credits, instant};
 use crate::http::extract::{Path, Sent, Tree};
 use crate::http::respond::{Answer, account_field, change, job_named, json, named, new_id};
 use crate::operations::Operation;
-use crate::render::{self, Shape, time};
+use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
 
 pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failure> {
@@ -43,7 +43,7 @@ pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failu
         creates: Some(creates),
         counts: None,
         build: Box::new(move |_| Command::Charge(command)),
-        shape: Shape::Charge,
+        shape: AnswerShape::Charge,
     })
 }
 
@@ -58,7 +58,7 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
     let (id, creates) = new_id(app, Resource::Refund, create.id, "refund")?;
     let amount = create.amount.map(|amount| credits(amount, "amount")).transpose()?;
     let compensate = create.compensate.unwrap_or(false);
-    let shape = Shape::Refund { of: (resource, name.clone()) };
+    let shape = AnswerShape::Refund { of: (resource, name.clone()) };
     let of = match resource {
         Resource::Charge => RefundOf::Charge(name.clone()),
         Resource::Job => RefundOf::Job(name.clone()),
@@ -87,7 +87,7 @@ pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<P
     if !caller.principal.sees(&to) {
         return Err(Failure::not_found("account", &to));
     }
-    let shape = Shape::Transfer { from: from.clone(), to: to.clone() };
+    let shape = AnswerShape::Transfer { from: from.clone(), to: to.clone() };
     Ok(Plan {
         operation: Operation::CreateTransfer,
         authority: Authority::Role,

@@ -23,7 +23,7 @@ use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::{Step, page_size, walk};
 use crate::http::respond::{Answer, account_field, change, json, named, new_id};
 use crate::operations::Operation;
-use crate::render::{self, Shape, time};
+use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
 
 pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
@@ -49,7 +49,7 @@ pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
         creates: Some(creates),
         counts: None,
         build: Box::new(move |_| Command::IssueGrant(command)),
-        shape: Shape::Grant { revoked: false },
+        shape: AnswerShape::Grant { revoked: false },
     })
 }
 
@@ -63,7 +63,7 @@ pub(super) fn plan_revoke(id: String, body: Value) -> Result<Plan, Failure> {
         creates: None,
         counts: None,
         build: Box::new(move |tenant| Command::RevokeGrant { tenant, grant }),
-        shape: Shape::Grant { revoked: true },
+        shape: AnswerShape::Grant { revoked: true },
     })
 }
 

@@ -25,7 +25,7 @@ use crate::http::extract::{Params, Path, Sent};
 use crate::http::list::{page, page_size, read_cursor};
 use crate::http::respond::{Answer, account_field, change, json, named, new_id};
 use crate::operations::Operation;
-use crate::render::{self, Shape, hold_state, time};
+use crate::render::{self, AnswerShape, hold_state, time};
 use crate::request::{Caller, Failure};
 
 const DEFAULT_TTL_SECONDS: u64 = 3600;
@@ -51,7 +51,7 @@ pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
         creates: Some(creates),
         counts: None,
         build: Box::new(move |_| Command::PlaceHold(command)),
-        shape: Shape::Hold { closing: false },
+        shape: AnswerShape::Hold { closing: false },
     })
 }
 
@@ -69,7 +69,7 @@ fn plan(
         creates: None,
         counts: None,
         build: Box::new(build),
-        shape: Shape::Hold { closing },
+        shape: AnswerShape::Hold { closing },
     }
 }
 

@@ -13,7 +13,7 @@ use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::jobs::Attempt;
 use bursar_core::ledger::refusal::Resource;
 
-use super::batch::{Ordered, derived_key, separate};
+use super::batch::{Requested, derived_key, separate};
 use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::change::{Plan, Target};
@@ -21,7 +21,7 @@ use crate::http::convert::credits;
 use crate::http::extract::Tree;
 use crate::http::respond::{Answer, job_named, named};
 use crate::operations::Operation;
-use crate::render::Shape;
+use crate::render::AnswerShape;
 use crate::render::job::place_of;
 use crate::request::{Caller, Failure};
 
@@ -49,8 +49,8 @@ fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
     };
     let (seq, ended) = (record.seq, record.ended.unwrap_or(false));
     let shape = match resource {
-        Resource::Job => Shape::Job(app.attempt_ids),
-        _ => Shape::Hold { closing: ended },
+        Resource::Job => AnswerShape::Job(app.attempt_ids),
+        _ => AnswerShape::Hold { closing: ended },
     };
     Ok(Plan {
         operation: Operation::ReportUsage,
@@ -105,7 +105,7 @@ fn check_attempt(
 }
 
 /// The change that a record requests.
-fn order(app: &App, own: Caller, record: UsageRecord, print: Option<u128>) -> Ordered {
+fn change(app: &App, own: Caller, record: UsageRecord, print: Option<u128>) -> Requested {
     let named = match (&record.job, &record.attempt) {
         (_, None) => None,
         (None, Some(_)) => {
@@ -116,9 +116,9 @@ fn order(app: &App, own: Caller, record: UsageRecord, print: Option<u128>) -> Or
             Some((Name::from(job.as_str()), NamedAttempt { id: attempt.clone(), place }))
         }
     };
-    let order = plan(app, record)?.ordered_by(own, 0).in_batch(print);
-    let Some((job, attempt)) = named else { return Ok(order) };
-    Ok(order.only_if(move |ledger, tenant| check_attempt(ledger, tenant, (&job, &attempt))))
+    let change = plan(app, record)?.requested_by(own, 0).in_batch(print);
+    let Some((job, attempt)) = named else { return Ok(change) };
+    Ok(change.only_if(move |ledger, tenant| check_attempt(ledger, tenant, (&job, &attempt))))
 }
 
 /// Reports usage measured by another system, such as Slurm or Kubernetes.
@@ -138,11 +138,11 @@ pub(in crate::http) async fn report(
     if !(1..=MAX_RECORDS).contains(&report.records.len()) {
         return Err(Failure::invalid("records", "must have 1 to 1000 records"));
     }
-    let orders = report.records.into_iter().enumerate().map(|(place, record)| {
+    let changes = report.records.into_iter().enumerate().map(|(place, record)| {
         let key = caller.idempotency_key.as_ref().map(|key| derived_key(key, place));
-        order(&app, Caller { idempotency_key: key, ..caller.clone() }, record, print)
+        change(&app, Caller { idempotency_key: key, ..caller.clone() }, record, print)
     });
-    separate(&app, &caller, orders.collect(), print).await
+    separate(&app, &caller, changes.collect(), print).await
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use crate::http::respond::{Answer, change, job_named, json};
 use crate::machines::cells::SHARD;
 use crate::operations::Operation;
 use crate::render::waiting::{Waiting, ask_cells};
-use crate::render::{self, Shape, time};
+use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
 
 pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
@@ -49,7 +49,7 @@ pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
         creates: Some(submission.creates),
         counts: None,
         build: Box::new(move |_| Command::SubmitJob(Box::new(command))),
-        shape: Shape::Job(app.attempt_ids),
+        shape: AnswerShape::Job(app.attempt_ids),
     })
 }
 
@@ -64,7 +64,7 @@ pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<Plan, Fa
         creates: None,
         counts: None,
         build: Box::new(move |tenant| Command::CancelJob { tenant, job }),
-        shape: Shape::Job(app.attempt_ids),
+        shape: AnswerShape::Job(app.attempt_ids),
     })
 }
 

@@ -11,7 +11,7 @@ use bursar_api::jobs::quote::{Quote, QuoteOffer};
 use bursar_api::{Blocker, Time};
 use bursar_core::cell::command::JobSpec;
 use bursar_core::cell::ids::JobId;
-use bursar_core::cell::schedule::explain::{JobState, Why};
+use bursar_core::cell::schedule::explain::{PlacementState, Why};
 use bursar_core::cell::{self, Cell, Origin};
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
@@ -127,8 +127,11 @@ async fn starts(
         let region = &one.offer.region;
         let Some((now, why)) = said.remove(&index) else { continue };
         let at = why.as_ref().and_then(|why| match why.state {
-            JobState::Queued => why.estimate.map(|estimate| time(estimate.at)),
-            JobState::Proposed | JobState::Starting | JobState::Running | JobState::Stopping => {
+            PlacementState::Queued => why.estimate.map(|estimate| time(estimate.at)),
+            PlacementState::Proposed
+            | PlacementState::Starting
+            | PlacementState::Running
+            | PlacementState::Stopping => {
                 starts_now = true;
                 Some(time(now))
             }

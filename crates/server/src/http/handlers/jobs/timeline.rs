@@ -11,7 +11,7 @@ use bursar_api::list::Page;
 use bursar_core::cell::event::AttemptOutcome;
 use bursar_core::cell::ids::AttemptId;
 use bursar_core::cell::nodes::owner::bare_name;
-use bursar_core::cell::{self, AttemptId as CellAttempt};
+use bursar_core::cell::{self, AttemptId as CellAttemptId};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::{Event, Pieces, total};
 use bursar_core::ledger::id::{HoldNo, JobNo, Name};
@@ -194,7 +194,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
 }
 
 /// The text of a cell event, and the attempt that it is about.
-fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) {
+fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>) {
     use cell::Event as Of;
     let own = job.in_cell(SHARD);
     match event {

@@ -10,7 +10,7 @@ use bursar_api::json::convert;
 use bursar_api::nodes::node::{
     AttemptState, Gpu, Heartbeat, HeartbeatQuery, Orders, RegisterNode, Registration,
 };
-use bursar_core::cell::command::{self, NodeOffer, Report, ReportState};
+use bursar_core::cell::command::{self, AttemptReport, NodeOffer, ReportState};
 use bursar_core::cell::{AttemptId, Cell, Command, NodeKey, Refusal, Reply};
 use bursar_core::ledger::id::{Name, is_valid_name};
 
@@ -195,7 +195,7 @@ fn report(node: &NodeKey, known: &Known, beat: &Heartbeat) -> (command::Heartbea
             foreign.push(said.id.clone());
             continue;
         };
-        reports.push(Report {
+        reports.push(AttemptReport {
             attempt,
             state: match said.state {
                 AttemptState::Running => ReportState::Running,

@@ -230,7 +230,7 @@ pub(in crate::http) async fn queue(
     let Standing { waiting, more: has_more, places, shares } = seen.value;
     let mentioned = waiting.iter().flat_map(|(_, job, why)| {
         let kept = why.blockers.iter().filter_map(|blocker| match blocker {
-            bursar_core::cell::schedule::explain::Blocker::Reservation { job, .. } => *job,
+            bursar_core::cell::schedule::explain::PlacementBlocker::Reservation { job, .. } => *job,
             _ => None,
         });
         std::iter::once(*job).chain(kept)

@@ -15,7 +15,7 @@ use bursar_history::query::{AuditEntry, AuditFilter};
 use crate::app::App;
 use crate::auth::tenant_of;
 use crate::change::find;
-use crate::followers::checkpoint::Proven;
+use crate::followers::checkpoint::ProvenCheckpoint;
 use crate::followers::past_jobs;
 use crate::http::extract::Params;
 use crate::http::list::page_size;
@@ -127,7 +127,7 @@ pub(in crate::http) async fn get_proof(
     Ok(json(StatusCode::OK, &proof))
 }
 
-async fn prove(app: &App, position: Option<u64>) -> Result<Proven, Failure> {
+async fn prove(app: &App, position: Option<u64>) -> Result<ProvenCheckpoint, Failure> {
     let seen = app.read(|_| ()).await?;
     app.history.prove(app.signing.clone(), (seen.position, seen.at), position).await
 }

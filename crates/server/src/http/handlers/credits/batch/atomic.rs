@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::{Body, Promises, failed, outcome, prepare, promise, rendered};
 use crate::app::App;
-use crate::change::{Finish, MAX_LOOKS, Ready, Recalled, key_hash};
+use crate::change::{Finish, MAX_LOOKS, ReadyChange, Recalled, key_hash};
 use crate::http::respond::Answer;
 use crate::request::{Caller, Failure};
 
@@ -174,23 +174,23 @@ async fn gather(
     (print, looks): (Option<u128>, u8),
     tenant: &mut Option<Name>,
 ) -> Result<Prepared, Stopped> {
-    let mut orders = Vec::with_capacity(operations.len());
+    let mut changes = Vec::with_capacity(operations.len());
     let mut failure = None;
     for (place, operation) in operations.iter().enumerate() {
         let body = operation.body.clone().map_or_else(Body::none, Body::Tree);
         match prepare(app, caller, place, operation.into(), body, print) {
-            Ok(order) => {
-                let mut order = order.after_looks(looks);
-                if let Some(recall) = order.recall(app) {
+            Ok(change) => {
+                let mut change = change.after_looks(looks);
+                if let Some(recall) = change.recall(app) {
                     match recall.await {
                         Ok(Recalled::Known { looked_up, past }) => {
-                            order = order.knowing(looked_up, past);
+                            change = change.knowing(looked_up, past);
                         }
                         Ok(Recalled::Answered(_)) => failure = Some((place, long_ago())),
                         Err(error) => failure = Some((place, error)),
                     }
                 }
-                orders.push(order);
+                changes.push(change);
             }
             Err(error) => failure = Some((place, error)),
         }
@@ -202,16 +202,16 @@ async fn gather(
     let failed = failure.as_ref().map(|(place, _)| *place);
     let seen = app.ledger.read(move |ledger| {
         let mut promises = Promises::new();
-        let ready = orders.into_iter().enumerate().map(|(place, order)| {
-            if failed != Some(place) && order.must_look_again(ledger, &promises) {
+        let ready = changes.into_iter().enumerate().map(|(place, change)| {
+            if failed != Some(place) && change.must_look_again(ledger, &promises) {
                 return Err(None);
             }
-            let ready = order.ready(ledger, &promises).map_err(Some)?;
+            let ready = change.ready(ledger, &promises).map_err(Some)?;
             promise(&ready.command, &mut promises);
             let existed = ready.existed(ledger);
             Ok((ready, existed))
         });
-        ready.collect::<Vec<Result<(Ready, bool), Option<Failure>>>>()
+        ready.collect::<Vec<Result<(ReadyChange, bool), Option<Failure>>>>()
     });
     let mut prepared = Prepared { items: Vec::new(), finishes: Vec::new() };
     for (place, ready) in seen.await.map_err(Stopped::Whole)?.value.into_iter().enumerate() {

@@ -18,14 +18,14 @@ use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Envelope, Ledger};
-use bursar_engine::{Attended, EngineError, attempt};
+use bursar_engine::{EngineError, Transaction, attempt};
 use compact_str::format_compact;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{charges, grants, holds};
 use crate::app::App;
-use crate::change::{Decision, Done, Order, Plan, Probe, fingerprint, fingerprint_of, key_hash};
+use crate::change::{Change, Decision, Done, Plan, Probe, fingerprint, fingerprint_of, key_hash};
 use crate::http::extract::{Arrived, is_idempotency_key};
 use crate::http::handlers::accounts::{self, budgets};
 use crate::http::handlers::jobs;
@@ -210,13 +210,13 @@ fn prepare(
     asked: Asked<'_>,
     body: Body<'_>,
     print: Option<u128>,
-) -> Result<Order, Failure> {
+) -> Result<Change, Failure> {
     let own = caller_of(caller, place, asked)?;
     // A created resource has the operation's own fingerprint, whatever batch it comes in. A derived
     // key stands for the whole batch.
     let whole = print.filter(|_| asked.idempotency_key.is_none());
     let own_print = body.fingerprint(asked);
-    Ok(plan(app, &own, asked, body)?.ordered_by(own, own_print).in_batch(whole))
+    Ok(plan(app, &own, asked, body)?.requested_by(own, own_print).in_batch(whole))
 }
 
 /// The number of operations that one counts for: an array counts its jobs.
@@ -231,11 +231,11 @@ fn cost_of(asked: Asked<'_>, body: Option<&Value>) -> u32 {
 const MAX_ATOMIC_JOBS: u32 = 1000;
 
 /// An operation that can be decided, or its failure.
-pub(super) type Ordered = Result<Order, Failure>;
+pub(super) type Requested = Result<Change, Failure>;
 
 /// All operations of a batch from the fast parser. `None` if one of them needs the general parser,
 /// or the batch is atomic.
-fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Ordered>, Option<u128>)> {
+fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Requested>, Option<u128>)> {
     let batch = FlatBatch::read(body)?;
     if batch.is_atomic() || !(1..=MAX_OPERATIONS).contains(&batch.operations().len()) {
         return None;
@@ -339,7 +339,7 @@ impl BatchKey {
     }
 
     /// Records that the key was used, in each tenant in which the batch changed something.
-    fn note(&self, ledger: &mut dyn Attended<Ledger>, tenants: BTreeSet<Name>) {
+    fn note(&self, ledger: &mut dyn Transaction<Ledger>, tenants: BTreeSet<Name>) {
         for tenant in tenants {
             let key = key_hash(&tenant, &self.key);
             if ledger.machine().kept_fingerprint(key).is_some() {
@@ -360,23 +360,23 @@ impl BatchKey {
 }
 
 /// A change to decide, or its earlier result.
-type Known = Result<Order, Result<Done, Failure>>;
+type Known = Result<Change, Result<Done, Failure>>;
 
-/// Loads the history that an order needs.
-async fn recall_one(app: &App, order: Order) -> Known {
-    match known(app, order).await {
-        Ok(Ok(order)) => Ok(order),
+/// Loads the history that a change needs.
+async fn recall_one(app: &App, change: Change) -> Known {
+    match known(app, change).await {
+        Ok(Ok(change)) => Ok(change),
         Ok(Err(done)) => Err(Ok(done)),
         Err(failure) => Err(Err(failure)),
     }
 }
 
 /// The same for all of them.
-async fn recall_all(app: &App, orders: Vec<Ordered>) -> Vec<Known> {
-    let mut ready = Vec::with_capacity(orders.len());
-    for order in orders {
-        ready.push(match order {
-            Ok(order) => recall_one(app, order).await,
+async fn recall_all(app: &App, changes: Vec<Requested>) -> Vec<Known> {
+    let mut ready = Vec::with_capacity(changes.len());
+    for change in changes {
+        ready.push(match change {
+            Ok(change) => recall_one(app, change).await,
             Err(failure) => Err(Err(failure)),
         });
     }
@@ -385,17 +385,17 @@ async fn recall_all(app: &App, orders: Vec<Ordered>) -> Vec<Known> {
 
 /// Decides one operation. If it panics, it fails alone.
 fn decide_one(
-    ledger: &mut dyn Attended<Ledger>,
+    ledger: &mut dyn Transaction<Ledger>,
     known: Known,
     key: Option<&BatchKey>,
     changed: &mut BTreeSet<Name>,
 ) -> Decision {
-    let order = match known {
-        Ok(order) => order,
+    let change = match known {
+        Ok(change) => change,
         Err(known) => return Decision::Done(known),
     };
-    let probe = key.and_then(|_| order.probe());
-    let decided = attempt(ledger, |ledger| order.decide(ledger));
+    let probe = key.and_then(|_| change.probe());
+    let decided = attempt(ledger, |ledger| change.decide(ledger));
     let done = match decided {
         Ok(Decision::Done(done)) => done,
         Ok(again @ Decision::LookAgain(_)) => return again,
@@ -414,11 +414,11 @@ fn decide_one(
 async fn decide_all(
     app: &App,
     tenant: Option<&str>,
-    orders: Vec<Ordered>,
+    changes: Vec<Requested>,
     key: Option<BatchKey>,
 ) -> Result<Vec<Result<Done, Failure>>, Failure> {
-    let mut left = recall_all(app, orders).await;
-    let probe = |known: &Known| known.as_ref().ok().and_then(Order::probe);
+    let mut left = recall_all(app, changes).await;
+    let probe = |known: &Known| known.as_ref().ok().and_then(Change::probe);
     // All keys are checked before the first operation.
     let mut probes: Vec<Probe> = match &key {
         Some(_) => left.iter().filter_map(probe).collect(),
@@ -433,13 +433,13 @@ async fn decide_all(
                 all.extend(decided);
                 return Ok(all);
             }
-            Ok((decided, Some((order, rest)))) => {
+            Ok((decided, Some((change, rest)))) => {
                 all.extend(decided);
                 left = Vec::with_capacity(rest.len() + 1);
-                left.push(recall_one(app, order).await);
+                left.push(recall_one(app, change).await);
                 for known in rest {
                     left.push(match known {
-                        Ok(order) if !order.is_looked_up() => recall_one(app, order).await,
+                        Ok(change) if !change.is_looked_up() => recall_one(app, change).await,
                         known => known,
                     });
                 }
@@ -452,10 +452,10 @@ async fn decide_all(
     }
 }
 
-/// The results of orders, and the remaining orders from the first that must be looked up again.
-type Partly = (Vec<Result<Done, Failure>>, Option<(Order, Vec<Known>)>);
+/// The results of changes, and the remaining changes from the first that must be looked up again.
+type Partly = (Vec<Result<Done, Failure>>, Option<(Change, Vec<Known>)>);
 
-/// Decides orders up to the first that must be looked up again. If it fails, no outcome is known.
+/// Decides changes up to the first that must be looked up again. If it fails, no outcome is known.
 async fn decide_some(
     app: &App,
     tenant: Option<&str>,
@@ -463,7 +463,7 @@ async fn decide_some(
     key: Option<BatchKey>,
     mut probes: Vec<Probe>,
 ) -> Result<Result<Partly, Failure>, Failure> {
-    let counts = ready.iter().any(|known| known.as_ref().is_ok_and(Order::must_count))
+    let counts = ready.iter().any(|known| known.as_ref().is_ok_and(Change::must_count))
         && app.ledger.peek(Ledger::counts_in_steps).await?;
     // Operations are counted and decided one after the other, so they need one place.
     let place = if counts { Some(app.counting.enter(tenant, 1).await?) } else { None };
@@ -480,14 +480,14 @@ async fn decide_some(
         let (begun, mut changed, mut again) = (ledger.written(), BTreeSet::new(), None);
         for _ in 0..AT_ONCE {
             let next = left.as_slice().first().and_then(|known| known.as_ref().ok());
-            if next.is_some_and(|order| !order.prepare(ledger)) {
+            if next.is_some_and(|change| !change.prepare(ledger)) {
                 break;
             }
             let Some(known) = left.next() else { break };
             match decide_one(ledger, known, key.as_ref(), &mut changed) {
                 Decision::Done(done) => decided.push(done),
-                Decision::LookAgain(order) => {
-                    again = Some((*order, left.by_ref().collect()));
+                Decision::LookAgain(change) => {
+                    again = Some((*change, left.by_ref().collect()));
                     break;
                 }
             }
@@ -542,22 +542,22 @@ pub(in crate::http) async fn run(
         }
         return atomic::run(&app, &caller, &batch.operations, print).await;
     }
-    let ordered = batch.operations.into_iter().enumerate().map(|(place, mut operation)| {
+    let changes = batch.operations.into_iter().enumerate().map(|(place, mut operation)| {
         let body = operation.body.take().map_or_else(Body::none, Body::Tree);
         prepare(&app, &caller, place, (&operation).into(), body, print)
     });
-    separate(&app, &caller, ordered.collect(), print).await
+    separate(&app, &caller, changes.collect(), print).await
 }
 
 /// Decides independent operations, under the key of the whole request if it has one.
 pub(super) async fn separate(
     app: &App,
     caller: &Caller,
-    orders: Vec<Ordered>,
+    changes: Vec<Requested>,
     print: Option<u128>,
 ) -> Answer {
     let decided =
-        decide_all(app, caller.principal.tenant(), orders, BatchKey::of(caller, print)).await?;
+        decide_all(app, caller.principal.tenant(), changes, BatchKey::of(caller, print)).await?;
     let mut results = Vec::with_capacity(decided.len());
     let mut all_replayed = true;
     for done in decided {
