@@ -35,11 +35,13 @@ pub use lease::{BootClock, LeaseTrust, Monotonic, Permit, SystemMonotonic};
 pub use replay::{Replayed, replay, replay_from_genesis};
 pub use snapshot::{SnapshotPace, Snapshotter};
 pub use vital::{Vital, vital_failure};
+pub use writer::counters::Stats;
 pub use writer::durable::Durable;
 pub use writer::handle::{
     Aborted, CommandAnswer, GroupAnswer, GroupDecision, Handle, Responder, Seen, Transaction,
     WorkMark, attempt,
 };
-pub use writer::lifecycle::{Engine, EngineOptions, Stats, Status};
+pub use writer::lifecycle::Engine;
 pub use writer::mailbox::{Sender, Urgency};
 pub use writer::observer::{Observer, Trouble, Written};
+pub use writer::options::{EngineOptions, Status};

@@ -13,7 +13,7 @@ use support::{read_all, sample};
 
 /// A standby that does not exist: commits wait for it for ever.
 const WAIT_FOR_EVER: &str = "ALTER SYSTEM SET synchronous_standby_names = 'absent'";
-const WAIT_FOR_NOBODY: &str = "ALTER SYSTEM SET synchronous_standby_names = ''";
+const NO_STANDBY: &str = "ALTER SYSTEM SET synchronous_standby_names = ''";
 /// How many commits wait for their standby.
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
@@ -62,7 +62,7 @@ fn an_append_without_its_standby_is_unknown_after_the_client_deadline() {
     assert!(matches!(third, Err(AppendError::Unknown(_))), "nothing until it is reopened");
     assert_eq!(server.sql(WAITING), "1", "no cancel was sent: the commit still waits");
 
-    configure(&server, WAIT_FOR_NOBODY, "");
+    configure(&server, NO_STANDBY, "");
     server.wait_for(WAITING, "0");
     journal.reopen().expect("the server is up");
     let batches = read_all(&journal, genesis);
@@ -157,7 +157,7 @@ fn every_renewal_checks_the_server_settings_and_the_role() {
         Err(LeaseError::Journal(JournalError::Unfit(reason))) => reason.contains(words),
         _ => false,
     };
-    configure(&primary, WAIT_FOR_NOBODY, "");
+    configure(&primary, NO_STANDBY, "");
     until("the missing standby is noticed", || unfit("--unsafe-single-postgres"));
     assert!(matches!(journal.reopen(), Err(JournalError::Unfit(_))), "reopening is refused too");
     configure(&primary, "ALTER SYSTEM SET synchronous_standby_names = 'second'", "second");
@@ -222,7 +222,7 @@ fn requests_without_an_answer_leave_no_connections_behind() {
     // cannot be ended.
     server.wait_for("SELECT count(*) FROM pg_stat_activity WHERE usename = 'bursar'", "1");
     assert_eq!(server.sql(WAITING), "1", "no cancel was sent");
-    configure(&server, WAIT_FOR_NOBODY, "");
+    configure(&server, NO_STANDBY, "");
     until("it is renewed again", || leader.renew(1, long) == Ok(true));
 }
 

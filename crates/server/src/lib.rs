@@ -1,9 +1,9 @@
 //! The HTTP service: API keys, limits, telemetry, and thin handlers over the engine.
 //!
-//! Read in this order: [`http::router`] (every route), one of `http/handlers/` (from a request body
-//! to a command), [`change`] (from a command to an answer), [`render`] (from the ledger's state to
-//! a response body), [`request`] (every error response), [`auth`] and [`auth::permissions`]
-//! (authentication and roles), [`start`] (startup and shutdown).
+//! Read in this order: [`operations`] (every operation: route, roles, priority), one of
+//! `http/handlers/` (from a request body to a command), [`change`] (from a command to an answer),
+//! [`render`] (from the ledger's state to a response body), [`request`] (the caller, and every error
+//! as a problem), [`auth`] (authentication), [`start`] (startup and shutdown).
 
 pub mod app;
 pub mod auth;

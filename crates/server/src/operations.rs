@@ -14,11 +14,11 @@ use crate::net::limits::Priority;
 /// What a repeat of a request does.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Repeats {
-    /// Nothing, like the first: the operation changes nothing.
+    /// Nothing: the operation changes nothing.
     NoEffect,
     /// Under the same `Idempotency-Key` it gets the first answer, which is stored.
     Stored,
-    /// Nothing further, by the numbers in its body.
+    /// Nothing further: the sequence numbers in its body make a repeat harmless.
     ByNature,
 }
 
@@ -27,7 +27,7 @@ pub enum Repeats {
 pub enum InBatch {
     /// It changes one ledger, so it may.
     Part,
-    /// It may not.
+    /// It changes more or other things.
     Never,
 }
 
@@ -42,7 +42,8 @@ pub struct OperationRow {
     pub roles: Roles,
     /// Whose data it concerns.
     pub reach: Reach,
-    /// When it is shed under load, which bucket limits it, and whether it goes first in the ledger.
+    /// When it is shed under load, which bucket limits it, and whether it goes first in the ledger when
+    /// it comes alone.
     pub priority: Priority,
     /// What a repeat does.
     pub repeats: Repeats,

@@ -1,29 +1,23 @@
 //! Startup and shutdown of a server.
 
+mod leading;
+mod regions;
+mod stopping;
+mod storage;
+
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bursar_core::cell::{self, CellConfig, Origin};
-use bursar_core::directory::{Command, Secret};
-use bursar_core::ledger::command as ledger;
-use bursar_core::ledger::id::{CellNo, Name};
-use bursar_core::ledger::reply::Reply;
-use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
-use bursar_engine::cut::{CutError, check_marks};
 use bursar_engine::{
-    CellCodec, Clock, DirectoryCodec, Engine, EngineOptions, LedgerCodec, ManualClock, Observer,
-    Stats, Status, Vital, WallClock, replay,
+    CellCodec, Clock, DirectoryCodec, Engine, LedgerCodec, ManualClock, Stats, Status, WallClock,
+    replay,
 };
-use bursar_journal::postgres::{PostgresJournal, PostgresLeader, PostgresOptions};
-use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalError, Recent};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::app::App;
@@ -34,31 +28,29 @@ use crate::followers::history::HistoryService;
 use crate::followers::{checkpoint, selfcheck};
 use crate::http::door::Door;
 use crate::http::front::Front;
-use crate::ids::attempt::AttemptIds;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::logs::{LogStore, set_aside_lost};
-use crate::machines::cells::{CellService, Cells, SHARD, StartedCell};
+use crate::machines::cells::{CellService, Cells, StartedCell};
 use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
-use crate::machines::leader::{Candidate, Leader, Role};
 use crate::machines::wall_time::{self, NotAccepted};
 use crate::net::counting::CountPlaces;
-
 use crate::net::limits::{Limits, Load};
 use crate::net::serve;
 use crate::net::shed::Shed;
 use crate::net::waits::Waits;
 use crate::request::Failure;
-use crate::store::database::{Database, HistoryFile, check_signer_at, warn_of_cut_off_restore};
-use crate::store::{self, Manifest, Store};
+use crate::store::database::check_signer_at;
 use crate::telemetry::monotonic::Stopwatch;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
+use leading::{Identity, Listening, campaign, end_streams, until_leading};
+use regions::{add_regions, attempt_ids, configure, open_region, rewind};
+use stopping::{follow_stop, spawn_vital, stop_at_the_end, stop_on_signal};
+pub(crate) use storage::CellJournals;
+use storage::{Storage, keep_noting, naming_folder, note_signer, postgres, wrong};
 
 /// The first instant of a new store with a manual clock: 2020-01-01T00:00:00.000Z.
 const MANUAL_START: i64 = 1_577_836_800_000;
-
-/// How often the heads of the journals are written to the manifest.
-const MANIFEST_EVERY: Duration = Duration::from_secs(30);
 
 /// Why a server did not start. Each says what is wrong with what.
 #[derive(Debug, Error)]
@@ -118,267 +110,6 @@ pub struct Standby {
     pub reason: String,
 }
 
-/// A folder that is removed when the server ends.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // A folder that cannot be removed stays in the system's temporary folder.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The journals of cells, by the name of their region.
-pub(crate) type CellJournals = Vec<(Name, Arc<dyn Journal>)>;
-
-/// The journals, and where files are kept.
-struct Storage {
-    ledger: Arc<dyn Journal>,
-    directory: Arc<dyn Journal>,
-    /// One for each region, with its name.
-    cells: CellJournals,
-    folder: PathBuf,
-    /// Where history is.
-    history: HistoryFile,
-    /// The output of jobs.
-    logs: PathBuf,
-    /// The data folder, if the journals are files.
-    store: Option<Arc<Store>>,
-    /// The database, if it has the journals.
-    database: Option<Database>,
-    _temporary: Option<Temporary>,
-}
-
-impl Storage {
-    fn open(config: &mut Config, holder: &str) -> Result<Storage, StartError> {
-        if let Some(url) = config.store.clone() {
-            return Storage::open_postgres(&url, config, holder);
-        }
-        let mut temporary = None;
-        let folder = match &config.data {
-            Some(folder) => folder.clone(),
-            None => {
-                let name = format!("bursar-{}", base32(random_bits().into(), 13));
-                let folder = std::env::temp_dir().join(name);
-                temporary = Some(Temporary(folder.clone()));
-                folder
-            }
-        };
-        let refused = |error| StartError::Store(at_full_disk(&folder, error));
-        let store = Store::open(&folder).map_err(refused)?;
-        let key_file = checkpoint::key_file(config, &folder);
-        let key = checkpoint::read_key(&key_file).map_err(io(key_file.display().to_string()))?;
-        if let Some(key) = key {
-            let public_key = checkpoint::public_key(&key);
-            store.check_signer(&key_file, &public_key).map_err(StartError::Store)?;
-        }
-        let open = |machine: &str| {
-            store.begin(machine).map_err(refused)?;
-            let file = Manifest::file(&folder, machine);
-            let journal = SqliteJournal::open(&file, SqliteOptions::default());
-            let what = file.display().to_string();
-            let journal = journal.map_err(|error| StartError::Journal {
-                what,
-                error: at_full_disk(&folder, error),
-            })?;
-            Ok(Arc::new(journal) as Arc<dyn Journal>)
-        };
-        let (ledger, directory) = (open(store::LEDGER)?, open(store::DIRECTORY)?);
-        let cells = open_cells(&*directory, config, open)?;
-        if !store.was_clean {
-            let cells: Vec<_> =
-                cells.iter().map(|(region, journal)| (region.as_str(), &**journal)).collect();
-            check_marks(&*ledger, &cells).map_err(|error| mixed(&folder, &error))?;
-        }
-        let logs = folder.join("logs");
-        store::make_folder(&logs).map_err(refused)?;
-        let (store, database) = (Some(Arc::new(store)), None);
-        let history = HistoryFile::in_folder(&folder);
-        let storage = Storage {
-            ledger,
-            directory,
-            cells,
-            folder,
-            history,
-            logs,
-            store,
-            database,
-            _temporary: temporary,
-        };
-        storage.note(false);
-        Ok(storage)
-    }
-
-    /// Writes the heads of the journals to the manifest. In a database every renewal of a lease
-    /// does so.
-    fn note(&self, clean: bool) {
-        if let Some(store) = &self.store {
-            note_heads(store, &self.machines(), clean);
-        }
-        if let Some(database) = self.database.as_ref().filter(|_| clean) {
-            database.note(clean);
-        }
-    }
-
-    /// The number that agents' incarnations are counted from.
-    fn incarnation_base(&self) -> u32 {
-        let of_database = || self.database.as_ref().map(Database::incarnation_base);
-        self.store.as_ref().map(|store| store.incarnation_base()).or_else(of_database).unwrap_or(0)
-    }
-
-    /// Every machine with its journal.
-    fn machines(&self) -> Vec<(String, Arc<dyn Journal>)> {
-        let cells = self
-            .cells
-            .iter()
-            .map(|(region, journal)| (format!("cell-{region}"), Arc::clone(journal)));
-        let mut machines: Vec<_> = cells.collect();
-        machines.push((store::LEDGER.to_owned(), Arc::clone(&self.ledger)));
-        machines.push((store::DIRECTORY.to_owned(), Arc::clone(&self.directory)));
-        machines
-    }
-
-    /// History is in a file beside what jobs print, where both outlive the process.
-    fn open_postgres(url: &str, config: &Config, holder: &str) -> Result<Storage, StartError> {
-        let database = Database::look(postgres(url, "store", config), holder)?;
-        database.check_signer(config)?;
-        let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
-            let journal = PostgresJournal::open(postgres(url, machine, config))
-                .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
-            Ok(Arc::new(journal))
-        };
-        let (ledger, directory) = (open("ledger-0")?, open("directory")?);
-        let cells = open_cells(&*directory, config, open)?;
-        database.check_marks(&*ledger, &cells)?;
-        database.note(false);
-        let name = format!("bursar-{}", base32(random_bits().into(), 13));
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
-        let temporary = Some(Temporary(folder.clone()));
-        let state = config.state_folder().unwrap_or_else(|| folder.clone());
-        let logs = state.join("logs");
-        warn_of_cut_off_restore(&logs);
-        std::fs::create_dir_all(&logs).map_err(io(logs.display().to_string()))?;
-        let history = HistoryFile::in_state(&state, &folder);
-        Ok(Storage {
-            ledger,
-            directory,
-            cells,
-            folder,
-            history,
-            logs,
-            store: None,
-            database: Some(database),
-            _temporary: temporary,
-        })
-    }
-}
-
-/// Writes the heads of the journals to the manifest. A failed write is retried later: the heads in
-/// the manifest are lower bounds.
-fn note_heads(store: &Store, machines: &[(String, Arc<dyn Journal>)], clean: bool) {
-    let head = |(name, journal): &(String, Arc<dyn Journal>)| {
-        journal.head().map(|head| (name.clone(), journal.id(), head))
-    };
-    let heads: Result<Vec<_>, JournalError> = machines.iter().map(head).collect();
-    if let Err(error) = heads.and_then(|heads| store.note(&heads, clean)) {
-        tracing::warn!(%error, "the manifest could not be written; trying again later");
-    }
-}
-
-/// Stores the public key that signs checkpoints. If it replaces another one, the log says so,
-/// because verifiers must have the new one.
-fn note_signer(store: &Store, file: &Path, public_key: &str) {
-    if let Some(before) = store.signer().filter(|before| before != public_key) {
-        tracing::error!(
-            file = %file.display(), before, public_key,
-            "the key that signs checkpoints was missing and a new one was made: give outsiders its \
-             public key, or put back the file as it was"
-        );
-    }
-    if let Err(error) = store.note_signer(public_key) {
-        tracing::warn!(%error, "the manifest could not be written; trying again at the next start");
-    }
-}
-
-/// Writes the heads of the journals to the manifest periodically.
-async fn keep_noting(store: Arc<Store>, machines: Vec<(String, Arc<dyn Journal>)>) {
-    let machines = Arc::new(machines);
-    loop {
-        tokio::time::sleep(MANIFEST_EVERY).await;
-        let (store, machines) = (Arc::clone(&store), Arc::clone(&machines));
-        // An error here is a panic, which the panic hook has reported.
-        let _ = tokio::task::spawn_blocking(move || note_heads(&store, &machines, false)).await;
-    }
-}
-
-/// Explains a full disk and how to fix it.
-fn at_full_disk(folder: &Path, error: JournalError) -> JournalError {
-    let words = error.to_string();
-    let is_full = words.contains("os error 28") || words.contains("disk is full");
-    if !is_full {
-        return error;
-    }
-    let folder = folder.display();
-    JournalError::Refused(format!(
-        "{folder}: the disk is full, so the store cannot be opened ({words}). Nothing was lost. Free \
-         some space and start again"
-    ))
-}
-
-/// Names the folder in the error of a server that could not start because the disk is full.
-fn naming_folder(folder: Option<&Path>, error: StartError) -> StartError {
-    match (folder, error) {
-        (Some(folder), StartError::Other(words)) if words.contains("disk is full") => {
-            StartError::Other(format!(
-                "{}: the disk is full, so the server cannot start. Nothing was lost. Free some space \
-                 and start again",
-                folder.display()
-            ))
-        }
-        (_, error) => error,
-    }
-}
-
-/// The error for a folder whose files do not belong to one store at one time.
-fn mixed(folder: &Path, error: &CutError) -> StartError {
-    StartError::Other(format!(
-        "{}: {error}. No record was written. Put back the files as they were, or restore the last \
-         backup into an empty folder: bursar admin restore BACKUP --data DIR",
-        folder.display()
-    ))
-}
-
-/// The options of a machine's journal in PostgreSQL.
-fn postgres(url: &str, machine: &str, config: &Config) -> PostgresOptions {
-    let mut options = PostgresOptions::new(url, machine);
-    options.unsafe_single = config.unsafe_single_postgres;
-    options.unsafe_plaintext = config.unsafe_plaintext_postgres;
-    options
-}
-
-/// Opens the journals of all regions that are configured now or were configured before.
-fn open_cells(
-    directory: &dyn Journal,
-    config: &Config,
-    open: impl Fn(&str) -> Result<Arc<dyn Journal>, StartError>,
-) -> Result<CellJournals, StartError> {
-    let known = replay(directory, &DirectoryCodec).map_err(wrong)?.machine;
-    let mut regions: Vec<Name> = config.region_names().into_iter().map(Name::from).collect();
-    regions.extend(known.regions().cloned());
-    regions.sort();
-    regions.dedup();
-    let opened = regions.into_iter().map(|region| {
-        let journal = open(&format!("cell-{region}"))?;
-        Ok((region, journal))
-    });
-    opened.collect()
-}
-
-fn wrong(error: bursar_engine::ReplayError) -> StartError {
-    StartError::Other(error.to_string())
-}
-
 /// The clock, and the same clock if it is manual.
 type Clocks = (Arc<dyn Clock>, Option<Arc<ManualClock>>);
 
@@ -397,114 +128,6 @@ fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
             let manual = Arc::new(manual);
             Ok((Arc::clone(&manual) as Arc<dyn Clock>, Some(manual)))
         }
-    }
-}
-
-/// The identity of this server among those that share the store.
-struct Identity {
-    /// The host name and the random id of this start.
-    holder: String,
-    leader: Option<Arc<Leader>>,
-    metrics: Arc<Metrics>,
-    /// The largest accepted distance of the clock ahead of the last record.
-    max_gap: Duration,
-}
-
-impl Identity {
-    /// The engine options of one machine.
-    fn options(&self, machine: &str) -> EngineOptions {
-        let permit = self.leader.as_ref().map(|leader| leader.permit()).unwrap_or_default();
-        let (holder, observer) = (self.holder.clone(), self.observer(machine));
-        let max_gap = self.max_gap;
-        EngineOptions { holder, observer, permit, max_gap, ..EngineOptions::default() }
-    }
-
-    fn observer(&self, machine: &str) -> Observer {
-        let (metrics, name) = (Arc::clone(&self.metrics), machine.to_owned());
-        let (counters, named) = (Arc::clone(&self.metrics), machine.to_owned());
-        Observer::new(move |written| metrics.append(&name, written))
-            .with_trouble(move |trouble| counters.trouble(&named, &trouble))
-    }
-}
-
-/// Explains a port that is in use and how to fix it.
-fn at_port_in_use(listen: SocketAddr, error: std::io::Error) -> StartError {
-    if error.kind() != std::io::ErrorKind::AddrInUse {
-        return StartError::Io { what: listen.to_string(), error };
-    }
-    StartError::Other(format!(
-        "{listen}: another process listens there. Stop it, or choose another port: --listen {}:PORT (0 \
-         takes a free one)",
-        listen.ip()
-    ))
-}
-
-/// A bound listener and the URL of the server behind it.
-struct Listening {
-    listener: TcpListener,
-    address: SocketAddr,
-    url: String,
-    base_url: Arc<str>,
-}
-
-impl Listening {
-    async fn bind(config: &Config, encrypted: bool) -> Result<Listening, StartError> {
-        let listener = TcpListener::bind(config.listen).await;
-        let listener = listener.map_err(|error| at_port_in_use(config.listen, error))?;
-        let address = listener.local_addr().map_err(io("the listener"))?;
-        let scheme = if encrypted { "https" } else { "http" };
-        let url = format!("{scheme}://{address}");
-        let base_url = config.public_url.clone().unwrap_or_else(|| url.clone());
-        let base_url: Arc<str> = base_url.trim_end_matches('/').into();
-        Ok(Listening { listener, address, url, base_url })
-    }
-}
-
-/// Starts to claim leadership of a store that several servers share.
-fn campaign(
-    config: &Config,
-    holder: &str,
-    base_url: &str,
-    metrics: &Arc<Metrics>,
-) -> Result<Option<Arc<Leader>>, StartError> {
-    let Some(url) = &config.store else { return Ok(None) };
-    let store = PostgresLeader::open(postgres(url, "leader", config))
-        .map_err(|error| StartError::Journal { what: "the store".into(), error })?;
-    let candidate = Candidate {
-        holder: holder.to_owned(),
-        url: base_url.to_owned(),
-        by_wall_clock: config.clock == ClockKind::Wall,
-        metrics: Arc::clone(metrics),
-    };
-    Leader::start(store, candidate).map(|leader| Some(Arc::new(leader))).map_err(io("the leader"))
-}
-
-/// Waits until this server leads. Calls `standby` once if another server leads first.
-async fn until_leading(
-    leader: &Leader,
-    url: &str,
-    stopped: &watch::Receiver<bool>,
-    standby: impl FnOnce(&Standby),
-) -> Result<(), StartError> {
-    let (mut role, mut stopped) = (leader.role(), stopped.clone());
-    // The sender lives as long as the leader does.
-    let known = role.wait_for(|role| *role != Role::Unknown).await.map(|role| role.clone());
-    if let Ok(Role::Standby { owner, reason }) = known {
-        standby(&Standby { url: url.to_owned(), owner, reason });
-    }
-    tokio::select! {
-        led = role.wait_for(|role| *role == Role::Leader) => {
-            led.map(drop).map_err(|_| StartError::Other("the leader thread ended".into()))
-        }
-        _ = stopped.wait_for(|stopped| *stopped) => Err(StartError::Interrupted),
-    }
-}
-
-/// Ends streams and long polls when another server leads, because its events are not seen here.
-async fn end_streams(mut role: watch::Receiver<Role>, streams: Arc<watch::Sender<bool>>) {
-    while role.changed().await.is_ok() {
-        let leads = *role.borrow_and_update() == Role::Leader;
-        streams.send_replace(!leads);
     }
 }
 
@@ -776,30 +399,6 @@ impl Started {
     }
 }
 
-/// Stops the server on a signal of the system.
-async fn stop_on_signal(stopping: Arc<watch::Sender<bool>>) {
-    signal().await;
-    stopping.send_replace(true);
-}
-
-/// Stops the server when the process must restart.
-async fn stop_at_the_end(
-    app: Arc<App>,
-    why: Arc<OnceLock<String>>,
-    stopping: Arc<watch::Sender<bool>>,
-) {
-    // Set only here.
-    let _ = why.set(until_ended(&app).await);
-    stopping.send_replace(true);
-}
-
-/// Ends streams when the server stops.
-async fn follow_stop(mut stopped: watch::Receiver<bool>, streams: Arc<watch::Sender<bool>>) {
-    if stopped.wait_for(|stopped| *stopped).await.is_ok() {
-        streams.send_replace(true);
-    }
-}
-
 /// Reads the directory again after a takeover, and sends the cells the prices and classes that
 /// another server may not have sent.
 async fn follow_directory(app: Arc<App>) {
@@ -886,111 +485,6 @@ where
     }
 }
 
-async fn add_regions(directory: &DirectoryService, config: &Config) -> Result<(), StartError> {
-    for region in config.region_names() {
-        let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
-        let command = Command::AddRegion { region: region.into() };
-        directory
-            .submit(envelope, command)
-            .await
-            .map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
-    }
-    Ok(())
-}
-
-/// The encoder of attempt ids, under the secret of the store. A store without a secret gets one.
-async fn attempt_ids(directory: &DirectoryService) -> Result<AttemptIds, StartError> {
-    let other = |detail: String| StartError::Other(detail);
-    if directory.current().attempt_secret().is_none() {
-        let mut secret = [0; 32];
-        getrandom::fill(&mut secret).map_err(|error| other(error.to_string()))?;
-        let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
-        let command = Command::SetAttemptSecret { secret: Secret(secret) };
-        let set = directory.submit(envelope, command).await;
-        set.map_err(|failure| other(failure.problem.detail.clone()))?;
-    }
-    let known = AttemptIds::of(&directory.current());
-    known.ok_or_else(|| other("the directory has no secret for ids of attempts".to_owned()))
-}
-
-/// Makes a region known to the ledger and returns the number of its cell.
-async fn open_region(ledger: &Gateway<Ledger>, region: &Name) -> Result<CellNo, StartError> {
-    let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
-    let command = ledger::Command::OpenRegion { region: region.clone(), shard: SHARD };
-    let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
-    let seen = ledger.post(envelope, command).answer().await.map_err(failed)?;
-    match seen.value.map_err(|refused| failed(refused.into()))?.reply {
-        Reply::Region(cell) => Ok(cell),
-        other => Err(StartError::Other(format!("the region was answered with {other:?}"))),
-    }
-}
-
-/// Sets the heartbeat interval and node lease of a region, if the configuration differs from the
-/// cell's.
-async fn configure(
-    cell: &CellService,
-    known: CellConfig,
-    config: &Config,
-) -> Result<(), StartError> {
-    let millis = |seconds: Option<u32>, known| seconds.map_or(known, |all| i64::from(all) * 1000);
-    let wanted = CellConfig {
-        heartbeat_ms: millis(config.heartbeat_seconds, known.heartbeat_ms),
-        node_lease_ms: millis(config.node_lease_seconds, known.node_lease_ms),
-        ..known.clone()
-    };
-    if wanted == known {
-        return Ok(());
-    }
-    let origin = Origin::component("start");
-    let posted = cell.gateway.post(origin, cell::Command::Configure(wanted)).answer().await;
-    let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
-    match seen.value {
-        Ok(_) => Ok(()),
-        Err(refusal) => {
-            Err(StartError::Other(format!("the cell refused its configuration: {refusal:?}")))
-        }
-    }
-}
-
-/// Records in a cell that its store was restored. Unless the cell was served since, agents must
-/// register again before their reports are accepted.
-async fn rewind(cell: &CellService) -> Result<(), StartError> {
-    let Some(command) = cell.unannounced_restore() else { return Ok(()) };
-    let posted = cell.gateway.post(Origin::component("start"), command).answer().await;
-    let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
-    seen.value
-        .map(drop)
-        .map_err(|refusal| StartError::Other(format!("the cell refused the restore: {refusal:?}")))
-}
-
-/// How often to check whether a machine has ended.
-const WATCH_STEP: Duration = Duration::from_millis(100);
-
-/// Waits until the process must restart, and returns the reason.
-async fn until_ended(app: &App) -> String {
-    let mut known = 0;
-    loop {
-        let aside: u64 = app.machines().iter().map(|(_, _, stats)| stats.set_aside).sum();
-        if aside > known {
-            known = aside;
-            tracing::error!(set_aside = aside, "a timer or message was set aside; see /readyz");
-        }
-        if let Some(reason) = app.ended() {
-            tracing::error!(%reason, "this process cannot continue and ends");
-            return reason;
-        }
-        tokio::time::sleep(WATCH_STEP).await;
-    }
-}
-
-/// Starts a task that must not end silently: a panic ends the process.
-fn spawn_vital(name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(async move {
-        let _vital = Vital::new(name);
-        work.await;
-    });
-}
-
 /// Drops the state of rate limits whose buckets are full again.
 async fn tidy(app: Arc<App>) {
     loop {
@@ -999,24 +493,13 @@ async fn tidy(app: Arc<App>) {
     }
 }
 
-async fn signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        // Without signal handlers only the end of the process ends the server.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use bursar_engine::EngineError;
 
+    use super::leading::at_port_in_use;
     use super::*;
 
     #[test]

@@ -59,6 +59,9 @@ pub(crate) fn month(text: &str) -> Result<(Time, Time), String> {
     let (year, month) = text.split_once('-').ok_or_else(wrong)?;
     let (year, month): (u16, u16) =
         (year.parse().map_err(|_| wrong())?, month.parse().map_err(|_| wrong())?);
+    if year > 9998 || !(1..=12).contains(&month) {
+        return Err(wrong());
+    }
     let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
     let first = |year: u16, month: u16| instant(&format!("{year:04}-{month:02}-01"));
     Ok((first(year, month).map_err(|_| wrong())?, first(next_year, next_month)?))
@@ -169,7 +172,7 @@ mod tests {
         let ends = |text| month(text).map(|(from, to)| format!("{from} {to}"));
         let december = "2026-12-01T00:00:00.000Z 2027-01-01T00:00:00.000Z";
         assert_eq!(ends("2026-12"), Ok(december.into()));
-        for wrong in ["2026", "2026-13", "2026-00", "x-1", "2026-1-1"] {
+        for wrong in ["2026", "2026-13", "2026-00", "x-1", "2026-1-1", "65535-12", "9999-12"] {
             assert!(month(wrong).is_err(), "{wrong}");
         }
     }

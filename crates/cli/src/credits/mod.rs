@@ -89,7 +89,17 @@ fn serve<C: UserCredits>(
         };
         let (user, applied) = match operation {
             Ok(Operation { user, action }) => {
-                let applied = users.entry(user.clone()).or_default().apply(line, action);
+                let applied = match users.get_mut(&user) {
+                    Some(known) => known.apply(line, action),
+                    None => {
+                        let mut new = C::default();
+                        let applied = new.apply(line, action);
+                        if applied.is_ok() {
+                            users.insert(user.clone(), new);
+                        }
+                        applied
+                    }
+                };
                 (user, applied)
             }
             Err(bad) => (None, Err(bad)),

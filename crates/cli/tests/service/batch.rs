@@ -321,3 +321,26 @@ async fn a_budget_is_replaced_in_one_step_and_counts_what_was_spent_and_held() {
     let more = json!({ "account": "acme", "amount": "0.000001" });
     server.call("POST", "/v1/charges", more).await.problem("budget_exceeded");
 }
+
+#[tokio::test]
+async fn a_path_in_a_batch_is_matched_as_it_is_written() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let hold = json!({ "id": "a-b", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    let batch = json!({ "operations": [
+        operation("/v1/holds/a%2Db/release", json!({})),
+        operation("/v1/%68olds", json!({ "account": "acme", "amount": "1" })),
+        operation("/v1/%6Aobs", json!({})),
+        operation("/v1/holds/a-b/release?x=1", json!({})),
+        operation("/v1/holds/a-b/release/", json!({})),
+    ]});
+    let done = server.call("POST", "/v1/batch", batch).await.expect(200);
+    let results = done["results"].as_array().expect("a list");
+    let statuses: Vec<&Value> = results.iter().map(|one| &one["status"]).collect();
+    assert_eq!(statuses, [200, 422, 422, 422, 422], "{done}");
+    for refused in &results[1..] {
+        assert_eq!(refused["body"]["param"], "path", "{refused}");
+    }
+}

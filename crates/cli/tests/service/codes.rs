@@ -61,7 +61,7 @@ fn case(code: Code) -> Case {
         }
         Code::OutcomeUnknown | Code::StorageFull => Elsewhere(
             "the disk must fail under the writer; the engine's tests do that, and a test of \
-             problem.rs pins the texts of the engine's errors",
+             request/failure.rs pins the texts of the engine's errors",
         ),
         Code::Internal => Elsewhere("it would be a defect; a panic in a handler is answered so"),
     }

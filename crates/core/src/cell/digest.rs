@@ -1,7 +1,7 @@
 //! One hash over the whole state of a cell.
 //!
-//! Every part is fed by its derived hash, in a fixed order, so that a new field is covered
-//! automatically. Derived data (counts, queues, claims, states, candidates, profile) is
+//! Every part is fed by its hash, in a fixed order. Accounts, nodes, groups and classes are fed field by
+//! field, because some of their fields are derived: a new field must be added here. Derived data (counts, queues, claims, states, candidates, profile) is
 //! left out; the invariants check it against its source.
 
 use super::image::requests;
@@ -30,9 +30,7 @@ impl Cell {
             digester.value((id, &record.offer, &record.node, record.incarnation, record.seq));
             digester.value((record.lease_until, record.alive, record.drained, record.windows));
             digester.value((&record.members, &record.claims));
-            if let Some(until) = record.kept_until {
-                digester.value(until);
-            }
+            digester.value(record.kept_until);
         }
         for job in self.jobs.values() {
             digester.value(job);
@@ -49,15 +47,7 @@ impl Cell {
         digester.value((self.victims, self.inventory.next_id(), &self.scopes));
         digester.value(self.inventory.supply().memory_of_models());
         digester.value(&self.requests_done);
-        if !self.used_names.is_empty() {
-            digester.value(&self.used_names);
-        }
-        if self.generation > 0 {
-            digester.value(self.generation);
-        }
-        if !self.aside.is_empty() {
-            digester.value(&self.aside);
-        }
+        digester.value((&self.used_names, self.generation, &self.aside));
         digester.finish()
     }
 }

@@ -114,7 +114,7 @@ pub enum Conflict {
     NoRate,
     /// Nothing is uncollected.
     NothingUncollected,
-    /// The archived record does not match its digest or the state of the ledger.
+    /// The archived record contradicts itself or the state of the ledger.
     RecordMismatch,
     /// The hold belongs to a job, and only the job changes it.
     HeldByJob,

@@ -26,7 +26,7 @@ use crate::writer::durable::Durable;
 use crate::writer::handle::Handle;
 
 /// Messages delivered at once. A batch is never divided.
-const ARMFUL: usize = 512;
+const MAX_DELIVERY: usize = 512;
 /// How long to let the journal grow after two reads without messages. Most records of a busy sender
 /// are not messages, and waking for each batch costs more than reading it.
 const REST: Duration = Duration::from_millis(2);
@@ -104,7 +104,7 @@ impl From<JournalError> for CourierError {
 pub type Addressed<M> = (<M as Machine>::Envelope, <M as Machine>::Command);
 
 /// Messages, and the last batch that was searched for them.
-type Armful<T> = (Vec<SentMessage<T>>, Head);
+type Delivery<T> = (Vec<SentMessage<T>>, Head);
 
 /// The delivery of messages in one direction between two machines.
 pub struct Courier<C: Codec, O: Outbox<C::Machine>, I> {
@@ -178,13 +178,13 @@ where
         from: Head,
         mark: Mark,
         until: Head,
-    ) -> Result<Armful<O::Message>, CourierError> {
+    ) -> Result<Delivery<O::Message>, CourierError> {
         let mut messages = Vec::new();
         let mut head = from;
         let mut expected = mark.number + 1;
         for batch in self.journal.read(from)? {
             let batch = batch?;
-            if batch.sequence > until.sequence || messages.len() >= ARMFUL {
+            if batch.sequence > until.sequence || messages.len() >= MAX_DELIVERY {
                 break;
             }
             head = batch.head();

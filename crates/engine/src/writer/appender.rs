@@ -10,9 +10,9 @@ use bursar_journal::{AppendError, Epoch, Head, Journal, Pending};
 
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
 use crate::writer::compactor::Compactor;
+use crate::writer::counters::Counters;
 use crate::writer::durable::Durable;
 use crate::writer::handoff::{Handoff, Load, Waiting, reject_all};
-use crate::writer::lifecycle::Counters;
 use crate::writer::observer::{Observer, Written};
 use crate::writer::pacing::BatchPacer;
 

@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
-use std::time::Duration;
 
 use bursar_core::machine::{Machine, machine_time};
 use bursar_core::time::Timestamp;
@@ -14,125 +13,20 @@ use bursar_journal::{AppendError, Batch, Head, Journal, JournalError, LeaseError
 use crate::clock::Clock;
 use crate::codec::Codec;
 use crate::error::{EngineError, ReplayError};
-use crate::lease::{BootClock, LeaseKeeper, LeaseTrust, Monotonic, Permit, SystemMonotonic};
+use crate::lease::{BootClock, LeaseKeeper, LeaseTrust, Monotonic, SystemMonotonic};
 use crate::replay::{Replayed, replay_watched};
 use crate::writer::appender::Appender;
 use crate::writer::compactor::Compactor;
+use crate::writer::counters::{Counters, Stats};
 use crate::writer::durable::Durable;
 use crate::writer::handle::{Handle, Message, View};
 use crate::writer::handoff::{Handoff, Waiting};
 use crate::writer::mailbox::{Mailbox, Post, Urgency, mailbox};
-use crate::writer::observer::{Observer, Trouble};
+use crate::writer::observer::Trouble;
+use crate::writer::options::{EngineOptions, Status};
 use crate::writer::pacing::BatchPacer;
 use crate::writer::session::{End, Session};
 use crate::writer::strikes::{MAX_STRIKES, Strikes};
-
-/// Options of an engine.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// The name of the lease holder. Two servers must have different names.
-    pub holder: String,
-    /// Messages that may wait. Further ones are refused at once.
-    pub mailbox: usize,
-    /// How long the store keeps a lease that is not renewed.
-    pub lease_ttl: Duration,
-    /// A batch of this many bytes is handed over before more is decided.
-    pub batch_bytes: usize,
-    /// The pause before the next attempt to take over, or to write after the disk was full.
-    pub retry: Duration,
-    /// Receives durable writes and troubles.
-    pub observer: Observer,
-    /// How far the clock may be ahead of the last record when the machine is taken over. Beyond
-    /// that the machine decides which timers must wait: see [`Codec::doubt_clock`].
-    pub max_gap: Duration,
-    /// Whether this process may own machines.
-    pub permit: Permit,
-}
-
-impl Default for EngineOptions {
-    fn default() -> EngineOptions {
-        EngineOptions {
-            holder: "bursar".into(),
-            mailbox: 16_384,
-            lease_ttl: Duration::from_secs(10),
-            batch_bytes: 4 << 20,
-            retry: Duration::from_secs(1),
-            observer: Observer::default(),
-            max_gap: Duration::MAX,
-            permit: Permit::default(),
-        }
-    }
-}
-
-/// The state of the writer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// Takes over the journal and rebuilds the state.
-    Starting,
-    /// Answers everything.
-    Serving,
-    /// Answers reads only: the disk is full.
-    ReadOnly,
-    /// Cannot take over yet, and why.
-    Waiting(String),
-    /// Ended, and why. Only a new process can serve again.
-    Stopped(String),
-}
-
-/// Counters of the writer.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Durable writes.
-    pub batches: u64,
-    /// Records in them.
-    pub records: u64,
-    /// Bytes of these records.
-    pub bytes: u64,
-    /// The largest number of records in one batch.
-    pub largest_batch: u64,
-    /// How often the state was rebuilt from the journal.
-    pub rebuilds: u64,
-    /// Requests, messages and steps that panicked. Each failed alone.
-    pub panics: u64,
-    /// Timers and messages that failed three times and were set aside since the start.
-    pub set_aside: u64,
-    /// The longest time that one turn of messages took, in microseconds. Other messages waited that
-    /// long.
-    pub longest_turn_micros: u64,
-    /// The position reached while the state is being rebuilt.
-    pub replayed: u64,
-    /// The position at which the rebuild is complete.
-    pub replay_until: u64,
-}
-
-#[derive(Default)]
-pub(crate) struct Counters {
-    batches: AtomicU64,
-    records: AtomicU64,
-    bytes: AtomicU64,
-    largest_batch: AtomicU64,
-    rebuilds: AtomicU64,
-    pub(crate) panics: AtomicU64,
-    pub(crate) set_aside: AtomicU64,
-    longest_turn_micros: AtomicU64,
-    replayed: AtomicU64,
-    replay_until: AtomicU64,
-}
-
-impl Counters {
-    pub(crate) fn batch(&self, batch: &Batch) {
-        let records = u64::from(batch.records());
-        self.batches.fetch_add(1, Ordering::Relaxed);
-        self.records.fetch_add(records, Ordering::Relaxed);
-        self.bytes.fetch_add(batch.payload().len() as u64, Ordering::Relaxed);
-        self.largest_batch.fetch_max(records, Ordering::Relaxed);
-    }
-
-    pub(crate) fn turn(&self, took: Duration) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.longest_turn_micros.fetch_max(micros, Ordering::Relaxed);
-    }
-}
 
 /// A running machine.
 pub struct Engine<C: Codec> {

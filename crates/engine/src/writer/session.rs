@@ -9,37 +9,32 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bursar_core::machine::{DuePart, Machine, Preparation, Stuck, machine_time, next_due};
+use bursar_core::machine::{DuePart, Machine, Stuck, machine_time, next_due};
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Journal, RecordKind, RecordTooLarge};
 
 use crate::clock::Clock;
 use crate::codec::{Codec, RecordOrigin};
 use crate::error::EngineError;
-use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
-use crate::replay::write_group_item;
+use crate::lease::{LeaseTrust, Monotonic};
 use crate::writer::appender::Appender;
-use crate::writer::handle::{
-    Aborted, GroupDecision, Message, Seen, Transaction, Turn, Turns, View, WorkMark,
-};
+use crate::writer::handle::{Message, Seen, Turn, Turns, View};
 use crate::writer::handoff::{Handoff, Load, Waiting};
 use crate::writer::mailbox::Mailbox;
 use crate::writer::pacing::BatchPacer;
 use crate::writer::strikes::{Key, MAX_STRIKES, Strikes};
+use crate::writer::transaction::OpenTransaction;
+use crate::writer::turn_budget::TurnBudget;
 
 type EventOf<C> = <<C as Codec>::Machine as Machine>::Event;
-type EnvelopeOf<C> = <<C as Codec>::Machine as Machine>::Envelope;
-type CommandOf<C> = <<C as Codec>::Machine as Machine>::Command;
-type ReplyOf<C> = <<C as Codec>::Machine as Machine>::Reply;
-type RefusalOf<C> = <<C as Codec>::Machine as Machine>::Refusal;
+pub(super) type EnvelopeOf<C> = <<C as Codec>::Machine as Machine>::Envelope;
+pub(super) type CommandOf<C> = <<C as Codec>::Machine as Machine>::Command;
+pub(super) type ReplyOf<C> = <<C as Codec>::Machine as Machine>::Reply;
+pub(super) type RefusalOf<C> = <<C as Codec>::Machine as Machine>::Refusal;
 
 /// Messages decided before the load is offered to the appender.
 const CHUNK: usize = 256;
 
-/// What the messages of one turn may write before other messages have their turn.
-const MAX_TURN_BYTES: usize = 256 << 10;
-/// How long one turn may take. Checked every eight messages, and after each that writes much.
-const MAX_TURN_TIME: Duration = Duration::from_millis(5);
 /// Due steps that can wait, in one round of messages. Messages wait for no more of them.
 const PATIENT_STEPS: usize = 8;
 /// The largest record of one decision, one group or one due step. A quarter of the largest record
@@ -95,37 +90,6 @@ pub(crate) struct Session<'a, C: Codec> {
     pub(crate) number: u64,
     /// Whether this round sends answers as of its instant.
     pub(crate) answered: bool,
-}
-
-/// What one turn of messages may cost before senders that arrived meanwhile have theirs.
-struct TurnBudget {
-    clock: SystemMonotonic,
-    bytes: usize,
-    /// The bytes written when the clock was read last.
-    checked: usize,
-}
-
-/// A message that writes this much is expected to have taken long.
-const MUCH: usize = 16 << 10;
-
-impl TurnBudget {
-    fn begin<M: Machine>(load: &Load<M>) -> TurnBudget {
-        let bytes = load.records.bytes();
-        TurnBudget { clock: SystemMonotonic::new(), bytes, checked: bytes }
-    }
-
-    /// Reads the clock only now and then: it costs as much as a small read.
-    fn is_spent<M: Machine>(&mut self, handled: usize, load: &Load<M>) -> bool {
-        let bytes = load.records.bytes();
-        if bytes < self.bytes || bytes - self.bytes >= MAX_TURN_BYTES {
-            return true;
-        }
-        if !handled.is_multiple_of(8) && bytes - self.checked < MUCH {
-            return false;
-        }
-        self.checked = bytes;
-        self.clock.elapsed() >= MAX_TURN_TIME
-    }
 }
 
 impl<C: Codec> Session<'_, C> {
@@ -339,9 +303,10 @@ impl<C: Codec> Session<'_, C> {
                     debug_assert!(none.is_none(), "without a machine there is nothing to wait for");
                     return;
                 }
-                let mut desk = Desk { session: self, load: &mut *load, now, wrote: false };
-                let release = work(Ok(&mut desk));
-                let wrote = desk.wrote;
+                let mut open =
+                    OpenTransaction { session: self, load: &mut *load, now, wrote: false };
+                let release = work(Ok(&mut open));
+                let wrote = open.wrote;
                 self.answered |= release.is_some();
                 load.waiting.extend(release.map(|release| Waiting::Read { release, wrote }));
             }
@@ -362,8 +327,8 @@ impl<C: Codec> Session<'_, C> {
             let _ = turns(Err(rebuilding()));
             return;
         }
-        let mut desk = Desk { session: self, load: &mut *load, now, wrote: false };
-        match turns(Ok(&mut desk)) {
+        let mut open = OpenTransaction { session: self, load: &mut *load, now, wrote: false };
+        match turns(Ok(&mut open)) {
             Turn::Again => self.mailbox.put_behind(Message::Turns(turns)),
             // Earlier turns may have written, so after a lost lease the answer must not be treated
             // as a read.
@@ -391,7 +356,7 @@ impl<C: Codec> Session<'_, C> {
     /// Runs due timers, each at its own instant or after the barrier, each step as one record.
     /// Timers that can wait get only the steps that are left in this round. A step that fails is
     /// retried for its first timer alone. A timer that fails three times is set aside.
-    fn advance(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
+    pub(super) fn advance(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
         while !self.broken
             && let Some((deadline, part)) = self.next_due(now)
         {
@@ -452,7 +417,7 @@ impl<C: Codec> Session<'_, C> {
     /// state is unchanged. If applying fails, the state is no longer trusted.
     ///
     /// `decide` leaves its events and, if there are any, their body.
-    fn write<T>(
+    pub(super) fn write<T>(
         &mut self,
         load: &mut Load<C::Machine>,
         kind: RecordKind,
@@ -492,7 +457,7 @@ impl<C: Codec> Session<'_, C> {
 
     /// Applies the events of one decision. If that fails nothing may be served before the state is
     /// rebuilt.
-    fn apply(&mut self, at: Timestamp) -> Result<(), EngineError> {
+    pub(super) fn apply(&mut self, at: Timestamp) -> Result<(), EngineError> {
         let (machine, events) = (&mut self.machine, &self.events);
         let applied = catch_unwind(AssertUnwindSafe(|| {
             events.iter().for_each(|event| machine.apply(at, event));
@@ -504,11 +469,11 @@ impl<C: Codec> Session<'_, C> {
     }
 
     /// The number of parts of the events of one decision.
-    fn parts(&self) -> usize {
+    pub(super) fn parts(&self) -> usize {
         self.events.iter().map(C::Machine::parts).sum()
     }
 
-    fn panicked(&self) -> EngineError {
+    pub(super) fn panicked(&self) -> EngineError {
         self.appender.counters.panics.fetch_add(1, Ordering::Relaxed);
         EngineError::Internal
     }
@@ -545,7 +510,7 @@ impl<C: Codec> Session<'_, C> {
     }
 
     #[expect(clippy::type_complexity, reason = "the machine's own answer, and whether it wrote")]
-    fn decide(
+    pub(super) fn decide(
         &mut self,
         envelope: &EnvelopeOf<C>,
         command: &CommandOf<C>,
@@ -568,107 +533,20 @@ impl<C: Codec> Session<'_, C> {
             })?;
         Ok((answer, !self.events.is_empty()))
     }
-
-    /// Decides item by item on the live state, and rolls all of them back if one is refused.
-    #[expect(clippy::type_complexity, reason = "the machine's own answers, and whether it wrote")]
-    fn decide_group(
-        &mut self,
-        items: &[(EnvelopeOf<C>, CommandOf<C>)],
-        now: Timestamp,
-        load: &mut Load<C::Machine>,
-    ) -> Result<(Result<Vec<ReplyOf<C>>, Aborted<RefusalOf<C>>>, bool), EngineError> {
-        self.advance(now, load);
-        if self.broken {
-            return Err(rebuilding());
-        }
-        let mut replies = Vec::with_capacity(items.len());
-        let (mut body, mut count) = (Vec::new(), 0);
-        self.machine.begin_group();
-        for (index, (envelope, command)) in items.iter().enumerate() {
-            let decided = self.decide_item(envelope, command, now, &mut body);
-            count += self.parts();
-            let large = body.len() > MAX_DECISION_BYTES || count > MAX_DECISION_PARTS;
-            match decided {
-                Ok(Ok(reply)) if !large => replies.push(reply),
-                Ok(Err(refusal)) => {
-                    self.rollback()?;
-                    return Ok((Err(Aborted { index, refusal }), false));
-                }
-                Ok(Ok(_)) => {
-                    self.rollback()?;
-                    let bytes = RecordTooLarge { bytes: body.len(), most: MAX_DECISION_BYTES };
-                    return Err(too_large(count, Some(bytes)));
-                }
-                Err(error) => {
-                    self.rollback()?;
-                    return Err(error);
-                }
-            }
-        }
-        self.machine.commit_group();
-        let wrote = !body.is_empty();
-        if wrote {
-            load.records.push(RecordKind::Group, now, |out| out.append(&mut body));
-            self.position += 1;
-        }
-        Ok((Ok(replies), wrote))
-    }
-
-    /// Decides and applies one item of a group, and writes it after the others.
-    fn decide_item(
-        &mut self,
-        envelope: &EnvelopeOf<C>,
-        command: &CommandOf<C>,
-        now: Timestamp,
-        body: &mut Vec<u8>,
-    ) -> Result<Result<ReplyOf<C>, RefusalOf<C>>, EngineError> {
-        let (machine, codec, events) = (&mut self.machine, self.codec, &mut self.events);
-        events.clear();
-        let decided = catch_unwind(AssertUnwindSafe(|| {
-            // Missing preparation is not done here, where all other messages wait.
-            if !machine.prepare(now, command) {
-                return None;
-            }
-            let answer = machine.decide(now, envelope, command, events);
-            if answer.is_ok() && !events.is_empty() {
-                let origin = RecordOrigin::Command { envelope, command, accepted: true };
-                write_group_item(body, |out| codec.encode(origin, events, out));
-            }
-            Some(answer)
-        }));
-        let Ok(answer) = decided else { return Err(self.panicked()) };
-        let Some(answer) = answer else { return Err(unprepared()) };
-        // A refused item is not applied: the whole group is rolled back.
-        if answer.is_ok() {
-            self.apply(now)?;
-        }
-        Ok(answer)
-    }
-
-    /// Rolls a group back. If applying failed in part, the rollback may fail too: the state is
-    /// rebuilt.
-    fn rollback(&mut self) -> Result<(), EngineError> {
-        let machine = &mut self.machine;
-        let undone = catch_unwind(AssertUnwindSafe(|| machine.rollback_group()));
-        undone.map_err(|_| {
-            self.broken = true;
-            self.panicked()
-        })
-    }
 }
 
 /// The answer to messages that arrive while nothing can be served.
-fn rebuilding() -> EngineError {
+pub(super) fn rebuilding() -> EngineError {
     EngineError::Unavailable("the state is being rebuilt".into())
 }
 
 /// The answer to a group whose preparation exceeds what one decision may do.
-fn unprepared() -> EngineError {
+pub(super) fn unprepared() -> EngineError {
     EngineError::Unavailable("what this needs to know is being counted".into())
 }
 
 /// Names the limit that a decision exceeds.
-fn too_large(parts: usize, record: Option<RecordTooLarge>) -> EngineError {
+pub(super) fn too_large(parts: usize, record: Option<RecordTooLarge>) -> EngineError {
     let size = match record {
         Some(RecordTooLarge { bytes, most }) if bytes > most => {
             format!("{bytes} bytes, at most {most} are allowed")
@@ -680,87 +558,4 @@ fn too_large(parts: usize, record: Option<RecordTooLarge>) -> EngineError {
     EngineError::TooLarge(format!(
         "this would write {size} in one step; ask for less at once, or in several requests"
     ))
-}
-
-/// The machine, for one message.
-struct Desk<'a, 'b, C: Codec> {
-    session: &'a mut Session<'b, C>,
-    load: &'a mut Load<C::Machine>,
-    now: Timestamp,
-    wrote: bool,
-}
-
-impl<C: Codec> Transaction<C::Machine> for Desk<'_, '_, C> {
-    fn machine(&self) -> &C::Machine {
-        // Ends the work: a state with a decision applied in part is never shown.
-        assert!(!self.session.broken, "the state is being rebuilt");
-        &self.session.machine
-    }
-
-    fn position(&self) -> u64 {
-        self.session.position
-    }
-
-    fn now(&self) -> Timestamp {
-        self.now
-    }
-
-    fn execute(
-        &mut self,
-        envelope: &EnvelopeOf<C>,
-        command: &CommandOf<C>,
-    ) -> Result<Result<ReplyOf<C>, RefusalOf<C>>, EngineError> {
-        let (answer, wrote) = self.session.decide(envelope, command, self.now, self.load)?;
-        self.wrote |= wrote;
-        Ok(answer)
-    }
-
-    fn prepare(&mut self, command: &CommandOf<C>) -> bool {
-        // A state with a decision applied in part is not prepared: the work ends at its next read.
-        self.session.broken || self.session.machine.prepare(self.now, command)
-    }
-
-    fn prepare_group(&mut self, items: &[(EnvelopeOf<C>, CommandOf<C>)]) -> Preparation {
-        if self.session.broken {
-            return Preparation::Finished;
-        }
-        self.session.machine.prepare_group(self.now, items)
-    }
-
-    fn execute_group(
-        &mut self,
-        items: &[(EnvelopeOf<C>, CommandOf<C>)],
-    ) -> Result<GroupDecision<C::Machine>, EngineError> {
-        let (answer, wrote) = self.session.decide_group(items, self.now, self.load)?;
-        self.wrote |= wrote;
-        Ok(answer)
-    }
-
-    fn written(&self) -> usize {
-        self.load.records.bytes()
-    }
-
-    fn session(&self) -> u64 {
-        self.session.number
-    }
-
-    fn mark(&self) -> WorkMark {
-        let (records, session) = (self.load.records.mark(), &self.session);
-        WorkMark { records, position: session.position, flushes: session.flushes }
-    }
-
-    fn abandon(&mut self, mark: WorkMark) -> EngineError {
-        let error = self.session.panicked();
-        if self.load.records.mark() == mark.records && self.session.flushes == mark.flushes {
-            return error;
-        }
-        self.session.broken = true;
-        if self.session.flushes != mark.flushes {
-            // It was handed over in the middle, so it may be durable.
-            return EngineError::OutcomeUnknown;
-        }
-        self.load.records.rewind(mark.records);
-        self.session.position = mark.position;
-        error
-    }
 }

@@ -2,14 +2,14 @@
 
 use bursar_core::ledger::holds::archive::ArchivedHold;
 use bursar_core::ledger::holds::hold::Hold;
-use bursar_journal::record::ledger::{decode_archived, encode_archived};
+use bursar_journal::record::ledger::encode_archived;
 use smallvec::SmallVec;
 
 use super::History;
 use crate::database::{Columns, Database, Value};
 use crate::error::HistoryError;
 use crate::lists::{ListOf, decode_from_nothing, encode_from_nothing};
-use crate::query::archive::digest;
+use crate::query::archive::{self, digest};
 
 /// The maximum number of entries stored with the hold itself. Nearly all holds have fewer. Further
 /// entries go into a list, so that the written amount does not grow with the number of earlier
@@ -48,10 +48,11 @@ impl LiveHold {
         let missing = || HistoryError::inconsistent(format!("there is no hold {number}"));
         let row = live_row(database, number / NUMBERS_IN_A_ROW)?;
         let hold = row[place(number)].try_into().map_or(0, i64::from_be_bytes);
-        let sql = "SELECT record, entries FROM holds WHERE hold = ?1";
+        let sql = "SELECT record, digest, entries FROM holds WHERE hold = ?1";
         let rows = database.query(sql, &[hold.into()])?;
         let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-        let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?.hold;
+        // Checked before it is changed and gets a new digest.
+        let record = archive::read(&row.bytes()?, &row.bytes()?, || format!("hold {number}"))?.hold;
         let entries = decode_from_nothing(&row.bytes()?).into();
         Ok(LiveHold { hold, record, entries, new_of: None, dirty: false })
     }

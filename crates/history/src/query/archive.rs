@@ -23,6 +23,22 @@ pub(crate) fn digest(stored: &[u8]) -> [u8; 32] {
     *blake3::hash(stored).as_bytes()
 }
 
+/// Reads a stored record.
+///
+/// # Errors
+/// Also if the record does not match its digest.
+pub(crate) fn read(
+    stored: &[u8],
+    expected: &[u8],
+    name: impl FnOnce() -> String,
+) -> Result<ArchivedHold, HistoryError> {
+    if expected != digest(stored) {
+        let what = format!("the record of {} does not match its digest", name());
+        return Err(HistoryError::inconsistent(what));
+    }
+    decode_archived(stored).map_err(HistoryError::inconsistent)
+}
+
 impl<D: Database> History<D> {
     /// The newest hold or charge of a tenant with this name.
     ///
@@ -42,12 +58,7 @@ impl<D: Database> History<D> {
         let Some(row) = rows.into_iter().next() else { return Ok(None) };
         let mut row = Columns::of(row);
         let hold = row.integer()?;
-        let stored = row.bytes()?;
-        if row.bytes()? != digest(&stored) {
-            let what = format!("the record of `{name}` does not match its digest");
-            return Err(HistoryError::inconsistent(what));
-        }
-        let record = decode_archived(&stored).map_err(HistoryError::inconsistent)?;
+        let record = read(&row.bytes()?, &row.bytes()?, || format!("`{name}`"))?;
         Ok(Some(Archived { hold, record }))
     }
 

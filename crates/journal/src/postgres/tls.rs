@@ -33,7 +33,7 @@ pub(super) fn connector(address: &Address) -> Result<Option<MakeRustlsConnect>, 
     };
     let verifier: Arc<dyn ServerCertVerifier> = match address.protection {
         Protection::Plain => return Ok(None),
-        Protection::Encrypted => Arc::new(Anybody(Arc::clone(&provider))),
+        Protection::Encrypted => Arc::new(AcceptAnyCertificate(Arc::clone(&provider))),
         Protection::Authority => Arc::new(AnyName(trusted()?)),
         Protection::Name => trusted()?,
     };
@@ -141,9 +141,9 @@ impl ServerCertVerifier for AnyName {
 
 /// Accepts any certificate whose key the server has, for `require`.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -104,7 +104,7 @@ pub struct Change {
     check: Option<Check>,
     /// What the archive said of the id that it creates something under.
     looked_up: Option<LookUp>,
-    /// How often it has to be looked up again.
+    /// How often it was looked up again.
     looks: u8,
 }
 
@@ -114,7 +114,7 @@ pub const MAX_LOOKS: u8 = 3;
 
 /// What the decision of a change comes to.
 pub enum Decision {
-    /// This.
+    /// It is decided.
     Done(Result<Done, Failure>),
     /// Something that it needs was forgotten since it was looked up: nothing is decided before it is looked up
     /// again.

@@ -22,7 +22,7 @@ use crate::config::{Config, ConfigError, Timeouts};
 use crate::net::stall_timeout::StallTimeout;
 
 /// How long requests in flight may take at shutdown.
-const FAREWELL: Duration = Duration::from_secs(20);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 /// The maximum number of connections.
 const CONNECTIONS: usize = 16_384;
 const HEADER_BYTES: u32 = 32 * 1024;
@@ -93,7 +93,7 @@ pub(crate) async fn serve(
         });
     }
     drop(listener);
-    if tokio::time::timeout(FAREWELL, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_GRACE, graceful.shutdown()).await.is_err() {
         tracing::warn!("some connections did not end in time");
     }
 }

@@ -249,7 +249,7 @@ fn conflict_detail(conflict: Conflict) -> String {
         Conflict::StillOpen => "the hold is open; settle or release it first".into(),
         Conflict::NoRate => "the hold has no price per GPU-hour; report a total in credits".into(),
         Conflict::NothingUncollected => "nothing is uncollected".into(),
-        Conflict::RecordMismatch => "the archived record does not match its digest".into(),
+        Conflict::RecordMismatch => "the archived record contradicts itself or the ledger".into(),
         Conflict::HeldByJob => "the hold belongs to a job; cancel the job instead".into(),
         Conflict::JobEnded { state } => {
             format!("the job has ended: {}", crate::render::job::state(state).as_str())

@@ -1,4 +1,4 @@
-//! What all that serves a request shares: its caller, its failure, and the data of the request itself.
+//! The caller of a request, its failure, and its task-local data.
 
 mod caller;
 mod failure;

@@ -1,4 +1,4 @@
-//! Layers point one way: only `server/src/http` uses HTTP, and the core does not know it.
+//! Layers point one way: nothing but `start.rs` imports `server/src/http`, and the core knows no HTTP.
 //! `core/tests/layering.rs` checks the dependencies between crates.
 
 use crate::repository::{File, Finding, Repository};
@@ -58,7 +58,7 @@ fn check_core(file: &File, findings: &mut Vec<Finding>) {
             ["status(&self) -> u16", "status: u16"].iter().find(|text| code.contains(**text));
         if let Some(named) = word.or(number.copied()) {
             let advice = format!(
-                "`{named}`: the core knows no HTTP; map refusals to statuses in `server/src/http`"
+                "`{named}`: the core knows no HTTP; map refusals to codes in `server/src/request/failure.rs`"
             );
             findings.push(file.finding(index + 1, advice));
         }

@@ -12,144 +12,21 @@ use compact_str::CompactString;
 use smallvec::SmallVec;
 
 use super::hardware::{Hardware, HardwareTable};
-use super::maintenance::MAINTENANCE_CLASS;
-use super::node::{GpuSet, Node, NodeId, NodeState};
+use super::node::{Node, NodeId, NodeState};
 use super::numbers::NodeNumbers;
 use super::owner::{NodeKey, owner_of};
+pub use super::record::Held;
+pub(crate) use super::record::{Claim, NodeRecord, Visit};
 use crate::cell::command::NodeOffer;
-use crate::cell::config::CellConfig;
-use crate::cell::ids::{AttemptId, ClassRank, HardwareId, JobId};
+use crate::cell::ids::{AttemptId, HardwareId};
 use crate::cell::index::interner::InternedId;
-use crate::cell::jobs::job::{Occupancy, Request};
 use crate::cell::schedule::candidates::Candidates;
 use crate::cell::schedule::demand::DemandMix;
 use crate::cell::schedule::forecast::{Outlook, Profile};
-use crate::cell::schedule::shape::{ModelId, Shape, ShapeId, Shapes};
+use crate::cell::schedule::shape::{ModelId, Shape, Shapes};
 use crate::cell::schedule::supply::Supply;
 use crate::name_hash::NameMap;
 use crate::time::Timestamp;
-
-/// What is taken on a node by one attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Held {
-    pub gpus: GpuSet,
-    pub shape: ShapeId,
-    pub class: ClassRank,
-    /// Whether the attempt may be preempted.
-    pub preemptible: bool,
-    /// Whether the attempt has ended and its GPUs were not yet reported free.
-    pub fenced: bool,
-    /// Whether an agent has reported it running.
-    pub reported: bool,
-    /// When it will have ended at the latest, as announced or assumed.
-    pub until: Timestamp,
-}
-
-/// A reservation or maintenance window on one node, from an instant on. Other jobs may use the node
-/// until then.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Claim {
-    pub(crate) from: Timestamp,
-    /// Jobs of higher classes may ignore it.
-    pub(crate) class: ClassRank,
-    /// The job that the node is reserved for. `None`: maintenance.
-    pub(crate) job: Option<JobId>,
-    /// Whether preemptible jobs may use the node as guests until all nodes of the reservation are
-    /// free.
-    pub(crate) guests: bool,
-    /// Whether a gang gathers its nodes, so that the reserved start is an estimate.
-    pub(crate) gathers: bool,
-}
-
-impl Claim {
-    /// The claim of a maintenance window.
-    pub(crate) fn maintenance(from: Timestamp) -> Claim {
-        Claim { from, class: MAINTENANCE_CLASS, job: None, guests: false, gathers: false }
-    }
-
-    /// Whether a job may use the node despite this claim.
-    pub(crate) fn allows(&self, visit: &Visit) -> bool {
-        self.job == Some(visit.job)
-            || visit.class > self.class
-            || self.is_after(visit.until, visit.named)
-            || visit.as_guest && self.guests
-    }
-
-    /// Whether a job that ends at `until` ends before the claim begins. Where a gang gathers its
-    /// nodes, only a stated end (`named`) counts. Two estimates are not compared: otherwise jobs
-    /// that are not preemptible would enter as fast as others end.
-    fn is_after(&self, until: Timestamp, named: bool) -> bool {
-        until <= self.from && (named || !self.gathers)
-    }
-}
-
-/// A job that requests a placement on a node.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Visit {
-    pub(crate) job: JobId,
-    pub(crate) class: ClassRank,
-    /// When it will have ended.
-    pub(crate) until: Timestamp,
-    /// Whether that end follows from a stated longest runtime.
-    pub(crate) named: bool,
-    /// Whether it would run as a guest.
-    pub(crate) as_guest: bool,
-}
-
-/// A node and its state in the cell.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeRecord {
-    pub(crate) offer: Box<NodeOffer>,
-    pub(crate) node: Node,
-    pub(crate) hardware: HardwareId,
-    pub(crate) incarnation: u32,
-    pub(crate) seq: u64,
-    pub(crate) lease_until: Timestamp,
-    /// Whether its lease is valid.
-    pub(crate) alive: bool,
-    /// Whether an operator drained it.
-    pub(crate) drained: bool,
-    /// The number of current maintenance windows.
-    pub(crate) windows: u32,
-    /// After a restore: until when its agent may still run attempts that the cell does not know.
-    pub(crate) kept_until: Option<Timestamp>,
-    pub(crate) members: BTreeMap<AttemptId, Held>,
-    /// In rising order.
-    pub(crate) claims: SmallVec<[Claim; 1]>,
-    /// Its slot among the states, while it takes work.
-    slot: Option<u32>,
-}
-
-impl NodeRecord {
-    /// Whether it takes new work.
-    pub(crate) fn is_open(&self) -> bool {
-        self.alive && !self.drained && self.windows == 0 && self.kept_until.is_none()
-    }
-
-    /// Whether its claims allow a job.
-    pub(crate) fn allows(&self, visit: &Visit) -> bool {
-        self.claims.iter().all(|claim| claim.allows(visit))
-    }
-
-    /// Whether its claims allow some job of a class with a request that starts now.
-    pub(crate) fn allows_some(
-        &self,
-        class: ClassRank,
-        now: Timestamp,
-        request: &Request,
-        config: &CellConfig,
-    ) -> bool {
-        // Most nodes have no claims.
-        self.claims.is_empty() || {
-            let length = request.occupancy.limit_ms(config);
-            let until = now.plus_millis(length.saturating_add(config.start_allowance_ms));
-            let named = request.occupancy != Occupancy::Unlimited;
-            self.claims.iter().all(|claim| {
-                class > claim.class || claim.is_after(until, named) || request.guest && claim.guests
-            })
-        }
-    }
-}
 
 /// What nodes of one state have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -625,75 +502,4 @@ impl Inventory {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::hash::BuildHasher;
-
-    use rustc_hash::FxBuildHasher;
-
-    use super::*;
-    use crate::cell::nodes::node::{NodeSpec, RackId};
-
-    const NODE: NodeId = NodeId(0);
-
-    fn spec(cpu_milli: u32) -> NodeSpec {
-        NodeSpec {
-            model: ModelId(0),
-            gpus: 1,
-            gpu_memory_mib: 1024,
-            cpu_milli,
-            memory_mib: 1024,
-            labels: SmallVec::new(),
-            rack: RackId(0),
-            scope: None,
-        }
-    }
-
-    fn register(inventory: &mut Inventory, id: NodeId, cpu_milli: u32, incarnation: u32) {
-        let offer = NodeOffer {
-            name: format!("n{}", id.0).into(),
-            rack: "r".into(),
-            model: "m".into(),
-            gpus: 1,
-            gpu_memory_mib: 1024,
-            cpu_milli,
-            memory_mib: 1024,
-            uuids: Vec::new(),
-            labels: Vec::new(),
-            scope: None,
-        };
-        let node = Node::new(spec(cpu_milli)).expect("one GPU");
-        inventory.register(id, Box::new(offer), node, incarnation, Timestamp::from_millis(1));
-    }
-
-    #[test]
-    fn hardware_that_no_node_has_any_more_leaves_nothing_behind() {
-        let mut inventory = Inventory::default();
-        for round in 1..10_000 {
-            register(&mut inventory, NODE, round, round);
-        }
-        assert!(inventory.hardware.len() <= 2, "{} kinds", inventory.hardware.len());
-        for round in 1..10_000 {
-            inventory.remove(NODE);
-            register(&mut inventory, NODE, round, 1);
-        }
-        assert!(inventory.hardware.len() <= 2, "{} kinds", inventory.hardware.len());
-        inventory.check_states().expect("it is in the slot of its state");
-    }
-
-    #[test]
-    fn states_that_were_chosen_to_collide_do_not() {
-        let mut inventory = Inventory::default();
-        register(&mut inventory, NODE, 1, 1);
-        let key = |cpu_milli: u32| StateKey {
-            hardware: inventory.node(NODE).hardware,
-            state: Node::new(spec(cpu_milli)).expect("one GPU").state(),
-            claims: SmallVec::new(),
-        };
-        let all = (0..u32::MAX).map(key);
-        let place = |hash: u64| hash & 0xfff;
-        let chosen = all.filter(|key| place(FxBuildHasher.hash_one(key)) == 0x123).take(64);
-        let hasher = inventory.slots.hasher();
-        let places: BTreeSet<u64> = chosen.map(|key| place(hasher.hash_one(&key))).collect();
-        assert!(places.len() > 50, "{} places for 64 states", places.len());
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@ pub(super) mod maintenance;
 pub mod node;
 mod numbers;
 pub mod owner;
+mod record;
 pub(super) mod rewind;
 pub mod scope;
 pub mod used_names;

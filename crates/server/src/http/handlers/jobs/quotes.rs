@@ -32,7 +32,7 @@ use crate::render::time;
 use crate::request::{Caller, Failure, blocker as refused};
 
 /// The id of the hypothetical job. No real job has it.
-const NOBODY: JobId = JobId(u64::MAX);
+const HYPOTHETICAL_JOB: JobId = JobId(u64::MAX);
 /// The most jobs of a cell that is copied. Larger copies take too much time and memory.
 const MAX_JOBS: u32 = 20_000;
 
@@ -49,7 +49,7 @@ fn ask_copy(copy: &mut Cell, spec: JobSpec) -> Option<Why> {
     let origin = Origin::component("quote");
     execute(copy, now, &origin, &command, &mut Vec::new()).ok()?;
     advance(copy, now, |_, _| {});
-    copy.why(NOBODY, now)
+    copy.why(HYPOTHETICAL_JOB, now)
 }
 
 /// The answers of the cells to a hypothetical job: for each offer the region's present instant, and
@@ -83,7 +83,7 @@ async fn ask_cells(
 /// The job as a cell would receive it if this offer were the only one.
 fn spec(submit: &Submit, offer: &Offer) -> JobSpec {
     let terms = &submit.terms;
-    let mut spec = JobSpec::new(NOBODY, submit.account.clone(), terms.gpu);
+    let mut spec = JobSpec::new(HYPOTHETICAL_JOB, submit.account.clone(), terms.gpu);
     spec.class = terms.rank;
     spec.class_name = terms.class.clone();
     spec.models = std::iter::once(offer.gpu_type.clone()).collect();

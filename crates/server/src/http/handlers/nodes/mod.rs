@@ -38,7 +38,7 @@ use crate::render::time;
 use crate::request::{Caller, Failure};
 
 /// The scope of a node that runs jobs of all accounts.
-const EVERYBODY: &str = "*";
+const ALL_ACCOUNTS: &str = "*";
 /// A whole GPU, in thousandths.
 const WHOLE: u16 = 1000;
 
@@ -112,7 +112,7 @@ impl Showing {
             id: offer.name.to_string(),
             region: self.region.to_string(),
             rack: Some(offer.rack.to_string()).filter(|rack| !rack.is_empty()),
-            scope: offer.scope.as_deref().unwrap_or(EVERYBODY).to_owned(),
+            scope: offer.scope.as_deref().unwrap_or(ALL_ACCOUNTS).to_owned(),
             state: state(view),
             incarnation: self.incarnation_base.saturating_add(view.incarnation),
             gpus: gpus.collect(),
@@ -145,7 +145,7 @@ fn read_place(cursor: Option<&str>) -> Result<Option<NodeKey>, Failure> {
 
 /// The account whose jobs a node runs; `None` if it runs jobs of all accounts.
 fn scope_of(node: &Node) -> Option<&str> {
-    Some(node.scope.as_str()).filter(|scope| *scope != EVERYBODY)
+    Some(node.scope.as_str()).filter(|scope| *scope != ALL_ACCOUNTS)
 }
 
 /// The cursor of a node in the list.

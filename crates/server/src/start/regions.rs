@@ -1,0 +1,100 @@
+//! The regions of a server: added to the directory, opened in the ledger, configured in their cells.
+
+use bursar_core::cell;
+use bursar_core::cell::{CellConfig, Origin};
+use bursar_core::directory::{Command, Secret};
+use bursar_core::ledger::command as ledger;
+use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::ledger::reply::Reply;
+use bursar_core::ledger::{Envelope, Ledger};
+
+use super::StartError;
+use crate::config::Config;
+use crate::ids::attempt::AttemptIds;
+use crate::machines::cells::{CellService, SHARD};
+use crate::machines::directory::DirectoryService;
+use crate::machines::gateway::Gateway;
+use crate::request::Failure;
+
+pub(super) async fn add_regions(
+    directory: &DirectoryService,
+    config: &Config,
+) -> Result<(), StartError> {
+    for region in config.region_names() {
+        let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
+        let command = Command::AddRegion { region: region.into() };
+        directory
+            .submit(envelope, command)
+            .await
+            .map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
+    }
+    Ok(())
+}
+
+/// The encoder of attempt ids, under the secret of the store. A store without a secret gets one.
+pub(super) async fn attempt_ids(directory: &DirectoryService) -> Result<AttemptIds, StartError> {
+    let other = |detail: String| StartError::Other(detail);
+    if directory.current().attempt_secret().is_none() {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| other(error.to_string()))?;
+        let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
+        let command = Command::SetAttemptSecret { secret: Secret(secret) };
+        let set = directory.submit(envelope, command).await;
+        set.map_err(|failure| other(failure.problem.detail.clone()))?;
+    }
+    let known = AttemptIds::of(&directory.current());
+    known.ok_or_else(|| other("the directory has no secret for ids of attempts".to_owned()))
+}
+
+/// Makes a region known to the ledger and returns the number of its cell.
+pub(super) async fn open_region(
+    ledger: &Gateway<Ledger>,
+    region: &Name,
+) -> Result<CellNo, StartError> {
+    let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
+    let command = ledger::Command::OpenRegion { region: region.clone(), shard: SHARD };
+    let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
+    let seen = ledger.post(envelope, command).answer().await.map_err(failed)?;
+    match seen.value.map_err(|refused| failed(refused.into()))?.reply {
+        Reply::Region(cell) => Ok(cell),
+        other => Err(StartError::Other(format!("the region was answered with {other:?}"))),
+    }
+}
+
+/// Sets the heartbeat interval and node lease of a region, if the configuration differs from the
+/// cell's.
+pub(super) async fn configure(
+    cell: &CellService,
+    known: CellConfig,
+    config: &Config,
+) -> Result<(), StartError> {
+    let millis = |seconds: Option<u32>, known| seconds.map_or(known, |all| i64::from(all) * 1000);
+    let wanted = CellConfig {
+        heartbeat_ms: millis(config.heartbeat_seconds, known.heartbeat_ms),
+        node_lease_ms: millis(config.node_lease_seconds, known.node_lease_ms),
+        ..known.clone()
+    };
+    if wanted == known {
+        return Ok(());
+    }
+    let origin = Origin::component("start");
+    let posted = cell.gateway.post(origin, cell::Command::Configure(wanted)).answer().await;
+    let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
+    match seen.value {
+        Ok(_) => Ok(()),
+        Err(refusal) => {
+            Err(StartError::Other(format!("the cell refused its configuration: {refusal:?}")))
+        }
+    }
+}
+
+/// Records in a cell that its store was restored. Unless the cell was served since, agents must
+/// register again before their reports are accepted.
+pub(super) async fn rewind(cell: &CellService) -> Result<(), StartError> {
+    let Some(command) = cell.unannounced_restore() else { return Ok(()) };
+    let posted = cell.gateway.post(Origin::component("start"), command).answer().await;
+    let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
+    seen.value
+        .map(drop)
+        .map_err(|refusal| StartError::Other(format!("the cell refused the restore: {refusal:?}")))
+}

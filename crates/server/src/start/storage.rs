@@ -1,0 +1,288 @@
+//! The files or the database of a server: opened, checked, and noted in the manifest.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar_core::ledger::id::Name;
+use bursar_engine::cut::{CutError, check_marks};
+use bursar_engine::{DirectoryCodec, replay};
+use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
+use bursar_journal::{Journal, JournalError};
+
+use super::{StartError, io};
+use crate::config::Config;
+use crate::followers::checkpoint;
+use crate::ids::{base32, random_bits};
+use crate::store;
+use crate::store::database::{Database, HistoryFile, warn_of_cut_off_restore};
+use crate::store::{Manifest, Store};
+
+/// A folder that is removed when the server ends.
+pub(super) struct Temporary(pub(super) PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // A folder that cannot be removed stays in the system's temporary folder.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The journals of cells, by the name of their region.
+pub(crate) type CellJournals = Vec<(Name, Arc<dyn Journal>)>;
+
+/// The journals, and where files are kept.
+pub(super) struct Storage {
+    pub(super) ledger: Arc<dyn Journal>,
+    pub(super) directory: Arc<dyn Journal>,
+    /// One for each region, with its name.
+    pub(super) cells: CellJournals,
+    pub(super) folder: PathBuf,
+    /// Where history is.
+    pub(super) history: HistoryFile,
+    /// The output of jobs.
+    pub(super) logs: PathBuf,
+    /// The data folder, if the journals are files.
+    pub(super) store: Option<Arc<Store>>,
+    /// The database, if it has the journals.
+    pub(super) database: Option<Database>,
+    pub(super) _temporary: Option<Temporary>,
+}
+
+impl Storage {
+    pub(super) fn open(config: &mut Config, holder: &str) -> Result<Storage, StartError> {
+        if let Some(url) = config.store.clone() {
+            return Storage::open_postgres(&url, config, holder);
+        }
+        let mut temporary = None;
+        let folder = match &config.data {
+            Some(folder) => folder.clone(),
+            None => {
+                let name = format!("bursar-{}", base32(random_bits().into(), 13));
+                let folder = std::env::temp_dir().join(name);
+                temporary = Some(Temporary(folder.clone()));
+                folder
+            }
+        };
+        let refused = |error| StartError::Store(at_full_disk(&folder, error));
+        let store = Store::open(&folder).map_err(refused)?;
+        let key_file = checkpoint::key_file(config, &folder);
+        let key = checkpoint::read_key(&key_file).map_err(io(key_file.display().to_string()))?;
+        if let Some(key) = key {
+            let public_key = checkpoint::public_key(&key);
+            store.check_signer(&key_file, &public_key).map_err(StartError::Store)?;
+        }
+        let open = |machine: &str| {
+            store.begin(machine).map_err(refused)?;
+            let file = Manifest::file(&folder, machine);
+            let journal = SqliteJournal::open(&file, SqliteOptions::default());
+            let what = file.display().to_string();
+            let journal = journal.map_err(|error| StartError::Journal {
+                what,
+                error: at_full_disk(&folder, error),
+            })?;
+            Ok(Arc::new(journal) as Arc<dyn Journal>)
+        };
+        let (ledger, directory) = (open(store::LEDGER)?, open(store::DIRECTORY)?);
+        let cells = open_cells(&*directory, config, open)?;
+        if !store.was_clean {
+            let cells: Vec<_> =
+                cells.iter().map(|(region, journal)| (region.as_str(), &**journal)).collect();
+            check_marks(&*ledger, &cells).map_err(|error| mixed(&folder, &error))?;
+        }
+        let logs = folder.join("logs");
+        store::make_folder(&logs).map_err(refused)?;
+        let (store, database) = (Some(Arc::new(store)), None);
+        let history = HistoryFile::in_folder(&folder);
+        let storage = Storage {
+            ledger,
+            directory,
+            cells,
+            folder,
+            history,
+            logs,
+            store,
+            database,
+            _temporary: temporary,
+        };
+        storage.note(false);
+        Ok(storage)
+    }
+
+    /// Writes the heads of the journals to the manifest. In a database every renewal of a lease
+    /// does so.
+    pub(super) fn note(&self, clean: bool) {
+        if let Some(store) = &self.store {
+            note_heads(store, &self.machines(), clean);
+        }
+        if let Some(database) = self.database.as_ref().filter(|_| clean) {
+            database.note(clean);
+        }
+    }
+
+    /// The number that agents' incarnations are counted from.
+    pub(super) fn incarnation_base(&self) -> u32 {
+        let of_database = || self.database.as_ref().map(Database::incarnation_base);
+        self.store.as_ref().map(|store| store.incarnation_base()).or_else(of_database).unwrap_or(0)
+    }
+
+    /// Every machine with its journal.
+    pub(super) fn machines(&self) -> Vec<(String, Arc<dyn Journal>)> {
+        let cells = self
+            .cells
+            .iter()
+            .map(|(region, journal)| (format!("cell-{region}"), Arc::clone(journal)));
+        let mut machines: Vec<_> = cells.collect();
+        machines.push((store::LEDGER.to_owned(), Arc::clone(&self.ledger)));
+        machines.push((store::DIRECTORY.to_owned(), Arc::clone(&self.directory)));
+        machines
+    }
+
+    /// History is in a file beside what jobs print, where both outlive the process.
+    pub(super) fn open_postgres(
+        url: &str,
+        config: &Config,
+        holder: &str,
+    ) -> Result<Storage, StartError> {
+        let database = Database::look(postgres(url, "store", config), holder)?;
+        database.check_signer(config)?;
+        let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
+            let journal = PostgresJournal::open(postgres(url, machine, config))
+                .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
+            Ok(Arc::new(journal))
+        };
+        let (ledger, directory) = (open("ledger-0")?, open("directory")?);
+        let cells = open_cells(&*directory, config, open)?;
+        database.check_marks(&*ledger, &cells)?;
+        database.note(false);
+        let name = format!("bursar-{}", base32(random_bits().into(), 13));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
+        let temporary = Some(Temporary(folder.clone()));
+        let state = config.state_folder().unwrap_or_else(|| folder.clone());
+        let logs = state.join("logs");
+        warn_of_cut_off_restore(&logs);
+        std::fs::create_dir_all(&logs).map_err(io(logs.display().to_string()))?;
+        let history = HistoryFile::in_state(&state, &folder);
+        Ok(Storage {
+            ledger,
+            directory,
+            cells,
+            folder,
+            history,
+            logs,
+            store: None,
+            database: Some(database),
+            _temporary: temporary,
+        })
+    }
+}
+
+/// Writes the heads of the journals to the manifest. A failed write is retried later: the heads in
+/// the manifest are lower bounds.
+pub(super) fn note_heads(store: &Store, machines: &[(String, Arc<dyn Journal>)], clean: bool) {
+    let head = |(name, journal): &(String, Arc<dyn Journal>)| {
+        journal.head().map(|head| (name.clone(), journal.id(), head))
+    };
+    let heads: Result<Vec<_>, JournalError> = machines.iter().map(head).collect();
+    if let Err(error) = heads.and_then(|heads| store.note(&heads, clean)) {
+        tracing::warn!(%error, "the manifest could not be written; trying again later");
+    }
+}
+
+/// Stores the public key that signs checkpoints. If it replaces another one, the log says so,
+/// because verifiers must have the new one.
+pub(super) fn note_signer(store: &Store, file: &Path, public_key: &str) {
+    if let Some(before) = store.signer().filter(|before| before != public_key) {
+        tracing::error!(
+            file = %file.display(), before, public_key,
+            "the key that signs checkpoints was missing and a new one was made: give outsiders its \
+             public key, or put back the file as it was"
+        );
+    }
+    if let Err(error) = store.note_signer(public_key) {
+        tracing::warn!(%error, "the manifest could not be written; trying again at the next start");
+    }
+}
+
+/// How often the heads of the journals are written to the manifest.
+pub(super) const MANIFEST_EVERY: Duration = Duration::from_secs(30);
+
+/// Writes the heads of the journals to the manifest periodically.
+pub(super) async fn keep_noting(store: Arc<Store>, machines: Vec<(String, Arc<dyn Journal>)>) {
+    let machines = Arc::new(machines);
+    loop {
+        tokio::time::sleep(MANIFEST_EVERY).await;
+        let (store, machines) = (Arc::clone(&store), Arc::clone(&machines));
+        // An error here is a panic, which the panic hook has reported.
+        let _ = tokio::task::spawn_blocking(move || note_heads(&store, &machines, false)).await;
+    }
+}
+
+/// Explains a full disk and how to fix it.
+pub(super) fn at_full_disk(folder: &Path, error: JournalError) -> JournalError {
+    let words = error.to_string();
+    let is_full = words.contains("os error 28") || words.contains("disk is full");
+    if !is_full {
+        return error;
+    }
+    let folder = folder.display();
+    JournalError::Refused(format!(
+        "{folder}: the disk is full, so the store cannot be opened ({words}). Nothing was lost. Free \
+         some space and start again"
+    ))
+}
+
+/// Names the folder in the error of a server that could not start because the disk is full.
+pub(super) fn naming_folder(folder: Option<&Path>, error: StartError) -> StartError {
+    match (folder, error) {
+        (Some(folder), StartError::Other(words)) if words.contains("disk is full") => {
+            StartError::Other(format!(
+                "{}: the disk is full, so the server cannot start. Nothing was lost. Free some space \
+                 and start again",
+                folder.display()
+            ))
+        }
+        (_, error) => error,
+    }
+}
+
+/// The error for a folder whose files do not belong to one store at one time.
+pub(super) fn mixed(folder: &Path, error: &CutError) -> StartError {
+    StartError::Other(format!(
+        "{}: {error}. No record was written. Put back the files as they were, or restore the last \
+         backup into an empty folder: bursar admin restore BACKUP --data DIR",
+        folder.display()
+    ))
+}
+
+/// The options of a machine's journal in PostgreSQL.
+pub(super) fn postgres(url: &str, machine: &str, config: &Config) -> PostgresOptions {
+    let mut options = PostgresOptions::new(url, machine);
+    options.unsafe_single = config.unsafe_single_postgres;
+    options.unsafe_plaintext = config.unsafe_plaintext_postgres;
+    options
+}
+
+/// Opens the journals of all regions that are configured now or were configured before.
+pub(super) fn open_cells(
+    directory: &dyn Journal,
+    config: &Config,
+    open: impl Fn(&str) -> Result<Arc<dyn Journal>, StartError>,
+) -> Result<CellJournals, StartError> {
+    let known = replay(directory, &DirectoryCodec).map_err(wrong)?.machine;
+    let mut regions: Vec<Name> = config.region_names().into_iter().map(Name::from).collect();
+    regions.extend(known.regions().cloned());
+    regions.sort();
+    regions.dedup();
+    let opened = regions.into_iter().map(|region| {
+        let journal = open(&format!("cell-{region}"))?;
+        Ok((region, journal))
+    });
+    opened.collect()
+}
+
+pub(super) fn wrong(error: bursar_engine::ReplayError) -> StartError {
+    StartError::Other(error.to_string())
+}
