@@ -112,7 +112,7 @@ mod tests {
             of(&|all| _ = all.value(vec![1_u8, 2]).value(Vec::<u8>::new())),
             of(&|all| _ = all.value(vec![1_u8]).value(vec![2_u8])),
             of(&|all| _ = all.value(None::<u32>)),
-            of(&|all| _ = all.value(Some(0_u32))),
+            of(&|all| _ = all.value(Some(7_u32))),
             of(&|all| _ = all.value([Shape::Point, Shape::Point].as_slice())),
             of(&|all| _ = all.value(Shape::Line { length: 0 })),
             of(&|all| _ = all.value(Shape::Line { length: 1 })),

@@ -255,7 +255,7 @@ mod tests {
             ("POST", "/v1/accounts/a/balance", None, None),
             ("POST", "/v1/holds/", None, None),
             ("POST", "/v2/holds", None, None),
-            ("POST", "/v1/holds//settle", None, None),
+            ("POST", "/v1/holds//settle", Some(Operation::SettleHold), Some("")),
             ("POST", "/v1/holds/a/b/settle", None, None),
             ("POST", "/v1/holds/a/settle/", None, None),
         ] {
