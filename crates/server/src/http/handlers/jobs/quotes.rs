@@ -45,6 +45,8 @@ fn may_be_copied(cell: &Cell) -> bool {
 /// The answer of a cell to a hypothetical job. `copy` is used for this question only.
 fn ask_copy(copy: &mut Cell, spec: JobSpec) -> Option<Why> {
     let now = copy.now();
+    // The copy may have been made between a decision and the timers that it made due.
+    advance(copy, now, |_, _| {});
     let command = cell::Command::AdmitJob(spec);
     let origin = Origin::component("quote");
     execute(copy, now, &origin, &command, &mut Vec::new()).ok()?;
@@ -181,4 +183,25 @@ pub(in crate::http) async fn quote(
         position: seen.position,
     };
     Ok(json(StatusCode::OK, &quote))
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_core::cell::schedule::shape::GpuDemand;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_whose_timers_are_due_is_asked_all_the_same() {
+        let mut copy = Cell::new();
+        let now = copy.now();
+        let job = |id| JobSpec::new(JobId(id), "acme", GpuDemand::Whole(1));
+        let admit = cell::Command::AdmitJob(job(1));
+        let origin = Origin::component("test");
+        execute(&mut copy, now, &origin, &admit, &mut Vec::new()).expect("admitted");
+        let deadline = copy.next_pressing_deadline();
+        assert!(deadline.is_some_and(|deadline| deadline <= now), "{deadline:?}");
+        let why = ask_copy(&mut copy, job(HYPOTHETICAL_JOB.0)).expect("an answer");
+        assert_ne!(why.state, PlacementState::Running);
+    }
 }
