@@ -20,8 +20,8 @@ use bursar_core::ledger::{Event, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_history::query::{AsOf, AuditFilter, EntriesOf, TopBy, TopJobsBy};
-use bursar_history::{Entry, EntryType, History, HistoryError, Sqlite};
-use support::{ALWAYS, TempDir, accounts, all_entries, fed};
+use bursar_history::{Entry, EntryType, Fed, History, HistoryError, Sqlite};
+use support::{ALWAYS, TempDir, accounts, all_entries, bodies, fed, feed};
 use traffic::World;
 
 #[test]
@@ -250,6 +250,29 @@ fn an_archived_hold_that_does_not_match_its_digest_is_an_error() {
         other.execute(back, []).expect("the table is there");
         assert!(look().is_ok());
     }
+}
+
+#[test]
+fn an_altered_record_is_found_before_a_change_gives_it_a_new_digest() {
+    let directory = TempDir::new();
+    let world = World::after(9, 600);
+    let file = directory.file("altered.db");
+    let (first, rest) = world.decided.split_at(world.decided.len() / 2);
+    let mut history = History::new(Sqlite::open(&file).expect("a new file"));
+    feed(&mut history, first, 100);
+    drop(history);
+    let other = rusqlite::Connection::open(&file).expect("the file is there");
+    let altered = "UPDATE holds SET record = CAST(record || x'00' AS BLOB)";
+    assert!(other.execute(altered, []).expect("the table is there") > 0);
+    drop(other);
+    let mut history = History::new(Sqlite::open(&file).expect("the same file"));
+    let decoded: Vec<_> = rest.iter().map(bodies).collect();
+    let records: Vec<Fed<'_>> = (first.len() as u64 + 1..)
+        .zip(rest.iter().zip(&decoded))
+        .map(|(position, (decided, bodies))| Fed { position, at: decided.at, bodies })
+        .collect();
+    let error = history.apply(&records).expect_err("some hold of the first half changes");
+    assert!(error.to_string().contains("does not match its digest"), "{error}");
 }
 
 /// Every hold in the ledger must be in history, completely. Returns how many there are.
