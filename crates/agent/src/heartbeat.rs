@@ -25,7 +25,7 @@ use crate::isolation::privilege::job_user;
 use crate::isolation::{guard, namespace};
 use crate::logs::LogShipper;
 use crate::metrics::{self, AgentMetrics};
-use crate::reconcile::{self, Local, ReconcileStep, Wish};
+use crate::reconcile::{self, DesiredState, Local, ReconcileStep};
 use crate::report;
 use crate::runner::{Observed, Runner};
 
@@ -33,7 +33,7 @@ use crate::runner::{Observed, Runner};
 const LONGEST_WAIT: u32 = 25;
 /// The pause before registering again if another agent registered the same node: two such agents
 /// take turns, and should not do so all the time.
-const RIVALRY: u32 = 4;
+const REREGISTER_BACKOFF: u32 = 4;
 /// The pause after an answer with orders in progress, unless an attempt changes.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 /// The pause after any other answer, against servers that do not wait.
@@ -259,7 +259,7 @@ impl Agent {
             };
             let sent = BootTime::now();
             let call = nodes::heartbeat_and_wait(&self.options.offer.id, &beat, wait_seconds)
-                .with_timeout(patience(&term.registration, wait_seconds));
+                .with_timeout(answer_timeout(&term.registration, wait_seconds));
             let answer = tokio::select! {
                 answer = self.options.client.send(call) => answer,
                 // An attempt changed: report it immediately, without waiting for orders.
@@ -284,7 +284,7 @@ impl Agent {
                 }
                 Err(error) if is_over(&error) => {
                     tracing::warn!(%error, "the registration is no longer valid");
-                    tokio::time::sleep(pause(RIVALRY, random())).await;
+                    tokio::time::sleep(pause(REREGISTER_BACKOFF, random())).await;
                     return Ok(());
                 }
                 Err(error) => {
@@ -315,8 +315,8 @@ impl Agent {
             tracing::error!(id, "ignored an order with an invalid attempt id");
         }
         let orders = answer.orders.iter().filter(|order| is_attempt_id(&order.attempt));
-        let wishes = orders.map(|order| (order.attempt.as_str(), wish(order)));
-        let steps = reconcile::steps(wishes, |attempt| self.runner.local(attempt, observed));
+        let desired = orders.map(|order| (order.attempt.as_str(), desired_state(order)));
+        let steps = reconcile::steps(desired, |attempt| self.runner.local(attempt, observed));
         for (attempt, step) in steps {
             let order = answer.orders.iter().rfind(|order| order.attempt == attempt);
             let order = order.expect("a step follows from an order");
@@ -510,12 +510,12 @@ fn shipper(options: &AgentOptions) -> Arc<Mutex<LogShipper>> {
     Arc::new(Mutex::new(shipper))
 }
 
-fn wish(order: &Order) -> Wish {
+fn desired_state(order: &Order) -> DesiredState {
     match order.kind {
-        OrderType::Start => Wish::Start,
-        OrderType::Stop => Wish::Stop,
-        OrderType::Kill => Wish::Kill,
-        OrderType::Forget => Wish::Forget,
+        OrderType::Start => DesiredState::Start,
+        OrderType::Stop => DesiredState::Stop,
+        OrderType::Kill => DesiredState::Kill,
+        OrderType::Forget => DesiredState::Forget,
     }
 }
 
@@ -532,7 +532,7 @@ fn rhythm(registration: &Registration) -> u32 {
 }
 
 /// The timeout of a heartbeat.
-fn patience(registration: &Registration, wait_seconds: u32) -> Duration {
+fn answer_timeout(registration: &Registration, wait_seconds: u32) -> Duration {
     let slack = (registration.lease_seconds / 12).clamp(1, 10);
     Duration::from_secs(u64::from(wait_seconds + slack))
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The desired state of an attempt.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum DesiredState {
     /// It runs, unless it ran here before.
     Start,
     /// It is stopped, and killed after its grace period.
@@ -67,39 +67,42 @@ pub enum ReconcileStep {
 }
 
 /// The step that brings an attempt closer to the desired state. `None` if none is needed now.
-pub fn step(wish: Wish, local: Local) -> Option<ReconcileStep> {
-    match (wish, local) {
-        (Wish::Start, Local::Absent) => Some(ReconcileStep::Launch),
+pub fn step(desired: DesiredState, local: Local) -> Option<ReconcileStep> {
+    match (desired, local) {
+        (DesiredState::Start, Local::Absent) => Some(ReconcileStep::Launch),
         // It ran before: starting it again would run it twice. The server learns that it stopped.
-        (Wish::Start, Local::Forgotten) => Some(ReconcileStep::Decline),
+        (DesiredState::Start, Local::Forgotten) => Some(ReconcileStep::Decline),
         (
-            Wish::Start,
+            DesiredState::Start,
             Local::Launching | Local::Running | Local::Stopping | Local::Killing | Local::Ended,
         ) => None,
 
-        (Wish::Stop | Wish::Kill, Local::Absent | Local::Forgotten) => Some(ReconcileStep::Decline),
-        (Wish::Stop, Local::Launching | Local::Running) => Some(ReconcileStep::Stop),
-        (Wish::Stop, Local::Stopping | Local::Killing | Local::Ended) => None,
-
-        (Wish::Kill | Wish::Forget, Local::Launching | Local::Running | Local::Stopping) => {
-            Some(ReconcileStep::Kill)
+        (DesiredState::Stop | DesiredState::Kill, Local::Absent | Local::Forgotten) => {
+            Some(ReconcileStep::Decline)
         }
-        (Wish::Kill, Local::Killing | Local::Ended) => None,
+        (DesiredState::Stop, Local::Launching | Local::Running) => Some(ReconcileStep::Stop),
+        (DesiredState::Stop, Local::Stopping | Local::Killing | Local::Ended) => None,
 
-        (Wish::Forget, Local::Ended) => Some(ReconcileStep::Erase),
-        (Wish::Forget, Local::Absent | Local::Killing | Local::Forgotten) => None,
+        (
+            DesiredState::Kill | DesiredState::Forget,
+            Local::Launching | Local::Running | Local::Stopping,
+        ) => Some(ReconcileStep::Kill),
+        (DesiredState::Kill, Local::Killing | Local::Ended) => None,
+
+        (DesiredState::Forget, Local::Ended) => Some(ReconcileStep::Erase),
+        (DesiredState::Forget, Local::Absent | Local::Killing | Local::Forgotten) => None,
     }
 }
 
 /// The steps for one answer of the server. Of several orders about one attempt
 /// the last one applies.
 pub fn steps<'a>(
-    wishes: impl IntoIterator<Item = (&'a str, Wish)>,
+    desired: impl IntoIterator<Item = (&'a str, DesiredState)>,
     local: impl Fn(&str) -> Local,
 ) -> Vec<(&'a str, ReconcileStep)> {
-    let last: BTreeMap<&str, Wish> = wishes.into_iter().collect();
-    let chosen = last.into_iter().filter_map(|(attempt, wish)| {
-        let step = step(wish, local(attempt))?;
+    let last: BTreeMap<&str, DesiredState> = desired.into_iter().collect();
+    let chosen = last.into_iter().filter_map(|(attempt, desired)| {
+        let step = step(desired, local(attempt))?;
         Some((attempt, step))
     });
     chosen.collect()
@@ -110,7 +113,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WISHES: [Wish; 4] = [Wish::Start, Wish::Stop, Wish::Kill, Wish::Forget];
+    const DESIRED_STATES: [DesiredState; 4] =
+        [DesiredState::Start, DesiredState::Stop, DesiredState::Kill, DesiredState::Forget];
 
     /// The state of an attempt right after a step.
     fn after(step: ReconcileStep) -> Local {
@@ -137,28 +141,34 @@ mod tests {
     fn every_order_in_every_state() {
         use ReconcileStep::{Decline, Erase, Kill, Launch, Stop};
         // Absent, launching, running, stopping, killing, ended, forgotten.
-        let table: [(Wish, [Option<ReconcileStep>; 7]); 4] = [
-            (Wish::Start, [Some(Launch), None, None, None, None, None, Some(Decline)]),
-            (Wish::Stop, [Some(Decline), Some(Stop), Some(Stop), None, None, None, Some(Decline)]),
+        let table: [(DesiredState, [Option<ReconcileStep>; 7]); 4] = [
+            (DesiredState::Start, [Some(Launch), None, None, None, None, None, Some(Decline)]),
             (
-                Wish::Kill,
+                DesiredState::Stop,
+                [Some(Decline), Some(Stop), Some(Stop), None, None, None, Some(Decline)],
+            ),
+            (
+                DesiredState::Kill,
                 [Some(Decline), Some(Kill), Some(Kill), Some(Kill), None, None, Some(Decline)],
             ),
-            (Wish::Forget, [None, Some(Kill), Some(Kill), Some(Kill), None, Some(Erase), None]),
+            (
+                DesiredState::Forget,
+                [None, Some(Kill), Some(Kill), Some(Kill), None, Some(Erase), None],
+            ),
         ];
-        for (wish, expected) in table {
+        for (desired, expected) in table {
             for (local, expected) in Local::ALL.into_iter().zip(expected) {
-                assert_eq!(step(wish, local), expected, "{wish:?} {local:?}");
+                assert_eq!(step(desired, local), expected, "{desired:?} {local:?}");
             }
         }
     }
 
     #[test]
     fn a_repeated_order_has_no_further_effect() {
-        for wish in WISHES {
+        for desired in DESIRED_STATES {
             for local in Local::ALL {
-                if let Some(chosen) = step(wish, local) {
-                    assert_eq!(step(wish, after(chosen)), None, "{wish:?} {local:?}");
+                if let Some(chosen) = step(desired, local) {
+                    assert_eq!(step(desired, after(chosen)), None, "{desired:?} {local:?}");
                 }
             }
         }
@@ -166,29 +176,30 @@ mod tests {
 
     #[test]
     fn only_an_unknown_attempt_is_launched() {
-        for wish in WISHES {
+        for desired in DESIRED_STATES {
             for local in Local::ALL {
-                let launches = step(wish, local) == Some(ReconcileStep::Launch);
-                assert_eq!(launches, wish == Wish::Start && local == Local::Absent);
+                let launches = step(desired, local) == Some(ReconcileStep::Launch);
+                assert_eq!(launches, desired == DesiredState::Start && local == Local::Absent);
             }
         }
     }
 
     #[test]
     fn the_last_of_several_orders_about_an_attempt_applies() {
-        let wishes = [("b", Wish::Start), ("a", Wish::Start), ("a", Wish::Kill)];
-        let chosen = steps(wishes, |_| Local::Absent);
+        let desired =
+            [("b", DesiredState::Start), ("a", DesiredState::Start), ("a", DesiredState::Kill)];
+        let chosen = steps(desired, |_| Local::Absent);
         assert_eq!(chosen, [("a", ReconcileStep::Decline), ("b", ReconcileStep::Launch)]);
     }
 
     /// Whether an order is carried out in a stable state.
-    fn is_fulfilled(wish: Wish, local: Local) -> bool {
-        match wish {
-            Wish::Start => {
+    fn is_fulfilled(desired: DesiredState, local: Local) -> bool {
+        match desired {
+            DesiredState::Start => {
                 matches!(local, Local::Running | Local::Stopping | Local::Killing | Local::Ended)
             }
-            Wish::Stop | Wish::Kill => local == Local::Ended,
-            Wish::Forget => matches!(local, Local::Absent | Local::Forgotten),
+            DesiredState::Stop | DesiredState::Kill => local == Local::Ended,
+            DesiredState::Forget => matches!(local, Local::Absent | Local::Forgotten),
         }
     }
 
@@ -201,7 +212,7 @@ mod tests {
 
     fn happening() -> impl Strategy<Value = Happening> {
         prop_oneof![
-            (0..WISHES.len()).prop_map(Happening::Order),
+            (0..DESIRED_STATES.len()).prop_map(Happening::Order),
             (0..4_usize).prop_map(Happening::Moves),
         ]
     }
@@ -210,19 +221,19 @@ mod tests {
         #[test]
         fn any_sequence_converges_and_starts_at_most_once(
             happenings in prop::collection::vec(happening(), 0..40),
-            last in 0..WISHES.len(),
+            last in 0..DESIRED_STATES.len(),
         ) {
             let mut local = Local::Absent;
             let mut launches = 0;
-            let mut obey = |local: &mut Local, wish| {
-                if let Some(chosen) = step(wish, *local) {
+            let mut obey = |local: &mut Local, desired| {
+                if let Some(chosen) = step(desired, *local) {
                     launches += u32::from(chosen == ReconcileStep::Launch);
                     *local = after(chosen);
                 }
             };
             for happening in happenings {
                 match happening {
-                    Happening::Order(wish) => obey(&mut local, WISHES[wish]),
+                    Happening::Order(desired) => obey(&mut local, DESIRED_STATES[desired]),
                     Happening::Moves(way) => {
                         let ways = by_itself(local);
                         if !ways.is_empty() {
@@ -232,16 +243,16 @@ mod tests {
                 }
             }
             // From here on the order stays the same, and the process proceeds.
-            let wish = WISHES[last];
+            let desired = DESIRED_STATES[last];
             for _ in 0..Local::ALL.len() {
-                obey(&mut local, wish);
-                let must_move = wish != Wish::Start || local == Local::Launching;
+                obey(&mut local, desired);
+                let must_move = desired != DesiredState::Start || local == Local::Launching;
                 if must_move && let Some(next) = by_itself(local).first() {
                     local = *next;
                 }
             }
             prop_assert!(launches <= 1);
-            prop_assert!(is_fulfilled(wish, local), "{wish:?} {local:?}");
+            prop_assert!(is_fulfilled(desired, local), "{desired:?} {local:?}");
         }
     }
 }

@@ -47,7 +47,7 @@ fn all_acknowledged_batches_are_read_while_others_are_appended_and_moved() {
         });
         scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
-                journal.tidy().expect("there is space");
+                journal.compact().expect("there is space");
             }
         });
         // Also after a failed check.

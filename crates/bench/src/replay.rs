@@ -62,7 +62,7 @@ pub fn replay_speed(
     loop {
         if let Some(batch) = bare.take_records() {
             head = journal.append(lease.epoch, head, batch)?;
-            journal.tidy()?;
+            journal.compact()?;
         }
         if bare.event_count >= events {
             break;

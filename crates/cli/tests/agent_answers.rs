@@ -34,15 +34,15 @@ fn json_reply(value: &impl serde::Serialize) -> Reply {
 }
 
 /// A request and its connection.
-struct Asked {
+struct ReceivedRequest {
     path: String,
     body: String,
     stream: TcpStream,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// Reads one request; every answer closes its connection.
-    fn read(stream: TcpStream) -> Option<Asked> {
+    fn read(stream: TcpStream) -> Option<ReceivedRequest> {
         let mut reader = BufReader::new(stream.try_clone().ok()?);
         let mut first = String::new();
         reader.read_line(&mut first).ok()?;
@@ -61,7 +61,7 @@ impl Asked {
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
-        Some(Asked { path, body: String::from_utf8_lossy(&body).into_owned(), stream })
+        Some(ReceivedRequest { path, body: String::from_utf8_lossy(&body).into_owned(), stream })
     }
 
     /// Answers. Returns how many bytes of an endless body were read.
@@ -96,15 +96,15 @@ impl Asked {
 }
 
 /// A server that passes every request to the test.
-fn listen() -> (String, Receiver<Asked>) {
+fn listen() -> (String, Receiver<ReceivedRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let (sender, asked): (Sender<Asked>, Receiver<Asked>) = channel();
+    let (sender, asked): (Sender<ReceivedRequest>, Receiver<ReceivedRequest>) = channel();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let sender = sender.clone();
             std::thread::spawn(move || {
-                if let Some(asked) = Asked::read(stream) {
+                if let Some(asked) = ReceivedRequest::read(stream) {
                     let _ = sender.send(asked);
                 }
             });
@@ -178,7 +178,7 @@ fn no_orders() -> Reply {
 }
 
 /// The next request that is not output; output is accepted.
-fn next(asked: &Receiver<Asked>) -> Asked {
+fn next(asked: &Receiver<ReceivedRequest>) -> ReceivedRequest {
     loop {
         let one = asked.recv().expect("the server listens");
         if !one.path.ends_with("/logs") {
@@ -190,8 +190,8 @@ fn next(asked: &Receiver<Asked>) -> Asked {
 
 /// Answers heartbeats in one way until one satisfies the condition, and returns that one.
 fn until(
-    asked: &Receiver<Asked>,
-    said: impl Fn(&Asked) -> bool,
+    asked: &Receiver<ReceivedRequest>,
+    said: impl Fn(&ReceivedRequest) -> bool,
     reply: impl Fn() -> Reply,
 ) -> String {
     loop {
@@ -243,7 +243,7 @@ fn no_answer_ends_an_agent() {
     // A job, so that there is something to lose. Orders repeat until they are done.
     let spec = run(&["sh", "-c", "echo ready; exec sleep 1000"]);
     let start = vec![order(OrderType::Start, "att_1", Some(spec))];
-    let runs = |beat: &Asked| beat.body.contains("running");
+    let runs = |beat: &ReceivedRequest| beat.body.contains("running");
     until(&asked, runs, || orders(start.clone()));
 
     let endless = next(&asked).answer(Reply::Endless);
@@ -271,7 +271,7 @@ fn no_answer_ends_an_agent() {
     strange.push(order(OrderType::Start, "att_4", None));
 
     // The attempts with valid ids have failed, the job still runs, and the agent reports both.
-    let failed = |beat: &Asked| {
+    let failed = |beat: &ReceivedRequest| {
         assert!(runs(beat), "{}", beat.body);
         beat.body.matches("failed").count() == 3
     };
@@ -297,7 +297,7 @@ fn an_agent_with_a_full_disk_keeps_reporting() {
     let mut agent = Agent::start(&url, &disk.path().join("state"));
     next(&asked).answer(json_reply(&registration("store")));
     let start = vec![order(OrderType::Start, "att_1", Some(run(&["sleep", "1000"])))];
-    let runs = |beat: &Asked| beat.body.contains("running");
+    let runs = |beat: &ReceivedRequest| beat.body.contains("running");
     until(&asked, runs, || orders(start.clone()));
     disk.fill();
     // It keeps reporting. A new attempt has failed, which is reported when there is free space.
@@ -308,7 +308,7 @@ fn an_agent_with_a_full_disk_keeps_reporting() {
         beat.answer(orders(more.clone()));
     }
     std::fs::remove_file(disk.path().join("filler")).expect("there");
-    let over = |beat: &Asked| beat.body.contains("att_2");
+    let over = |beat: &ReceivedRequest| beat.body.contains("att_2");
     let report = until(&asked, over, || orders(more.clone()));
     assert!(report.contains("running") && report.contains("failed"), "{report}");
     let kill = vec![order(OrderType::Kill, "att_1", None)];

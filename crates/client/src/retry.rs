@@ -12,7 +12,7 @@ pub struct RetryPolicy {
     /// The longest pause that the client chooses.
     pub longest_pause: Duration,
     /// If the server asks for a longer pause than this, the call fails instead.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for RetryPolicy {
@@ -21,7 +21,7 @@ impl Default for RetryPolicy {
             attempts: 5,
             first_pause: Duration::from_millis(200),
             longest_pause: Duration::from_secs(5),
-            patience: Duration::from_secs(30),
+            timeout: Duration::from_secs(30),
         }
     }
 }
@@ -42,7 +42,7 @@ impl RetryPolicy {
         asked: Option<Duration>,
         random: u64,
     ) -> Option<Duration> {
-        if failures >= self.attempts || asked.is_some_and(|asked| asked > self.patience) {
+        if failures >= self.attempts || asked.is_some_and(|asked| asked > self.timeout) {
             return None;
         }
         Some(asked.unwrap_or_default() + self.spread(failures, random))
@@ -72,7 +72,7 @@ mod tests {
         attempts: 4,
         first_pause: Duration::from_millis(100),
         longest_pause: Duration::from_millis(300),
-        patience: Duration::from_secs(10),
+        timeout: Duration::from_secs(10),
     };
 
     #[test]

@@ -18,7 +18,7 @@ fn quick() -> RetryPolicy {
         attempts: 3,
         first_pause: Duration::from_millis(1),
         longest_pause: Duration::from_millis(1),
-        patience: Duration::from_secs(5),
+        timeout: Duration::from_secs(5),
     }
 }
 

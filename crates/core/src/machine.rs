@@ -162,20 +162,20 @@ pub enum DuePart {
 }
 
 /// The next step of the timers due up to `now`: its deadline and its part. While a timer is due
-/// that may be postponed, each step takes one of `patience`. When none is left, only the other
+/// that may be postponed, each step takes one of `steps_left`. When none is left, only the other
 /// timers run.
 pub fn next_due<M: Machine>(
     machine: &M,
     now: Timestamp,
-    patience: &mut usize,
+    steps_left: &mut usize,
 ) -> Option<(Timestamp, DuePart)> {
     let is_due = |deadline: &Timestamp| *deadline <= now;
     let first = machine.next_deadline().filter(is_due)?;
     if machine.next_patient_deadline().filter(is_due).is_none() {
         return Some((first, DuePart::First));
     }
-    if let Some(left) = patience.checked_sub(1) {
-        *patience = left;
+    if let Some(left) = steps_left.checked_sub(1) {
+        *steps_left = left;
         return Some((first, DuePart::First));
     }
     let pressing = machine.next_pressing_deadline().filter(is_due)?;
@@ -210,11 +210,11 @@ pub fn advance_some<M: Machine>(
     machine: &mut M,
     last: Timestamp,
     now: Timestamp,
-    mut patience: usize,
+    mut steps_left: usize,
     mut journal: impl FnMut(Timestamp, &[M::Event]),
 ) {
     let mut events = Vec::new();
-    while let Some((deadline, part)) = next_due(machine, now, &mut patience) {
+    while let Some((deadline, part)) = next_due(machine, now, &mut steps_left) {
         let at = machine_time(machine, deadline).max(last);
         events.clear();
         match part {

@@ -3,6 +3,10 @@
 //! A balanced tree of reference-counted nodes. A clone copies no nodes, and a change of one of two
 //! clones copies the path to the changed node. The cost of publishing a state after each change is
 //! therefore proportional to the change, not to the size of the state.
+//!
+//! `imbl::OrdMap` with 100 000 entries takes 0.6 of the time for a clone and an insertion (1.3
+//! instead of 2.3 µs) and half for a look-up (0.3 instead of 0.6 µs). It adds eight crates to the
+//! core. The directory changes rarely, and a request looks up one key.
 
 use std::cmp::Ordering;
 use std::fmt;

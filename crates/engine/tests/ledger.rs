@@ -4,7 +4,9 @@
 #[path = "../../journal/tests/support/traffic.rs"]
 mod traffic;
 
-use std::path::PathBuf;
+#[path = "../../journal/tests/support/temp_dir.rs"]
+mod temp_dir;
+
 use std::sync::Arc;
 
 use bursar_audit::{LiveNumbers, SqliteSource, verify};
@@ -20,27 +22,8 @@ use bursar_history::query::AsOf;
 use bursar_history::{History, Sqlite};
 use bursar_journal::Journal;
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
+use temp_dir::TempDir;
 use traffic::{START, World};
-
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new() -> TempDir {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).expect("the system gives random bytes");
-        let name = format!("bursar-ledger-{:016x}", u64::from_le_bytes(bytes));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
-        TempDir(path)
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        // A leftover directory is harmless.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Commands that make sense one after the other: those of a second world that runs in parallel.
 fn ask(engine: &Engine<LedgerCodec>, clock: &ManualClock, world: &mut World, steps: u32) {
@@ -70,7 +53,7 @@ fn opened(path: &std::path::Path) -> Arc<dyn Journal> {
 #[test]
 fn all_readers_of_the_journal_compute_the_same_balances() {
     let directory = TempDir::new();
-    let path = directory.0.join("journal.db");
+    let path = directory.file("journal.db");
     let journal = opened(&path);
     let codec = Arc::new(LedgerCodec);
     let clock = Arc::new(ManualClock::new(Timestamp::from_millis(START)));
@@ -110,7 +93,7 @@ fn all_readers_of_the_journal_compute_the_same_balances() {
     let durable = engine.durable().head().expect("something is durable");
 
     let mut history =
-        History::new(Sqlite::open(&directory.0.join("history.db")).expect("a new file"));
+        History::new(Sqlite::open(&directory.file("history.db")).expect("a new file"));
     assert_eq!(history.follow(&*journal, durable), Ok(durable));
     for (number, (path, available, held, _)) in (0..).zip(&live.accounts) {
         assert_eq!(history.account_number(path), Ok(Some(number)));

@@ -4,6 +4,9 @@
 //! as the difference from the row before: an integer as a step, every other value in full unless it
 //! is equal. Rows from different slices of the journal are never in one block, so that a block is
 //! written once.
+//!
+//! One SQLite row for each entry takes 16 instead of 7 µs of processor time a record
+//! (`docs/performance.md`, Optimisations).
 
 use crate::database::{Columns, Database, Row, Value};
 use crate::error::HistoryError;

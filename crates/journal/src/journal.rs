@@ -34,9 +34,9 @@ pub trait Journal: Send + Sync + 'static {
         1
     }
 
-    /// How urgently [`Journal::tidy`] is needed. Called after every append, so it must be cheap.
-    fn untidiness(&self) -> Untidiness {
-        Untidiness::None
+    /// How urgently [`Journal::compact`] is needed. Called after every append, so it must be cheap.
+    fn maintenance_urgency(&self) -> MaintenanceUrgency {
+        MaintenanceUrgency::None
     }
 
     /// Does maintenance that should not delay an answer. Called by another thread while appends
@@ -45,7 +45,7 @@ pub trait Journal: Send + Sync + 'static {
     /// # Errors
     /// [`AppendError::Full`] if it must wait for space, which delays no append for a while;
     /// [`AppendError::Unknown`] if the store can no longer be trusted to keep its data.
-    fn tidy(&self) -> Result<(), AppendError> {
+    fn compact(&self) -> Result<(), AppendError> {
         Ok(())
     }
 
@@ -57,6 +57,22 @@ pub trait Journal: Send + Sync + 'static {
 
     /// The head after batch `sequence`, checked against its content. 0 is the genesis.
     fn head_at(&self, sequence: u64) -> Result<Head, JournalError>;
+
+    /// The head after the last batch that ends before the record at `position`, by binary search.
+    fn head_before(&self, position: u64) -> Result<Head, JournalError> {
+        let mut low = Head::genesis(self.id());
+        let mut high = self.head()?.sequence;
+        while low.sequence < high {
+            let middle = low.sequence + (high - low.sequence).div_ceil(2);
+            let head = self.head_at(middle)?;
+            if head.position < position {
+                low = head;
+            } else {
+                high = middle - 1;
+            }
+        }
+        Ok(low)
+    }
 
     /// Closes everything and starts again from the stored data.
     fn reopen(&self) -> Result<(), JournalError>;
@@ -92,15 +108,15 @@ pub trait Journal: Send + Sync + 'static {
     fn get_snapshot(&self, mark: SnapshotMark) -> Result<Snapshot, JournalError>;
 }
 
-/// How urgent it is to call [`Journal::tidy`].
+/// How urgent it is to call [`Journal::compact`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Untidiness {
+pub enum MaintenanceUrgency {
     /// Nothing to do.
     None,
     /// Some work, which can wait a moment in which more may come.
-    Some,
+    Soon,
     /// Due at once. Otherwise appends will have to wait for it.
-    Much,
+    Now,
 }
 
 /// The right to append under one epoch, for a limited time.

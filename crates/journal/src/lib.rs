@@ -23,7 +23,7 @@ pub mod sqlite;
 
 pub use chain::{Chain, Epoch, Head, JournalId, StoredBatch};
 pub use error::{AppendError, JournalError, LeaseError};
-pub use journal::{BatchReader, Journal, Lease, Pending, RowSource, Untidiness};
+pub use journal::{BatchReader, Journal, Lease, MaintenanceUrgency, Pending, RowSource};
 pub use recent::Recent;
 pub use record::{
     Batch, BatchBuilder, BuilderMark, Record, RecordError, RecordKind, RecordTooLarge,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
-use crate::journal::{BatchReader, Journal, Lease, Pending, RowSource, Untidiness};
+use crate::journal::{BatchReader, Journal, Lease, MaintenanceUrgency, Pending, RowSource};
 use crate::record::Batch;
 use crate::snapshot::{Snapshot, SnapshotMark};
 
@@ -112,12 +112,12 @@ impl Journal for Recent {
         self.store.pipeline_depth()
     }
 
-    fn untidiness(&self) -> Untidiness {
-        self.store.untidiness()
+    fn maintenance_urgency(&self) -> MaintenanceUrgency {
+        self.store.maintenance_urgency()
     }
 
-    fn tidy(&self) -> Result<(), AppendError> {
-        self.store.tidy()
+    fn compact(&self) -> Result<(), AppendError> {
+        self.store.compact()
     }
 
     fn read(&self, after: Head) -> Result<BatchReader, JournalError> {

@@ -239,7 +239,7 @@ fn any_damage_is_found(store: &dyn Store) {
     let epoch = owned(&*journal);
     let genesis = Head::genesis(journal.id());
     fill(&*journal, epoch, 40);
-    journal.tidy().expect("there is space");
+    journal.compact().expect("there is space");
     // From the last to the first, so that each is the first bad one when it is made.
     for (sequence, damage) in [
         (40, Damage::Delete),

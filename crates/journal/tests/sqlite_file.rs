@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bursar_journal::backup::import;
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Head, Journal, JournalError, StoredBatch, Untidiness};
+use bursar_journal::{Head, Journal, JournalError, MaintenanceUrgency, StoredBatch};
 use support::{TempDir, read_all, sample};
 
 fn open(path: &std::path::Path) -> Result<SqliteJournal, JournalError> {
@@ -69,7 +69,7 @@ fn a_file_with_the_small_pages_of_earlier_builds_keeps_them_and_its_log_is_check
     let mut head = genesis;
     for number in 1..=20 {
         head = journal.append(epoch, head, sample(number)).expect("there is space");
-        journal.tidy().expect("the disk works");
+        journal.compact().expect("the disk works");
     }
     let names = ["journal.db", "journal.db-wal", "journal.db-tail"];
     let files = names.map(|name| std::fs::read(directory.path().join(name)).expect("it exists"));
@@ -103,7 +103,7 @@ fn the_log_does_not_grow_without_bound() {
     let mut head = journal.head().expect("the head can be read");
     for number in 1..=3_000 {
         head = journal.append(epoch, head, sample(number)).expect("there is space");
-        journal.tidy().expect("the disk works");
+        journal.compact().expect("the disk works");
     }
     let log = std::fs::metadata(directory.path().join("journal.db-wal")).expect("it exists").len();
     assert!(log < 8 << 20, "{log} bytes");
@@ -122,10 +122,10 @@ fn the_log_restarts_while_batches_are_appended_continuously() {
     std::thread::scope(|scope| {
         let tidier = scope.spawn(|| {
             for _ in 0..ROUNDS {
-                while journal.untidiness() == Untidiness::None {
+                while journal.maintenance_urgency() == MaintenanceUrgency::None {
                     std::thread::yield_now();
                 }
-                journal.tidy().expect("the disk works");
+                journal.compact().expect("the disk works");
             }
         });
         while !tidier.is_finished() {

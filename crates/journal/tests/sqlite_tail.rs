@@ -8,7 +8,7 @@ use std::time::Duration;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::{BatchBuilder, RecordKind};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Batch, Epoch, Head, Journal, JournalError, Untidiness};
+use bursar_journal::{Batch, Epoch, Head, Journal, JournalError, MaintenanceUrgency};
 use support::{TempDir, read_all, sample};
 
 const FILES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.db-tail"];
@@ -51,10 +51,10 @@ fn batches_only_in_the_tail_are_read_and_survive() {
     let directory = TempDir::new();
     let (journal, epoch) = opened(directory.path());
     append(&journal, epoch, 10);
-    journal.tidy().expect("there is space");
+    journal.compact().expect("there is space");
     let head = append(&journal, epoch, 10);
     assert_eq!(rows(directory.path()), 10, "the others are not moved yet");
-    assert_eq!(journal.untidiness(), Untidiness::Some);
+    assert_eq!(journal.maintenance_urgency(), MaintenanceUrgency::Soon);
     let genesis = Head::genesis(journal.id());
     let written = read_all(&journal, genesis);
     assert_eq!(written.len(), 20);
@@ -118,10 +118,10 @@ fn a_journal_that_is_older_than_its_tail_is_refused() {
     let directory = TempDir::new();
     let (journal, epoch) = opened(directory.path());
     append(&journal, epoch, 10);
-    journal.tidy().expect("there is space");
+    journal.compact().expect("there is space");
     let older = copy(directory.path(), &FILES[..2]);
     append(&journal, epoch, 10);
-    journal.tidy().expect("there is space");
+    journal.compact().expect("there is space");
     append(&journal, epoch, 3);
     std::fs::copy(directory.path().join(FILES[2]), older.path().join(FILES[2])).expect("there");
     let refused = open(older.path(), 1 << 20).map(|_| ()).expect_err("batches are missing");

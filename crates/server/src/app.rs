@@ -31,13 +31,13 @@ use crate::request::{Caller, Failure};
 use crate::telemetry::Metrics;
 
 /// How long a read waits for a position that the ledger has not reached.
-const POSITION_PATIENCE: Duration = Duration::from_secs(5);
+const POSITION_TIMEOUT: Duration = Duration::from_secs(5);
 /// A requested position further ahead of the ledger than this was never in an answer; it is
 /// refused.
 const POSITION_AHEAD: u64 = 1_000;
 const POSITION_STEP: Duration = Duration::from_millis(20);
 /// How long an unauthenticated status request waits for a machine.
-pub(crate) const LOOK_PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a waiting request checks whether its key has expired. Only for keys with an expiry.
 const EXPIRY_STEP: Duration = Duration::from_millis(200);
 
@@ -98,9 +98,9 @@ pub struct App {
     /// The hash of the root key.
     pub root: [u8; 32],
     /// How long a client may take to send a request body.
-    pub body_patience: Duration,
+    pub body_timeout: Duration,
     /// How long a write of a response may make no progress.
-    pub write_patience: Duration,
+    pub write_timeout: Duration,
     /// The URL under which clients reach this server.
     pub base_url: Arc<str>,
     /// Returns the status of the writers.
@@ -213,7 +213,7 @@ impl App {
             waits = meta::caller().map(|caller| self.wait_aside(&caller)).transpose()?;
         }
         let arrived = reached.wait_for(|position| *position >= wanted);
-        match tokio::time::timeout(POSITION_PATIENCE, arrived).await {
+        match tokio::time::timeout(POSITION_TIMEOUT, arrived).await {
             Ok(Ok(_)) => {
                 drop(waits);
                 Ok(self.feed.look(read))
@@ -246,7 +246,7 @@ impl App {
                 tokio::time::sleep(POSITION_STEP).await;
             }
         };
-        match tokio::time::timeout(POSITION_PATIENCE, reached).await {
+        match tokio::time::timeout(POSITION_TIMEOUT, reached).await {
             Ok(reached) => reached,
             Err(_) => {
                 let detail = format!("the ledger has not reached position {wanted}");

@@ -26,8 +26,8 @@ use crate::config::{ClockKind, Config, ConfigError};
 use crate::followers::feed::Feed;
 use crate::followers::history::HistoryService;
 use crate::followers::{checkpoint, selfcheck};
-use crate::http::door::Door;
-use crate::http::front::Front;
+use crate::http::dispatch::Dispatcher;
+use crate::http::entry::RequestEntry;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::logs::{LogStore, set_aside_lost};
 use crate::machines::cells::{CellService, Cells, StartedCell};
@@ -157,7 +157,7 @@ pub fn run(
     let identity =
         Identity { holder, leader: leader.clone(), metrics: Arc::clone(&metrics), max_gap };
     let Listening { listener, address, url, base_url } = listening;
-    let door = Arc::new(Door::new(leader.clone(), metrics, Arc::clone(&base_url)));
+    let entry = Arc::new(RequestEntry::new(leader.clone(), metrics, Arc::clone(&base_url)));
     let (stopping, stopped) = watch::channel(false);
     let stopping = Arc::new(stopping);
     runtime.spawn(stop_on_signal(Arc::clone(&stopping)));
@@ -167,7 +167,7 @@ pub fn run(
         let _ = asked.wait_for(|stopped| *stopped).await;
     };
     let serving =
-        runtime.spawn(serve::serve(listener, tls, Arc::clone(&door), config.timeouts, stop));
+        runtime.spawn(serve::serve(listener, tls, Arc::clone(&entry), config.timeouts, stop));
     let ended: Arc<OnceLock<String>> = Arc::new(OnceLock::new());
     let started = (|| {
         if let Some(leader) = &leader {
@@ -175,7 +175,7 @@ pub fn run(
         }
         let started =
             Started::start(&mut config, &identity, &runtime, (base_url, stopped.clone()))?;
-        door.open(Front::new(Arc::clone(&started.app)));
+        entry.open(Dispatcher::new(Arc::clone(&started.app)));
         let root_key = started.root_key.clone();
         let (app, why) = (Arc::clone(&started.app), Arc::clone(&ended));
         runtime.spawn(stop_at_the_end(app, why, stopping));
@@ -185,7 +185,7 @@ pub fn run(
         Ok(started)
     })();
     runtime.shutdown_timeout(Duration::from_secs(5));
-    drop(door);
+    drop(entry);
     let outcome = match started {
         Ok(started) => {
             let Started { app, engines, storage, .. } = started;
@@ -337,8 +337,8 @@ impl Started {
                 counting: CountPlaces::default(),
                 metrics: Arc::clone(&identity.metrics),
                 root: auth::hash(&root.key),
-                body_patience: Duration::from_millis(config.timeouts.body_ms.get()),
-                write_patience: Duration::from_millis(config.timeouts.write_ms.get()),
+                body_timeout: Duration::from_millis(config.timeouts.body_ms.get()),
+                write_timeout: Duration::from_millis(config.timeouts.write_ms.get()),
                 base_url,
                 status: Box::new(move || {
                     let (ledger, directory) = (&ledger_status, &directory_status);
@@ -385,7 +385,7 @@ impl Started {
             }
             spawn_vital("the clock watcher", wall_time::watch(Arc::clone(&app)));
             spawn_vital("the self-check", selfcheck::run(Arc::clone(&app)));
-            spawn_vital("the cleanup of rate limits", tidy(Arc::clone(&app)));
+            spawn_vital("the cleanup of rate limits", remove_idle_limits(Arc::clone(&app)));
             spawn_vital("the directory follower", follow_directory(Arc::clone(&app)));
             if app.manual.is_none() {
                 let app = Arc::clone(&app);
@@ -486,10 +486,10 @@ where
 }
 
 /// Drops the state of rate limits whose buckets are full again.
-async fn tidy(app: Arc<App>) {
+async fn remove_idle_limits(app: Arc<App>) {
     loop {
         tokio::time::sleep(Duration::from_secs(60)).await;
-        app.limits.tidy();
+        app.limits.remove_idle();
     }
 }
 

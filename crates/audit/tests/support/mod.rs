@@ -1,5 +1,10 @@
 //! Helpers shared by the tests of this crate.
-#![allow(dead_code, unreachable_pub, reason = "every test binary uses another part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "every test binary uses another part"
+)]
 
 #[path = "../../../journal/tests/support/traffic.rs"]
 pub mod traffic;
@@ -7,36 +12,14 @@ pub mod traffic;
 #[path = "../../../journal/tests/support/jobs.rs"]
 pub mod jobs;
 
-use std::path::{Path, PathBuf};
+#[path = "../../../journal/tests/support/temp_dir.rs"]
+mod temp_dir;
 
 use bursar_audit::{Batches, RawBatch, RawHead};
 use bursar_journal::memory::MemoryJournal;
 use bursar_journal::{Journal, JournalId};
+pub use temp_dir::TempDir;
 use traffic::World;
-
-pub struct TempDir(PathBuf);
-
-impl TempDir {
-    pub fn new() -> TempDir {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).expect("the system gives random bytes");
-        let name = format!("bursar-audit-{:016x}", u64::from_le_bytes(bytes));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
-        TempDir(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        // A leftover directory is harmless.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The journal of generated traffic, as rows.
 pub fn rows_of(world: &World, records_each: usize) -> Batches {

@@ -24,7 +24,7 @@ use crate::session::problem;
 /// This program, even if its file was replaced.
 const PROGRAM: &str = "/proc/self/exe";
 /// How long attempts may take to stop at the end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The running agents.
 pub(super) struct Nodes {
@@ -125,7 +125,7 @@ pub(super) fn clear(folder: &Path) -> Result<(), Failure> {
                 .filter(|one| one.local != Local::Ended)
                 .map(|one| one.attempt.as_str())
                 .collect();
-            if running.is_empty() || BootTime::now().since(since) > PATIENCE {
+            if running.is_empty() || BootTime::now().since(since) > STOP_TIMEOUT {
                 break;
             }
             for attempt in running {

@@ -1,4 +1,6 @@
 //! Line charts as SVG, plain enough to be read in any browser and in the docs.
+//!
+//! `plotters` with its SVG back end alone would add five crates for the charts of one command.
 
 use std::fmt::Write;
 

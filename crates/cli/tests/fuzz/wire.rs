@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// The timeout of an answer. Long, because a slow machine is not a fault.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// The same for long polls.
-const SHORT_PATIENCE: Duration = Duration::from_millis(200);
+const POLL_TIMEOUT: Duration = Duration::from_millis(200);
 /// The longest body of an answer.
 const MAX_BODY: usize = 64 << 20;
 
@@ -120,9 +120,9 @@ impl Wire {
                 BufReader::new(stream)
             }
         };
-        let patience = if request.lingers { SHORT_PATIENCE } else { PATIENCE };
-        stream.get_ref().set_read_timeout(Some(patience))?;
-        stream.get_ref().set_write_timeout(Some(PATIENCE))?;
+        let timeout = if request.lingers { POLL_TIMEOUT } else { ANSWER_TIMEOUT };
+        stream.get_ref().set_read_timeout(Some(timeout))?;
+        stream.get_ref().set_write_timeout(Some(ANSWER_TIMEOUT))?;
         // A request that is too large is answered before it is read completely.
         let written = stream.get_mut().write_all(&request.bytes());
         let answer = read_answer(&mut stream, request.lingers);

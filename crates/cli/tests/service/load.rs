@@ -15,9 +15,9 @@ const QUICK: &str =
 fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(server.url.trim_start_matches("http://")).expect("it listens");
     // Only to fail instead of hanging if the server never gives up.
-    let patience = Some(Duration::from_secs(60));
-    stream.set_read_timeout(patience).expect("a plain socket");
-    stream.set_write_timeout(patience).expect("a plain socket");
+    let timeout = Some(Duration::from_secs(60));
+    stream.set_read_timeout(timeout).expect("a plain socket");
+    stream.set_write_timeout(timeout).expect("a plain socket");
     stream
 }
 

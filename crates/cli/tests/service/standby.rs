@@ -13,7 +13,7 @@ use crate::server::Server;
 
 const ROOT_KEY: &str = "root-key-of-two-servers-that-is-long-enough-to-be-taken";
 /// The longest wait for a line of the server.
-const PATIENCE: Duration = Duration::from_secs(180);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A server, and what it says about itself.
 pub(crate) struct Member {
@@ -53,7 +53,7 @@ impl Member {
 
     /// What it says next: its address and, if it stands by, the leader's or why there is none.
     pub(crate) fn hear(&mut self) -> Option<String> {
-        let line = self.lines.recv_timeout(PATIENCE).expect("it says what it is");
+        let line = self.lines.recv_timeout(START_TIMEOUT).expect("it says what it is");
         if let Some(url) = line.strip_prefix("listening on ") {
             self.server.url = url.to_owned();
             return None;
@@ -160,7 +160,7 @@ async fn a_key_that_was_revoked_elsewhere_and_an_old_price_are_gone_after_fail_b
     while first.until_status("/readyz", 503).await["owner"] != second.url.as_str() {}
     // Events are on another server now: a stream must not wait here for ever.
     let ended = async { while let Ok(Some(_)) = stream.chunk().await {} };
-    tokio::time::timeout(PATIENCE, ended).await.expect("the stream ends");
+    tokio::time::timeout(START_TIMEOUT, ended).await.expect("the stream ends");
 
     assert_eq!(second.terminate().code(), Some(0));
     first.until_status("/readyz", 200).await;

@@ -40,7 +40,7 @@ impl Reply {
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     /// Method, path and query.
     pub(crate) line: String,
     /// The body.
@@ -54,7 +54,7 @@ pub(crate) struct Asked {
 #[derive(Clone)]
 struct Script {
     replies: Arc<Mutex<VecDeque<Reply>>>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 /// The server. Stops with the test.
@@ -77,7 +77,7 @@ impl Scripted {
     }
 
     /// The requests so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
         self.script.asked.lock().expect("no handler panics").clone()
     }
 }
@@ -87,7 +87,7 @@ async fn answer(State(script): State<Script>, request: Request) -> Response {
     let line = format!("{} {}", request.method(), request.uri());
     let body = to_bytes(request.into_body(), 1 << 20).await.expect("small");
     let body = String::from_utf8(body.to_vec()).expect("text");
-    script.asked.lock().expect("no panic").push(Asked { line, body, key, bearer });
+    script.asked.lock().expect("no panic").push(ReceivedRequest { line, body, key, bearer });
     let reply = script.replies.lock().expect("no panic").pop_front();
     let reply = reply.unwrap_or(Reply::json(404, "the script is over"));
     let mut response = Response::builder().status(reply.status);

@@ -152,7 +152,7 @@ where
                 Some(place) => place,
                 None => {
                     let mark = self.inbox.mark()?;
-                    (self.batch_before(mark.position, until)?, mark)
+                    (self.journal.head_before(mark.position)?, mark)
                 }
             };
             let (messages, head) = self.collect(from, mark, until)?;
@@ -213,20 +213,6 @@ where
             }
         }
         Ok((messages, head))
-    }
-
-    /// The last batch that ends before the record at `position`.
-    fn batch_before(&self, position: u64, until: Head) -> Result<Head, JournalError> {
-        let (mut low, mut high) = (0, until.sequence);
-        while low < high {
-            let middle = low + (high - low).div_ceil(2);
-            if self.journal.head_at(middle)?.position < position {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        self.journal.head_at(low)
     }
 
     /// Delivers on a new thread until the sender's writer ends.

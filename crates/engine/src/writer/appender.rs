@@ -17,7 +17,7 @@ use crate::writer::observer::{Observer, Written};
 use crate::writer::pacing::BatchPacer;
 
 /// The fraction of a write's time that may be spent on waiting for more records.
-const PATIENCE: u32 = 4;
+const WAIT_DIVISOR: u32 = 4;
 /// After a wait without result, this many batches are written without waiting.
 const IMPATIENT_BATCHES: u32 = 4;
 
@@ -94,7 +94,7 @@ impl<M: Machine> Appender<M> {
     /// Clients that were just answered often send their next request at once. A short wait for them
     /// makes one large batch instead of two that each cost a write.
     fn gather(&self, gathering: &Gathering) -> bool {
-        let limit = gathering.write_time / PATIENCE;
+        let limit = gathering.write_time / WAIT_DIVISOR;
         gathering.answers < 2 || self.handoff.gather(gathering.answers, limit)
     }
 

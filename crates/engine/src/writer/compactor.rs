@@ -5,15 +5,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bursar_core::machine::Machine;
-use bursar_journal::{AppendError, Journal, Untidiness};
+use bursar_journal::{AppendError, Journal, MaintenanceUrgency};
 
 use crate::writer::handoff::Handoff;
 
 /// How long a small backlog may wait. Later work is done together with it.
-const PATIENCE: Duration = Duration::from_millis(400);
+const COALESCE_DELAY: Duration = Duration::from_millis(400);
 
-struct Wish {
-    untidiness: Untidiness,
+struct CompactionRequest {
+    urgency: MaintenanceUrgency,
     closed: bool,
 }
 
@@ -21,7 +21,7 @@ struct Wish {
 pub(crate) struct Compactor<M: Machine> {
     journal: Arc<dyn Journal>,
     handoff: Arc<Handoff<M>>,
-    wish: Mutex<Wish>,
+    request: Mutex<CompactionRequest>,
     /// The urgency that the thread knows of, so that a check seldom takes the lock.
     known: AtomicU8,
     changed: Condvar,
@@ -29,26 +29,27 @@ pub(crate) struct Compactor<M: Machine> {
 
 impl<M: Machine> Compactor<M> {
     pub(crate) fn new(journal: Arc<dyn Journal>, handoff: Arc<Handoff<M>>) -> Compactor<M> {
-        let wish = Mutex::new(Wish { untidiness: Untidiness::None, closed: false });
-        Compactor { journal, handoff, wish, known: AtomicU8::new(0), changed: Condvar::new() }
+        let request =
+            Mutex::new(CompactionRequest { urgency: MaintenanceUrgency::None, closed: false });
+        Compactor { journal, handoff, request, known: AtomicU8::new(0), changed: Condvar::new() }
     }
 
-    fn wish(&self) -> MutexGuard<'_, Wish> {
+    fn request(&self) -> MutexGuard<'_, CompactionRequest> {
         // Two values, each set as a whole.
-        self.wish.lock().unwrap_or_else(PoisonError::into_inner)
+        self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Checks whether the journal needs compaction. Called after every append.
     pub(crate) fn look(&self) {
-        let untidiness = self.journal.untidiness();
-        if untidiness as u8 > self.known.load(Ordering::Relaxed) {
-            self.note(untidiness);
+        let urgency = self.journal.maintenance_urgency();
+        if urgency as u8 > self.known.load(Ordering::Relaxed) {
+            self.note(urgency);
         }
     }
 
-    fn note(&self, untidiness: Untidiness) {
-        self.wish().untidiness = untidiness;
-        self.known.store(untidiness as u8, Ordering::Relaxed);
+    fn note(&self, urgency: MaintenanceUrgency) {
+        self.request().urgency = urgency;
+        self.known.store(urgency as u8, Ordering::Relaxed);
         self.changed.notify_one();
     }
 
@@ -56,11 +57,11 @@ impl<M: Machine> Compactor<M> {
     pub(crate) fn run(&self) {
         let _guard = PanicGuard(&self.handoff);
         while self.wait() {
-            match self.journal.tidy() {
+            match self.journal.compact() {
                 // Only now: a check during the work would have woken this thread without need.
-                Ok(()) => self.note(self.journal.untidiness()),
+                Ok(()) => self.note(self.journal.maintenance_urgency()),
                 // Waiting for space loses nothing.
-                Err(AppendError::Full(_)) => self.note(Untidiness::Some),
+                Err(AppendError::Full(_)) => self.note(MaintenanceUrgency::Soon),
                 Err(failure) => {
                     self.handoff.fail(failure);
                     return;
@@ -71,18 +72,22 @@ impl<M: Machine> Compactor<M> {
 
     /// Waits for work. Returns false at the end.
     fn wait(&self) -> bool {
-        let idle = |wish: &mut Wish| wish.untidiness == Untidiness::None && !wish.closed;
-        let wish = self.changed.wait_while(self.wish(), idle);
-        let wish = wish.unwrap_or_else(PoisonError::into_inner);
-        let patient = |wish: &mut Wish| wish.untidiness < Untidiness::Much && !wish.closed;
-        let wish = self.changed.wait_timeout_while(wish, PATIENCE, patient);
-        let (wish, _) = wish.unwrap_or_else(PoisonError::into_inner);
-        !wish.closed
+        let idle = |request: &mut CompactionRequest| {
+            request.urgency == MaintenanceUrgency::None && !request.closed
+        };
+        let request = self.changed.wait_while(self.request(), idle);
+        let request = request.unwrap_or_else(PoisonError::into_inner);
+        let can_wait = |request: &mut CompactionRequest| {
+            request.urgency < MaintenanceUrgency::Now && !request.closed
+        };
+        let request = self.changed.wait_timeout_while(request, COALESCE_DELAY, can_wait);
+        let (request, _) = request.unwrap_or_else(PoisonError::into_inner);
+        !request.closed
     }
 
     /// Ends the thread after its current work.
     pub(crate) fn close(&self) {
-        self.wish().closed = true;
+        self.request().closed = true;
         self.changed.notify_one();
     }
 }
@@ -92,7 +97,7 @@ struct PanicGuard<'a, M: Machine>(&'a Handoff<M>);
 impl<M: Machine> Drop for PanicGuard<'_, M> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(AppendError::Unknown("the tidying thread panicked".into()));
+            self.0.fail(AppendError::Unknown("the compaction thread panicked".into()));
         }
     }
 }

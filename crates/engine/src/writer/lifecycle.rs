@@ -346,19 +346,19 @@ impl<C: Codec> Writer<C> {
             broken: false,
             hopeless: false,
             handled: 0,
-            patience: 0,
+            steps_left: 0,
             flushes: 0,
             number: self.counters.rebuilds.load(Ordering::Relaxed),
             answered: false,
         };
         let end = std::thread::scope(|scope| {
             let appending = self.beside(scope, "bursar-append", || appender.run());
-            let tidying = self.beside(scope, "bursar-tidy", || compactor.run());
+            let compacting = self.beside(scope, "bursar-compact", || compactor.run());
             // Closed even if the machine panics, so that no thread waits for the others for ever.
             let closing = Closing(&handoff, &compactor);
             let end = catch_unwind(AssertUnwindSafe(|| session.run()));
             drop(closing);
-            appending.join().and_then(|()| tidying.join()).map(|()| end)
+            appending.join().and_then(|()| compacting.join()).map(|()| end)
         });
         let Ok(end) = end else {
             return Next::Stop("a thread beside the writer panicked".into());

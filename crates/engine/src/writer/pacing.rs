@@ -13,7 +13,7 @@ use crate::lease::{Monotonic, SystemMonotonic};
 use crate::writer::mailbox::Mailbox;
 
 /// The fraction of a write's time that may be spent on waiting for more messages.
-const PATIENCE: u32 = 4;
+const WAIT_DIVISOR: u32 = 4;
 /// A load that took as long to decide as this many writes is handed over although more could be
 /// added. Under such load, deciding is the bottleneck.
 const WRITES: u32 = 2;
@@ -72,7 +72,7 @@ impl BatchPacer {
     /// Waits for another message if fewer are decided than were answered before. Returns whether
     /// there is one.
     pub(crate) fn more<M: Machine>(&mut self, mailbox: &Mailbox<M>, decided: usize) -> bool {
-        decided < self.answered && self.look(mailbox, self.write_time / PATIENCE)
+        decided < self.answered && self.look(mailbox, self.write_time / WAIT_DIVISOR)
     }
 
     /// Polls for a message without sleeping, but yields to other threads.

@@ -36,7 +36,7 @@ pub(super) type RefusalOf<C> = <<C as Codec>::Machine as Machine>::Refusal;
 const CHUNK: usize = 256;
 
 /// Due steps that can wait, in one round of messages. Messages wait for no more of them.
-const PATIENT_STEPS: usize = 8;
+const MAX_POSTPONABLE_STEPS: usize = 8;
 /// The largest record of one decision, one group or one due step. A quarter of the largest record
 /// that can be read.
 pub(crate) const MAX_DECISION_BYTES: usize = 16 << 20;
@@ -83,7 +83,7 @@ pub(crate) struct Session<'a, C: Codec> {
     /// Messages and steps that were handled.
     pub(crate) handled: u64,
     /// Due steps that can wait and are left in this round.
-    pub(crate) patience: usize,
+    pub(crate) steps_left: usize,
     /// Loads that were handed over in the middle of a message.
     pub(crate) flushes: u64,
     /// How often the state was rebuilt before.
@@ -184,7 +184,7 @@ impl<C: Codec> Session<'_, C> {
         let now = self.now();
         self.doubt_clock(load);
         self.answered = false;
-        self.patience = PATIENT_STEPS;
+        self.steps_left = MAX_POSTPONABLE_STEPS;
         self.advance(now, load);
         let mut next = first;
         let mut handled = 0;
@@ -234,7 +234,7 @@ impl<C: Codec> Session<'_, C> {
             && self.mailbox.is_empty()
             && !turn.is_spent(0, load)
         {
-            self.patience = 1;
+            self.steps_left = 1;
             self.advance(now, load);
         }
     }
@@ -394,7 +394,7 @@ impl<C: Codec> Session<'_, C> {
     /// The next due step. A failed timer is retried alone once it is the first of all. Until then
     /// all timers before it run, whether they can wait or not.
     fn next_due(&mut self, now: Timestamp) -> Option<(Timestamp, DuePart)> {
-        let (deadline, part) = next_due(&self.machine, now, &mut self.patience)?;
+        let (deadline, part) = next_due(&self.machine, now, &mut self.steps_left)?;
         if part == DuePart::Pressing && self.strikes.of(Key::Due(deadline)) > 0 {
             return next_due(&self.machine, now, &mut 1);
         }

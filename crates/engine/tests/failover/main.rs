@@ -37,7 +37,7 @@ const FAILOVERS: u64 = 6;
 /// Answers of a new owner before the next failover.
 const ANSWERS: u64 = 60;
 /// A server that prints nothing for this long has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Ids of one child.
 const IDS: u64 = 1_000_000;
 
@@ -155,7 +155,7 @@ impl Servers<'_> {
     /// Waits until a server has printed `count` lines of one kind.
     fn wait(&mut self, server: usize, kind: &str, mut count: u64) {
         while count > 0 {
-            let next = self.lines.recv_timeout(PATIENCE);
+            let next = self.lines.recv_timeout(START_TIMEOUT);
             let (index, line) =
                 next.unwrap_or_else(|_| panic!("server {server} printed no {kind}"));
             self.read(index, &line);
@@ -205,7 +205,7 @@ fn compare(postgres: &TestPostgres, log: &mut Log) {
 
 /// A copy of the journal in a file verifies and replays to the same state.
 fn rehearse(journal: &dyn Journal, digest: Digest) {
-    let folder = support::TempDir::new();
+    let folder = journal_support::TempDir::new();
     let file = folder.path().join("copy.db");
     let batches = journal.read(Head::genesis(journal.id())).expect("the server is up");
     import(&file, journal.id(), batches).expect("there is space");

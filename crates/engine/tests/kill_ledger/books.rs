@@ -11,7 +11,8 @@ use bursar_journal::backup;
 
 use crate::child::open;
 use crate::support::ledger_log::{Log, compare_holds};
-use crate::support::{TempDir, options};
+use crate::support::options;
+use crate::temp_dir::TempDir;
 
 /// Opens the journal as a new process would and compares it with its replays, with the auditor's
 /// balances and with the clients' log.

@@ -12,14 +12,17 @@ mod books;
 mod child;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../../../journal/tests/support/temp_dir.rs"]
+mod temp_dir;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
+use support::children;
 use support::ledger_log::Log;
-use support::{TempDir, children};
+use temp_dir::TempDir;
 
 const ROUNDS: u32 = 30;
 /// A child that strace has not killed after this many answers is killed anyway.

@@ -7,6 +7,8 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../../../journal/tests/support/temp_dir.rs"]
+mod temp_dir;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -22,7 +24,8 @@ use bursar_journal::{Journal, backup};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use support::till::{Command as Till, TillCodec};
-use support::{TempDir, children, options};
+use support::{children, options};
+use temp_dir::TempDir;
 
 /// First argument of the child.
 const MODE: &str = "serve-until-killed";

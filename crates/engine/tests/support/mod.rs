@@ -7,7 +7,6 @@ pub mod ledger_log;
 pub mod parcel;
 pub mod till;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,31 +51,6 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         looks += 1;
         assert!(looks < 20_000, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// A directory that is removed when dropped.
-pub struct TempDir(PathBuf);
-
-impl TempDir {
-    pub fn new() -> TempDir {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).expect("the system gives random bytes");
-        let name = format!("bursar-test-{:016x}", u64::from_le_bytes(bytes));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
-        TempDir(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        // A leftover directory is harmless.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

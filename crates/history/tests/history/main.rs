@@ -1,5 +1,8 @@
 //! Compares history with its ledger: after any traffic, at any instant, to the micro-credit.
 
+#[path = "../../../journal/tests/support/temp_dir.rs"]
+mod temp_dir;
+
 #[path = "../../../journal/tests/support/traffic.rs"]
 mod traffic;
 

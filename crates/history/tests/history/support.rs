@@ -1,7 +1,7 @@
 //! Feeds histories and dumps their content.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::AccountNo;
@@ -10,33 +10,10 @@ use bursar_history::query::{AuditFilter, EntriesOf};
 use bursar_history::{Cursor, Entry, Fed, History, Sqlite};
 use bursar_journal::record::ledger::LedgerBody;
 
+pub(crate) use crate::temp_dir::TempDir;
 use crate::traffic::{Decided, World};
 
 pub(crate) const ALWAYS: (Timestamp, Timestamp) = (Timestamp::MIN, Timestamp::MAX);
-
-pub(crate) struct TempDir(PathBuf);
-
-impl TempDir {
-    pub(crate) fn new() -> TempDir {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).expect("the system gives random bytes");
-        let name = format!("bursar-history-{:016x}", u64::from_le_bytes(bytes));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
-        TempDir(path)
-    }
-
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        // A leftover directory does no harm.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 pub(crate) fn bodies(decided: &Decided) -> Vec<LedgerBody> {
     let body = |(header, events): &(_, Vec<_>)| LedgerBody {

@@ -1,7 +1,7 @@
 //! A journal in one SQLite file and a tail beside it, for one process.
 //!
 //! A batch is appended to the tail ([`tail`]), with one write and one sync, and is then durable.
-//! Another thread moves batches from the tail into the database ([`SqliteJournal::tidy`]), many in
+//! Another thread moves batches from the tail into the database ([`SqliteJournal::compact`]), many in
 //! one transaction, in WAL mode with `synchronous=FULL`. Readers have their own connections, and
 //! get batches that are not in the database yet from memory. A file beside the database is locked
 //! for as long as the journal is open. The first failed write or sync stops the journal until the
@@ -27,7 +27,7 @@ use rusqlite::{ErrorCode, InterruptHandle};
 
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
-use crate::journal::{BatchReader, Journal, Lease, Pending, Untidiness, checked_head};
+use crate::journal::{BatchReader, Journal, Lease, MaintenanceUrgency, Pending, checked_head};
 use crate::record::Batch;
 use crate::snapshot::{Snapshot, SnapshotMark};
 use database::{Database, Trouble};
@@ -42,7 +42,7 @@ pub use inspect::{Expected, Inspected, cut_database, inspect, is_begun, tail_fil
 pub struct SqliteOptions {
     /// The length of the tail at which an append waits until part of it is in the database.
     pub tail_bytes: u64,
-    /// The pages of SQLite's log, of 4 KiB each, after which [`Journal::tidy`] moves it into the
+    /// The pages of SQLite's log, of 4 KiB each, after which [`Journal::compact`] moves it into the
     /// file.
     pub checkpoint_pages: u32,
     /// Does not sync the tail and uses `synchronous=NORMAL`: loses acknowledged batches on power
@@ -65,8 +65,8 @@ pub struct SqliteJournal {
     database: Mutex<Database>,
     writer: Mutex<Writer>,
     newest: Mutex<Newest>,
-    /// An [`Untidiness`], readable without a lock.
-    untidiness: AtomicU8,
+    /// An [`MaintenanceUrgency`], readable without a lock.
+    urgency: AtomicU8,
     /// Why the journal has stopped.
     stopped: OnceLock<String>,
     /// Interrupts the current operation of the database.
@@ -126,7 +126,7 @@ impl SqliteJournal {
             database: Mutex::new(Database::new(connection, log_bytes)?),
             writer: Mutex::new(Writer { tail, epoch }),
             newest: Mutex::new(newest),
-            untidiness: AtomicU8::new(0),
+            urgency: AtomicU8::new(0),
             stopped: OnceLock::new(),
             readers,
             snapshots: SnapshotFiles::new(path, id),
@@ -292,14 +292,16 @@ impl SqliteJournal {
         })
     }
 
-    /// Records how much work there is for [`Journal::tidy`].
+    /// Records how much work there is for [`Journal::compact`].
     fn look(&self, newest: &Newest) {
-        let untidiness = match newest.end().1 {
-            None => Untidiness::None,
-            Some(occupied) if occupied.is_half_of(self.options.tail_bytes) => Untidiness::Much,
-            Some(_) => Untidiness::Some,
+        let urgency = match newest.end().1 {
+            None => MaintenanceUrgency::None,
+            Some(occupied) if occupied.is_half_of(self.options.tail_bytes) => {
+                MaintenanceUrgency::Now
+            }
+            Some(_) => MaintenanceUrgency::Soon,
         };
-        self.untidiness.store(untidiness as u8, Ordering::Relaxed);
+        self.urgency.store(urgency as u8, Ordering::Relaxed);
     }
 }
 
@@ -398,15 +400,15 @@ impl Journal for SqliteJournal {
         Pending::Done(self.append_batch(epoch, expected, batch))
     }
 
-    fn untidiness(&self) -> Untidiness {
-        match self.untidiness.load(Ordering::Relaxed) {
-            0 => Untidiness::None,
-            1 => Untidiness::Some,
-            _ => Untidiness::Much,
+    fn maintenance_urgency(&self) -> MaintenanceUrgency {
+        match self.urgency.load(Ordering::Relaxed) {
+            0 => MaintenanceUrgency::None,
+            1 => MaintenanceUrgency::Soon,
+            _ => MaintenanceUrgency::Now,
         }
     }
 
-    fn tidy(&self) -> Result<(), AppendError> {
+    fn compact(&self) -> Result<(), AppendError> {
         self.move_tail()
     }
 

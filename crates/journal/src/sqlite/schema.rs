@@ -89,7 +89,7 @@ fn configure_writer(
     connection.pragma_update(None, "synchronous", synchronous)?;
     for (name, value) in [
         ("mmap_size", 0),
-        // Checkpoints are made by `tidy`, where their errors are handled.
+        // Checkpoints are made by `compact`, where their errors are handled.
         ("wal_autocheckpoint", 0),
         // A batch reaches the log at its commit and not before.
         ("cache_spill", 0),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{AppendError, Batch, Epoch, Head, Journal, JournalError, Untidiness};
+use bursar_journal::{AppendError, Batch, Epoch, Head, Journal, JournalError, MaintenanceUrgency};
 
 use super::support::{read_all, sample};
 
@@ -19,7 +19,7 @@ pub(crate) const NOTES: &str = "notes";
 
 /// When the tail is moved into the database, and its log into the file.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) enum Tidying {
+pub(crate) enum Compaction {
     /// By the appending thread: after some appends each time, after others when half of the tail is
     /// full.
     Between,
@@ -27,12 +27,12 @@ pub(crate) enum Tidying {
     Meanwhile,
 }
 
-impl Tidying {
+impl Compaction {
     /// The argument of the child.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Tidying::Between => "between",
-            Tidying::Meanwhile => "meanwhile",
+            Compaction::Between => "between",
+            Compaction::Meanwhile => "meanwhile",
         }
     }
 }
@@ -48,7 +48,7 @@ pub(crate) fn options(sync: &str) -> SqliteOptions {
 }
 
 /// Appends `appends` batches, and retries while the disk is full.
-pub(crate) fn run(directory: &str, sync: &str, tidying: &str, appends: &str) {
+pub(crate) fn run(directory: &str, sync: &str, compaction: &str, appends: &str) {
     let directory = Path::new(directory);
     let appends: u64 = appends.parse().expect("the parent gives a number");
     let mut notes = File::create(directory.join(NOTES)).expect("the directory is writable");
@@ -60,13 +60,15 @@ pub(crate) fn run(directory: &str, sync: &str, tidying: &str, appends: &str) {
     let genesis = journal.head().expect("the head can be read");
     note("ready\n".into());
     let mut child = Child { journal: &journal, epoch, genesis, note };
-    if tidying == Tidying::Between.name() {
+    if compaction == Compaction::Between.name() {
         let append = |head, batch| journal.append(epoch, head, batch);
-        let tidy = |number: u64| match number % 20 < 8 || journal.untidiness() == Untidiness::Much {
-            true => journal.tidy(),
+        let compact = |number: u64| match number % 20 < 8
+            || journal.maintenance_urgency() == MaintenanceUrgency::Now
+        {
+            true => journal.compact(),
             false => Ok(()),
         };
-        return child.append_all(appends, append, tidy);
+        return child.append_all(appends, append, compact);
     }
     // strace counts the calls of each thread. This thread compacts. Every append has its own
     // thread, so that a call with a high number is always one of the compaction.
@@ -77,7 +79,7 @@ pub(crate) fn run(directory: &str, sync: &str, tidying: &str, appends: &str) {
     std::thread::scope(|scope| {
         let appending = scope.spawn(|| child.append_all(appends, append, |_| Ok(())));
         // The append returns the failure, too.
-        while !appending.is_finished() && journal.tidy().is_ok() {
+        while !appending.is_finished() && journal.compact().is_ok() {
             std::thread::yield_now();
         }
     });
@@ -95,7 +97,7 @@ impl<N: FnMut(String)> Child<'_, N> {
         &mut self,
         appends: u64,
         append: impl Fn(Head, Batch) -> Result<Head, AppendError>,
-        tidy: impl Fn(u64) -> Result<(), AppendError>,
+        compact: impl Fn(u64) -> Result<(), AppendError>,
     ) {
         let mut head = self.genesis;
         while head.sequence < appends {
@@ -116,7 +118,7 @@ impl<N: FnMut(String)> Child<'_, N> {
                 Err(AppendError::Unknown(reason)) => return self.stopped(head, &reason),
                 Err(other) => panic!("{other}"),
             }
-            match tidy(number) {
+            match compact(number) {
                 Ok(()) | Err(AppendError::Full(_)) => {}
                 Err(error) => return self.stopped(head, &error.to_string()),
             }

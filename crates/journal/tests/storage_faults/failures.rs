@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::Path;
 
-use super::child::Tidying;
+use super::child::Compaction;
 use super::images::check;
 use super::record::{Step, run};
 use super::support::TempDir;
@@ -27,7 +27,7 @@ impl fmt::Display for Tried {
 /// How often a clean run makes a call before it is ready, and in total.
 fn calls(name: &str) -> (usize, usize) {
     let directory = TempDir::in_memory();
-    run(directory.path(), "full", Tidying::Between, APPENDS, &[]);
+    run(directory.path(), "full", Compaction::Between, APPENDS, &[]);
     let trace = std::fs::read_to_string(directory.path().join("trace")).expect("just recorded");
     // The note "ready" and its line end, as strace writes them.
     let (before, _) = trace.split_once(r"\x72\x65\x61\x64\x79\x0a").expect("the child came up");
@@ -58,7 +58,7 @@ fn acknowledged(steps: &[Step]) -> u64 {
 /// Makes one call fail and checks that nothing touches the journal afterwards.
 fn stops_at_once(fault: &str) -> u64 {
     let directory = TempDir::in_memory();
-    let steps = run(directory.path(), "full", Tidying::Between, APPENDS, &["-e", fault]);
+    let steps = run(directory.path(), "full", Compaction::Between, APPENDS, &["-e", fault]);
     let failed = steps
         .iter()
         .position(|step| matches!(step, Step::Injected))
@@ -123,7 +123,8 @@ pub(crate) fn moving_the_log_fails() -> Tried {
             // Enough appends for the call to happen even if that thread seldom runs. The failure
             // ends them.
             let appends = super::APPENDS * 20;
-            let steps = run(directory.path(), "full", Tidying::Meanwhile, appends, &["-e", &fault]);
+            let steps =
+                run(directory.path(), "full", Compaction::Meanwhile, appends, &["-e", &fault]);
             assert_eq!(last_note(&steps), Some("still stopped\n"), "{fault}");
             tried.acknowledged += nothing_is_lost(directory.path(), &steps, &fault);
             tried.runs += 1;
@@ -139,7 +140,7 @@ pub(crate) fn a_full_disk_is_survived() -> Tried {
     for first in (before + 1..=all).step_by(9) {
         let fault = format!("inject=pwrite64:error=ENOSPC:when={first}..{}", first + 3);
         let directory = TempDir::in_memory();
-        let steps = run(directory.path(), "full", Tidying::Between, APPENDS, &["-e", &fault]);
+        let steps = run(directory.path(), "full", Compaction::Between, APPENDS, &["-e", &fault]);
         assert!(steps.iter().any(|step| matches!(step, Step::Injected)), "{fault} never happened");
         assert_eq!(acknowledged(&steps), APPENDS, "{fault}: the journal did not recover");
         assert_eq!(check(directory.path(), "full"), APPENDS, "{fault}");

@@ -147,7 +147,7 @@ fn fill(path: &Path, checkpoint_pages: u32, tidied_every: u64) -> (Vec<StoredBat
     for number in 1..=BATCHES {
         head = journal.append(epoch, head, sample(number)).expect("there is space");
         if number % tidied_every == 0 {
-            journal.tidy().expect("the disk works");
+            journal.compact().expect("the disk works");
         }
     }
     let files = NAMES.map(|name| std::fs::read(path.with_file_name(name)).expect("just written"));

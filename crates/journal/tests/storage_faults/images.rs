@@ -8,7 +8,7 @@ use bursar_journal::{Epoch, Head, Journal};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
-use super::child::{JOURNAL, Tidying, options};
+use super::child::{Compaction, JOURNAL, options};
 use super::record::{FILES, Step, run};
 use super::support::{TempDir, sample};
 
@@ -99,10 +99,15 @@ impl File {
 
 /// Records a run and opens at least `wanted` images of it. Returns how many had lost acknowledged
 /// batches, and how many images there were. Anything worse fails at once.
-pub(crate) fn power_loss(sync: &str, tidying: Tidying, seed: u64, wanted: usize) -> (usize, usize) {
+pub(crate) fn power_loss(
+    sync: &str,
+    compaction: Compaction,
+    seed: u64,
+    wanted: usize,
+) -> (usize, usize) {
     let recorded = TempDir::new();
-    let steps = run(recorded.path(), sync, tidying, super::APPENDS, slow_move(tidying));
-    assert!(tidying == Tidying::Between || moved_while_appending(&steps));
+    let steps = run(recorded.path(), sync, compaction, super::APPENDS, slow_move(compaction));
+    assert!(compaction == Compaction::Between || moved_while_appending(&steps));
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let every = (crash_points(&steps) / wanted).max(1);
     let (mut lost, mut images, mut points) = (0, 0, 0);
@@ -144,10 +149,10 @@ pub(crate) fn power_loss(sync: &str, tidying: Tidying, seed: u64, wanted: usize)
 /// Options of strace that make the compacting thread sleep after every write, so that batches are
 /// appended meanwhile on any machine. The thread is identified by its many calls: every append has
 /// its own thread.
-fn slow_move(tidying: Tidying) -> &'static [&'static str] {
-    match tidying {
-        Tidying::Between => &[],
-        Tidying::Meanwhile => &["-e", "inject=pwrite64:delay_exit=5000:when=20+"],
+fn slow_move(compaction: Compaction) -> &'static [&'static str] {
+    match compaction {
+        Compaction::Between => &[],
+        Compaction::Meanwhile => &["-e", "inject=pwrite64:delay_exit=5000:when=20+"],
     }
 }
 

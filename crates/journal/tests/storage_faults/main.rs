@@ -12,7 +12,7 @@ mod record;
 #[path = "../support/mod.rs"]
 mod support;
 
-use child::Tidying;
+use child::Compaction;
 
 /// Appends of a recorded run.
 const APPENDS: u64 = 120;
@@ -21,20 +21,23 @@ const SEED: u64 = 20_261_115;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    if let [_, mode, directory, sync, tidying, appends] = &arguments[..]
+    if let [_, mode, directory, sync, compaction, appends] = &arguments[..]
         && mode == child::MODE
     {
-        return child::run(directory, sync, tidying, appends);
+        return child::run(directory, sync, compaction, appends);
     }
     println!("seed {SEED}");
-    for tidying in [Tidying::Between, Tidying::Meanwhile] {
-        let (lost, images) = images::power_loss("full", tidying, SEED, 3_000);
-        println!("power loss, tail moved {}: {images} images, {lost} lost batches", tidying.name());
+    for compaction in [Compaction::Between, Compaction::Meanwhile] {
+        let (lost, images) = images::power_loss("full", compaction, SEED, 3_000);
+        println!(
+            "power loss, tail moved {}: {images} images, {lost} lost batches",
+            compaction.name()
+        );
         assert!(images >= 1_000);
         assert_eq!(lost, 0, "an acknowledged batch was lost");
     }
 
-    let (lost, images) = images::power_loss("normal", Tidying::Between, SEED, 600);
+    let (lost, images) = images::power_loss("normal", Compaction::Between, SEED, 600);
     println!("power loss, synchronous=NORMAL (control): {images} images, {lost} with lost batches");
     assert!(lost > images / 20, "the test does not notice lost batches");
 

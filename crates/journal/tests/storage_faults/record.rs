@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
-use super::child::{JOURNAL, MODE, NOTES, Tidying};
+use super::child::{Compaction, JOURNAL, MODE, NOTES};
 
 /// One step of the child that affects the disk.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub(crate) const FILES: [&str; 4] =
 pub(crate) fn run(
     directory: &Path,
     sync: &str,
-    tidying: Tidying,
+    compaction: Compaction,
     appends: u64,
     options: &[&str],
 ) -> Vec<Step> {
@@ -60,7 +60,7 @@ pub(crate) fn run(
         .arg(program)
         .arg(MODE)
         .arg(directory)
-        .args([sync, tidying.name(), &appends.to_string()])
+        .args([sync, compaction.name(), &appends.to_string()])
         .output()
         .expect("strace starts: install the Debian package `strace`");
     let text = String::from_utf8_lossy(&output.stderr);

@@ -100,7 +100,7 @@ impl Prover {
         let (first, last) = self.tree.needed(position).unwrap_or((position, position));
         let mut chunk = MerkleTree::new();
         let mut frame = None;
-        'journal: for batch in journal.read(head_before(journal, first)?)? {
+        'journal: for batch in journal.read(journal.head_before(first)?)? {
             let batch = batch?;
             for record in batch.frames() {
                 let record = record?;
@@ -121,22 +121,6 @@ impl Prover {
             .zip(proof)
             .map(|(frame, proof)| (frame, proof.path.iter().map(ToString::to_string).collect())))
     }
-}
-
-/// The last batch that ends before a position, by binary search.
-fn head_before(journal: &dyn Journal, position: u64) -> Result<Head, JournalError> {
-    let mut low = Head::genesis(journal.id());
-    let mut high = journal.head()?.sequence;
-    while low.sequence < high {
-        let middle = low.sequence + (high - low.sequence).div_ceil(2);
-        let head = journal.head_at(middle)?;
-        if head.position < position {
-            low = head;
-        } else {
-            high = middle - 1;
-        }
-    }
-    Ok(low)
 }
 
 /// The file of the key that signs checkpoints: in the data folder, or beside the root key if a

@@ -35,7 +35,7 @@ const PACE: Duration = Duration::from_millis(100);
 const KEPT_WITHIN: Duration = Duration::from_millis(500);
 
 /// How long a query waits for history to reach the ledger's position.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Idle connections that are kept for later queries; each has its own cache.
 const MAX_IDLE: usize = 16;
@@ -139,7 +139,7 @@ impl HistoryService {
         self.feeding.unpark();
         let mut fed = self.fed.clone();
         let reached = fed.wait_for(|fed| *fed >= position);
-        match tokio::time::timeout(PATIENCE, reached).await {
+        match tokio::time::timeout(CATCH_UP_TIMEOUT, reached).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => {
                 let detail = "history has not reached this position yet; try again";
@@ -321,23 +321,12 @@ impl Feeder {
         Ok(())
     }
 
-    /// Finds the last batch whose records are all in history, by binary search.
+    /// Finds the last batch whose records are all in history.
     fn begin(&mut self, durable: &Durable) -> Result<(), String> {
         durable.wait_beyond(0);
         let words = |error: JournalError| error.to_string();
         let position = self.history.position().map_err(|error| error.to_string())?;
-        let mut low = Head::genesis(self.journal.id());
-        let mut high = self.journal.head().map_err(words)?.sequence;
-        while low.sequence < high {
-            let middle = low.sequence + (high - low.sequence).div_ceil(2);
-            let head = self.journal.head_at(middle).map_err(words)?;
-            if head.position <= position {
-                low = head;
-            } else {
-                high = middle - 1;
-            }
-        }
-        self.kept = low;
+        self.kept = self.journal.head_before(position + 1).map_err(words)?;
         Ok(())
     }
 

@@ -141,25 +141,6 @@ fn scan<C: Codec>(
     Ok(())
 }
 
-/// The last batch before the one that has a record.
-pub(crate) fn batch_before_record(
-    journal: &dyn Journal,
-    position: u64,
-) -> Result<Head, ReadBackError> {
-    let mut low = Head::genesis(journal.id());
-    let mut high = journal.head()?.sequence;
-    while low.sequence < high {
-        let middle = low.sequence + (high - low.sequence).div_ceil(2);
-        let head = journal.head_at(middle)?;
-        if head.position < position {
-            low = head;
-        } else {
-            high = middle - 1;
-        }
-    }
-    Ok(low)
-}
-
 /// The events of single records of the ledger's journal, in the order of `positions`.
 pub(crate) fn ledger_events_at(
     journal: &dyn Journal,
@@ -167,7 +148,7 @@ pub(crate) fn ledger_events_at(
 ) -> Result<Vec<(Timestamp, Event)>, ReadBackError> {
     let mut found = Vec::new();
     for position in positions {
-        let before = batch_before_record(journal, *position)?;
+        let before = journal.head_before(*position)?;
         let mut batches = journal.read(before)?;
         let batch = batches.next().ok_or(ReadBackError::Missing(*position))?;
         let batch = batch?;

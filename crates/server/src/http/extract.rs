@@ -133,7 +133,7 @@ pub(crate) async fn receive<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Fa
 where
     B: HttpBody<Data = Bytes, Error: std::fmt::Display> + Unpin,
 {
-    let bytes = match tokio::time::timeout(meta::body_patience(), read_all(body)).await {
+    let bytes = match tokio::time::timeout(meta::body_timeout(), read_all(body)).await {
         Ok(bytes) => bytes?,
         Err(_) => {
             return Err(Failure::new(Code::MalformedJson, "the body did not arrive in time"));

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a move of the manual clock may take. All timers on the way run before the answer.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(600);
 
-fn patience(route: &str) -> Duration {
+fn request_timeout(route: &str) -> Duration {
     if route == "/v1/clock" { CLOCK_PATIENCE } else { PATIENCE }
 }
 
@@ -62,7 +62,7 @@ fn known_method(method: &Method) -> &'static str {
 }
 
 /// What is known of a request before it is handled.
-pub(super) struct Asked {
+pub(super) struct RequestFacts {
     method: &'static str,
     /// The route as in the OpenAPI document.
     route: Cow<'static, str>,
@@ -71,19 +71,19 @@ pub(super) struct Asked {
     wanted: Result<Option<u64>, Failure>,
 }
 
-impl Asked {
+impl RequestFacts {
     /// A request for a known route.
-    pub(super) fn known(method: &'static str, route: &'static str, uri: &Uri) -> Asked {
+    pub(super) fn known(method: &'static str, route: &'static str, uri: &Uri) -> RequestFacts {
         let priority = priority(method, route);
         let wanted = min_position(uri.query());
-        Asked { method, route: route.into(), priority, wanted }
+        RequestFacts { method, route: route.into(), priority, wanted }
     }
 
-    fn matched(request: &Request) -> Asked {
+    fn matched(request: &Request) -> RequestFacts {
         let (method, route) = (known_method(request.method()), route_of(request));
         let priority = priority(method, &route);
         let wanted = min_position(request.uri().query());
-        Asked { method, route: route.into(), priority, wanted }
+        RequestFacts { method, route: route.into(), priority, wanted }
     }
 
     /// Whether it may wait for a position.
@@ -94,8 +94,8 @@ impl Asked {
 
 /// Observes a request that the router matched.
 pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let asked = Asked::matched(&request);
-    observed(&app, asked, pin!(next.run(request))).await
+    let facts = RequestFacts::matched(&request);
+    observed(&app, facts, pin!(next.run(request))).await
 }
 
 /// Gives the request its id, counts and logs it, sheds it under overload, and turns a panic into an
@@ -103,22 +103,22 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
 /// moved through so many layers it would be copied from one to the next.
 pub(super) async fn observed(
     app: &App,
-    asked: Asked,
+    facts: RequestFacts,
     work: Pin<&mut impl Future<Output = Response>>,
 ) -> Response {
     let watch = Stopwatch::start();
     let request_id = app.ids.make_request_id(app.clock.now());
-    let Asked { method, route, priority, wanted } = asked;
+    let RequestFacts { method, route, priority, wanted } = facts;
     let meta = Meta {
         request_id,
         base_url: Arc::clone(&app.base_url),
         min_position: wanted.as_ref().ok().copied().flatten(),
-        body_patience: app.body_patience,
+        body_timeout: app.body_timeout,
         priority,
     };
     let position = tracing::field::Empty;
     let span = tracing::info_span!("request", %request_id, %method, %route, position);
-    let patience = patience(&route);
+    let timeout = request_timeout(&route);
     let work = async {
         let work = async {
             wanted?;
@@ -127,7 +127,7 @@ pub(super) async fn observed(
                 return Ok(app.shed.response(request_id));
             };
             let changes = priority != Priority::Read;
-            let response = handle(work, patience).await;
+            let response = handle(work, timeout).await;
             if changes && response.status().is_success() {
                 // With a manual clock the effects of a change are complete when it is answered.
                 app.settle_if_manual().await?;
@@ -158,9 +158,9 @@ pub(super) async fn observed(
 }
 
 /// Runs a handler. A panic or a timeout becomes an answer.
-async fn handle(work: impl Future<Output = Response>, patience: Duration) -> Response {
+async fn handle(work: impl Future<Output = Response>, timeout: Duration) -> Response {
     let guarded = AssertUnwindSafe(work).catch_unwind();
-    match tokio::time::timeout(patience, guarded).await {
+    match tokio::time::timeout(timeout, guarded).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => {
             tracing::error!("a handler panicked");

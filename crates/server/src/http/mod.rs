@@ -1,9 +1,9 @@
 //! The HTTP API. All routes are in [`router`]; there is one file per resource, with thin handlers.
 
 mod convert;
-pub(crate) mod door;
+pub mod dispatch;
+pub(crate) mod entry;
 pub(crate) mod extract;
-pub mod front;
 pub(crate) mod handlers;
 mod idempotent_call;
 mod labels;

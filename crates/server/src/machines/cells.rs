@@ -37,40 +37,40 @@ pub const SHARD: u16 = 0;
 const MAX_QUESTIONS: usize = 64;
 
 /// What was last sent to a node: the incarnation of its agent, and a hash of the orders.
-type Told = (u32, u64);
+type SentDigest = (u32, u64);
 
 /// The most nodes whose last orders are remembered. Another node may receive the same orders again
 /// at once.
-const MAX_TOLD: usize = 1 << 16;
+const MAX_REMEMBERED_NODES: usize = 1 << 16;
 
 /// The orders last sent to each node, so that a long poll returns at once only with new ones.
 #[derive(Default)]
-struct ToldNodes {
-    nodes: Mutex<BTreeMap<NodeKey, Told>>,
+struct SentOrders {
+    nodes: Mutex<BTreeMap<NodeKey, SentDigest>>,
     /// Randomly seeded: orders name attempts of callers, and no caller can construct a collision.
     hasher: RandomState,
 }
 
-impl ToldNodes {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeKey, Told>> {
+impl SentOrders {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeKey, SentDigest>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records the orders that are about to be sent to a node. Returns whether they are new to it.
     fn is_news(&self, node: &NodeKey, incarnation: u32, orders: &[String]) -> bool {
-        let mut told = self.lock();
+        let mut sent = self.lock();
         let now = (incarnation, self.hasher.hash_one(orders));
-        let before = told.get(node).copied();
+        let before = sent.get(node).copied();
         let news = before != Some(now);
         if orders.is_empty() {
             // A node without orders has the same state as one that was sent nothing.
-            told.remove(node);
+            sent.remove(node);
             return false;
         }
-        if before.is_none() && told.len() >= MAX_TOLD {
-            told.pop_first();
+        if before.is_none() && sent.len() >= MAX_REMEMBERED_NODES {
+            sent.pop_first();
         }
-        told.insert(node.clone(), now);
+        sent.insert(node.clone(), now);
         news
     }
 }
@@ -87,7 +87,7 @@ pub struct CellService {
     pub journal: Arc<dyn Journal>,
     /// Changes after every durable write.
     moved: watch::Receiver<u64>,
-    told: ToldNodes,
+    sent: SentOrders,
     /// The number that agents' incarnations are counted from: higher after each restore.
     incarnation_base: u32,
     /// The restore that the cell's journal does not record: the journal is newer than the restore,
@@ -221,7 +221,7 @@ impl CellService {
             gateway: Gateway::new(engine.handle()),
             journal,
             moved,
-            told: ToldNodes::default(),
+            sent: SentOrders::default(),
             incarnation_base,
             untold,
             engine,
@@ -306,12 +306,12 @@ impl CellService {
 
     /// Records the orders that are about to be sent to a node. Returns whether they are new to it.
     pub fn is_news(&self, node: &NodeKey, incarnation: u32, orders: &[String]) -> bool {
-        self.told.is_news(node, incarnation, orders)
+        self.sent.is_news(node, incarnation, orders)
     }
 
     /// Drops the last orders of a removed node.
     pub fn forget_last_orders(&self, node: &NodeKey) {
-        self.told.lock().remove(node);
+        self.sent.lock().remove(node);
     }
 
     /// Starts the couriers between this cell and the ledger.
@@ -460,27 +460,27 @@ mod tests {
 
     #[test]
     fn only_changed_orders_are_new_and_a_node_without_orders_is_not_remembered() {
-        let told = ToldNodes::default();
+        let sent = SentOrders::default();
         let node = NodeKey::from("n1");
         let orders = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let (one, two) = (orders(&["start a"]), orders(&["start a", "stop b"]));
-        assert!(!told.is_news(&node, 1, &[]));
-        assert!(told.is_news(&node, 1, &one));
-        assert!(!told.is_news(&node, 1, &one));
-        assert!(told.is_news(&node, 1, &two));
-        assert!(told.is_news(&node, 2, &two), "another start of the agent knows nothing");
-        assert!(!told.is_news(&node, 2, &[]));
-        assert!(told.lock().is_empty());
-        assert!(told.is_news(&node, 2, &two), "they are there again");
+        assert!(!sent.is_news(&node, 1, &[]));
+        assert!(sent.is_news(&node, 1, &one));
+        assert!(!sent.is_news(&node, 1, &one));
+        assert!(sent.is_news(&node, 1, &two));
+        assert!(sent.is_news(&node, 2, &two), "another start of the agent knows nothing");
+        assert!(!sent.is_news(&node, 2, &[]));
+        assert!(sent.lock().is_empty());
+        assert!(sent.is_news(&node, 2, &two), "they are there again");
     }
 
     #[test]
     fn remembered_orders_are_bounded() {
-        let told = ToldNodes::default();
+        let sent = SentOrders::default();
         let orders = ["start a".to_owned()];
-        for number in 0..MAX_TOLD + 100 {
-            assert!(told.is_news(&NodeKey::from(format!("n{number:06}")), 1, &orders));
+        for number in 0..MAX_REMEMBERED_NODES + 100 {
+            assert!(sent.is_news(&NodeKey::from(format!("n{number:06}")), 1, &orders));
         }
-        assert_eq!(told.lock().len(), MAX_TOLD);
+        assert_eq!(sent.lock().len(), MAX_REMEMBERED_NODES);
     }
 }

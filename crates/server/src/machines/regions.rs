@@ -7,7 +7,7 @@ use std::time::Duration;
 use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::ledger::id::Name;
 
-use crate::app::{App, LOOK_PATIENCE};
+use crate::app::{App, READ_TIMEOUT};
 use crate::machines::cells::CellService;
 use crate::request::Failure;
 use crate::telemetry::RegionCounts;
@@ -77,7 +77,7 @@ impl CellService {
             }
         };
         let measured = self.measurement.get(reached, move || copy.look(counts));
-        tokio::time::timeout(LOOK_PATIENCE, measured).await.ok().flatten()
+        tokio::time::timeout(READ_TIMEOUT, measured).await.ok().flatten()
     }
 }
 

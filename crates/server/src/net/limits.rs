@@ -148,7 +148,7 @@ impl Limits {
     }
 
     /// Drops buckets that are full again. Called periodically.
-    pub fn tidy(&self) {
+    pub fn remove_idle(&self) {
         let all = self.keys.iter().chain(&self.tenants).chain([&self.operations]);
         all.for_each(RateLimiter::retain_recent);
     }

@@ -66,7 +66,7 @@ mod tests {
             request_id,
             base_url: "https://bursar.test".into(),
             min_position: None,
-            body_patience: Duration::MAX,
+            body_timeout: Duration::MAX,
             priority: crate::net::limits::Priority::Read,
         };
         let shed = Shed::new(&meta.base_url);

@@ -21,7 +21,7 @@ pub(crate) struct Meta {
     /// The position to wait for before reading.
     pub min_position: Option<u64>,
     /// How long the client may take to send its body.
-    pub body_patience: Duration,
+    pub body_timeout: Duration,
     /// The priority of the request.
     pub priority: Priority,
 }
@@ -79,8 +79,8 @@ pub(crate) fn min_position() -> Option<u64> {
 }
 
 /// How long the client may take to send its body.
-pub(crate) fn body_patience() -> Duration {
-    META.try_with(|meta| meta.body_patience).unwrap_or(Duration::MAX)
+pub(crate) fn body_timeout() -> Duration {
+    META.try_with(|meta| meta.body_timeout).unwrap_or(Duration::MAX)
 }
 
 /// Numbers tenants in this process. Randomly seeded, so that no client can choose a number.

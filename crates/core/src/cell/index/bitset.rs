@@ -1,4 +1,7 @@
 //! A growable set of small numbers.
+//!
+//! `fixedbitset` takes 31 instead of 4 ns to tell whether a set of 150 numbers has a member outside
+//! another one. The scheduler asks this at every level of the account tree for every placement.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,7 @@
 //! An index of numbers by hash. A look-up usually costs one cache miss.
+//!
+//! `hashbrown::HashTable<u32>` with a million names takes 1.1 times as long for a look-up and 1.6
+//! times as long for a removal and an insertion: it reads the names again.
 
 use std::hash::{BuildHasher, Hash};
 

@@ -1,4 +1,8 @@
 //! A table whose slots are reused.
+//!
+//! The `slab` crate reads as fast (0.9 of the time) and takes 16 instead of 8 bytes a boxed value.
+//! It cannot tell the slot of the insertion after the next one, and cannot undo an insertion: an
+//! atomic group would have to copy the table.
 
 /// Values in numbered slots. The last freed slot is reused first, so that the same insertions and
 /// removals give the same numbers on every replica.

@@ -57,7 +57,7 @@ fn amount(units: u64) -> Sum {
 }
 
 /// A rendered event: its account and its data.
-type Told = Option<(Option<AccountNo>, Value)>;
+type Described = Option<(Option<AccountNo>, Value)>;
 
 /// Renders an event; `None` for one that is not public.
 pub(super) fn tell(
@@ -77,7 +77,7 @@ pub(super) fn tell(
     })
 }
 
-fn particulars(names: &impl Names, event: &Event) -> Told {
+fn particulars(names: &impl Names, event: &Event) -> Described {
     let grant = |number: GrantNo| {
         let (account, id) = names.grant(number);
         (Some(account), id)

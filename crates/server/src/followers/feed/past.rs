@@ -15,7 +15,7 @@ use bursar_journal::record::ledger::{LedgerBody, decode_record};
 use super::describe::{Names, tell};
 use super::{Feed, Place};
 use crate::app::App;
-use crate::followers::timeline::{ReadBackError, batch_before_record};
+use crate::followers::timeline::ReadBackError;
 use crate::request::Failure;
 
 /// The most records that are read at once. The first is always read whole.
@@ -61,7 +61,7 @@ impl Feed {
     ) -> Result<PastEvents, ReadBackError> {
         let mut past = PastEvents { events: Vec::new(), reached: (until, u32::MAX) };
         let first = place.0.max(1);
-        let before = batch_before_record(&*self.journal, first)?;
+        let before = self.journal.head_before(first)?;
         for batch in self.journal.read(before)? {
             let batch = batch?;
             for record in batch.frames() {

@@ -145,11 +145,11 @@ impl Ended {
     fn failure(self) -> Option<Failure> {
         match self {
             Ended::Gone | Ended::Stopped => None,
-            Ended::TooSlow(patience) => {
+            Ended::TooSlow(timeout) => {
                 let detail = format!(
                     "no event was taken for {} s; connect again with the Last-Event-ID of the last \
                      event that came",
-                    patience.as_secs_f64()
+                    timeout.as_secs_f64()
                 );
                 Some(Failure::new(Code::Unavailable, detail))
             }
@@ -216,13 +216,13 @@ impl Following {
 
     /// Sends the events that the key may see. Returns how many there were.
     async fn send(&mut self, events: Vec<(Place, Arc<FeedEvent>)>) -> Result<usize, Ended> {
-        let (count, patience) = (events.len(), self.app.write_patience);
+        let (count, timeout) = (events.len(), self.app.write_timeout);
         for (place, event) in events {
             self.after = place;
             if !is_visible(&self.principal, &event) {
                 continue;
             }
-            hand_over(&self.sender, event, patience).await?;
+            hand_over(&self.sender, event, timeout).await?;
         }
         Ok(count)
     }
@@ -232,12 +232,12 @@ impl Following {
 async fn hand_over(
     sender: &mpsc::Sender<Arc<FeedEvent>>,
     event: Arc<FeedEvent>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Ended> {
-    match tokio::time::timeout(patience, sender.send(event)).await {
+    match tokio::time::timeout(timeout, sender.send(event)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(Ended::Gone),
-        Err(_) => Err(Ended::TooSlow(patience)),
+        Err(_) => Err(Ended::TooSlow(timeout)),
     }
 }
 
@@ -262,9 +262,9 @@ mod tests {
     async fn a_client_that_reads_nothing_is_dropped_with_a_problem() {
         let (sender, receiver) = mpsc::channel(1);
         let (end, ended) = oneshot::channel();
-        let patience = Duration::from_millis(1);
-        assert!(hand_over(&sender, event(0), patience).await.is_ok());
-        let slow = hand_over(&sender, event(1), patience).await.expect_err("no event is read");
+        let timeout = Duration::from_millis(1);
+        assert!(hand_over(&sender, event(0), timeout).await.is_ok());
+        let slow = hand_over(&sender, event(1), timeout).await.expect_err("no event is read");
         let problem = slow.failure().expect("it has a problem").into_problem();
         assert_eq!((problem.code, problem.retryable), (Code::Unavailable, true));
         assert!(problem.detail.contains("Last-Event-ID"), "{}", problem.detail);

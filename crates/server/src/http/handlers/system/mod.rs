@@ -15,7 +15,7 @@ use bursar_api::Code;
 use bursar_engine::{Status, vital_failure};
 use serde_json::{Value, json};
 
-use crate::app::{App, LOOK_PATIENCE};
+use crate::app::{App, READ_TIMEOUT};
 use crate::http::extract::Path;
 use crate::http::pages;
 use crate::http::router::description;
@@ -58,7 +58,7 @@ pub(in crate::http) async fn readyz(State(app): State<Arc<App>>) -> Response {
         machines.insert(machine, shown.into());
     }
     // Without the directory no key can be looked up and no request answered.
-    match tokio::time::timeout(LOOK_PATIENCE, app.directory.follow()).await {
+    match tokio::time::timeout(READ_TIMEOUT, app.directory.follow()).await {
         Ok(Ok(())) => {}
         Ok(Err(failure)) => {
             ready = false;

@@ -36,23 +36,23 @@ use crate::request::{Caller, Failure, reused};
 
 /// An operation without its body.
 #[derive(Copy, Clone)]
-struct Asked<'a> {
+struct OperationFacts<'a> {
     method: &'a str,
     path: &'a str,
     idempotency_key: Option<&'a str>,
 }
 
-impl<'a> From<&'a BatchItem> for Asked<'a> {
-    fn from(operation: &'a BatchItem) -> Asked<'a> {
+impl<'a> From<&'a BatchItem> for OperationFacts<'a> {
+    fn from(operation: &'a BatchItem) -> OperationFacts<'a> {
         let BatchItem { method, path, body: _, idempotency_key } = operation;
-        Asked { method, path, idempotency_key: idempotency_key.as_deref() }
+        OperationFacts { method, path, idempotency_key: idempotency_key.as_deref() }
     }
 }
 
-impl<'a> From<&FlatOperation<'a>> for Asked<'a> {
-    fn from(operation: &FlatOperation<'a>) -> Asked<'a> {
+impl<'a> From<&FlatOperation<'a>> for OperationFacts<'a> {
+    fn from(operation: &FlatOperation<'a>) -> OperationFacts<'a> {
         let FlatOperation { method, path, idempotency_key, .. } = *operation;
-        Asked { method, path, idempotency_key }
+        OperationFacts { method, path, idempotency_key }
     }
 }
 
@@ -68,13 +68,13 @@ impl Body<'_> {
         Body::Tree(Value::Object(Map::new()))
     }
 
-    fn fingerprint(&self, asked: Asked<'_>) -> u128 {
+    fn fingerprint(&self, operation: OperationFacts<'_>) -> u128 {
         match self {
-            Body::Tree(tree) => fingerprint(asked.method, asked.path, tree),
+            Body::Tree(tree) => fingerprint(operation.method, operation.path, tree),
             Body::Flat(flat, bytes) => {
                 let mut canonical = Vec::with_capacity(bytes.len() + 16);
                 flat.canonical(&mut canonical);
-                fingerprint_of(asked.method, asked.path, &canonical)
+                fingerprint_of(operation.method, operation.path, &canonical)
             }
         }
     }
@@ -98,8 +98,13 @@ impl Body<'_> {
 }
 
 /// The change that an operation requests.
-fn plan(app: &App, caller: &Caller, asked: Asked<'_>, body: Body<'_>) -> Result<Plan, Failure> {
-    let Asked { method, path, .. } = asked;
+fn plan(
+    app: &App,
+    caller: &Caller,
+    operation: OperationFacts<'_>,
+    body: Body<'_>,
+) -> Result<Plan, Failure> {
+    let OperationFacts { method, path, .. } = operation;
     let not_a_part = || {
         let reason = format!("{method} {path} is not a change of a ledger resource");
         Failure::invalid("path", reason)
@@ -144,10 +149,14 @@ fn decoded(segment: &str) -> Cow<'_, str> {
 }
 
 /// The caller of one operation: its own idempotency key, or one derived from the batch's.
-fn caller_of(caller: &Caller, place: usize, asked: Asked<'_>) -> Result<Caller, Failure> {
-    let method = Method::from_bytes(asked.method.as_bytes())
+fn caller_of(
+    caller: &Caller,
+    place: usize,
+    operation: OperationFacts<'_>,
+) -> Result<Caller, Failure> {
+    let method = Method::from_bytes(operation.method.as_bytes())
         .map_err(|_| Failure::invalid("method", "must be an HTTP method"))?;
-    let idempotency_key = match (asked.idempotency_key, &caller.idempotency_key) {
+    let idempotency_key = match (operation.idempotency_key, &caller.idempotency_key) {
         (Some(key), _) if !is_idempotency_key(key) => {
             let reason = "must be 1 to 255 visible characters";
             return Err(Failure::invalid("idempotency_key", reason));
@@ -157,7 +166,7 @@ fn caller_of(caller: &Caller, place: usize, asked: Asked<'_>) -> Result<Caller, 
         (None, None) => None,
     };
     let (principal, tenant) = (caller.principal.clone(), caller.tenant.clone());
-    let (path, request) = (asked.path.to_owned(), caller.request);
+    let (path, request) = (operation.path.to_owned(), caller.request);
     Ok(Caller { principal, method, path, idempotency_key, tenant, request })
 }
 
@@ -207,21 +216,21 @@ fn prepare(
     app: &App,
     caller: &Caller,
     place: usize,
-    asked: Asked<'_>,
+    operation: OperationFacts<'_>,
     body: Body<'_>,
     print: Option<u128>,
 ) -> Result<Change, Failure> {
-    let own = caller_of(caller, place, asked)?;
+    let own = caller_of(caller, place, operation)?;
     // A created resource has the operation's own fingerprint, whatever batch it comes in. A derived
     // key stands for the whole batch.
-    let whole = print.filter(|_| asked.idempotency_key.is_none());
-    let own_print = body.fingerprint(asked);
-    Ok(plan(app, &own, asked, body)?.requested_by(own, own_print).in_batch(whole))
+    let whole = print.filter(|_| operation.idempotency_key.is_none());
+    let own_print = body.fingerprint(operation);
+    Ok(plan(app, &own, operation, body)?.requested_by(own, own_print).in_batch(whole))
 }
 
 /// The number of operations that one counts for: an array counts its jobs.
-fn cost_of(asked: Asked<'_>, body: Option<&Value>) -> u32 {
-    match body.filter(|_| asked.path == "/v1/jobs") {
+fn cost_of(operation: OperationFacts<'_>, body: Option<&Value>) -> u32 {
+    match body.filter(|_| operation.path == "/v1/jobs") {
         Some(body) => jobs::count(body),
         None => 1,
     }

@@ -13,7 +13,7 @@ use bursar_engine::{Clock, WallClock};
 use hyper::body::Incoming;
 use serde_json::json;
 
-use crate::http::front::Front;
+use crate::http::dispatch::Dispatcher;
 use crate::http::handlers::system;
 use crate::ids::IdMaker;
 use crate::machines::leader::{Leader, Role};
@@ -28,8 +28,8 @@ const OWNER: HeaderName = HeaderName::from_static("bursar-owner");
 const REQUEST_ID: HeaderName = HeaderName::from_static("bursar-request-id");
 
 /// Forwards requests to the dispatcher, or answers them while this server cannot serve.
-pub(crate) struct Door {
-    front: OnceLock<Front>,
+pub(crate) struct RequestEntry {
+    dispatcher: OnceLock<Dispatcher>,
     leader: Option<Arc<Leader>>,
     metrics: Arc<Metrics>,
     base_url: Arc<str>,
@@ -37,30 +37,30 @@ pub(crate) struct Door {
     clock: WallClock,
 }
 
-impl Door {
+impl RequestEntry {
     /// Creates the entry of a server with this URL. Without a `leader` this server always leads.
     pub(crate) fn new(
         leader: Option<Arc<Leader>>,
         metrics: Arc<Metrics>,
         base_url: Arc<str>,
-    ) -> Door {
+    ) -> RequestEntry {
         let (ids, clock) = (IdMaker::new(0), WallClock::new());
-        Door { front: OnceLock::new(), leader, metrics, base_url, ids, clock }
+        RequestEntry { dispatcher: OnceLock::new(), leader, metrics, base_url, ids, clock }
     }
 
-    /// From now on requests are answered by `front` while this server leads.
-    pub(crate) fn open(&self, front: Front) {
+    /// From now on requests are answered by `dispatcher` while this server leads.
+    pub(crate) fn open(&self, dispatcher: Dispatcher) {
         // Called once, at the start.
-        let _ = self.front.set(front);
+        let _ = self.dispatcher.set(dispatcher);
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
         let leads = self.leader.as_ref().is_none_or(|leader| leader.leads());
         let path = request.uri().path();
-        match self.front.get() {
+        match self.dispatcher.get() {
             // Liveness and metrics are answered in every role.
-            Some(front) if leads || path == "/metrics" || path == "/healthz" => {
-                front.answer(request).await
+            Some(dispatcher) if leads || path == "/metrics" || path == "/healthz" => {
+                dispatcher.answer(request).await
             }
             _ => Ok(self.stand_by(path).await),
         }
@@ -98,7 +98,7 @@ impl Door {
             base_url: Arc::clone(&self.base_url),
             min_position: None,
             priority: Priority::Read,
-            body_patience: std::time::Duration::ZERO,
+            body_timeout: std::time::Duration::ZERO,
         };
         let detail = match &owner {
             Some(url) => format!("this server is a standby: send the request to {url} ({reason})"),
@@ -119,8 +119,8 @@ impl Door {
     }
 }
 
-impl Answers for Arc<Door> {
+impl Answers for Arc<RequestEntry> {
     async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
-        Door::answer(&self, request).await
+        RequestEntry::answer(&self, request).await
     }
 }

@@ -18,32 +18,32 @@ use tower::Service;
 use super::extract::{Params, Path, Sent, receive};
 use super::handlers::accounts::balance;
 use super::handlers::credits::{charges, holds};
-use super::middleware::{Asked, admit, observed, while_key_works};
+use super::middleware::{RequestFacts, admit, observed, while_key_works};
 use super::respond::Answer;
 use super::router::router;
 use crate::app::App;
 use crate::request::Caller;
 
 /// Dispatches requests.
-pub struct Front {
+pub struct Dispatcher {
     app: Arc<App>,
     router: Router,
 }
 
-impl Front {
+impl Dispatcher {
     /// Creates the dispatcher of an application.
-    pub fn new(app: Arc<App>) -> Front {
+    pub fn new(app: Arc<App>) -> Dispatcher {
         let router = router(&app);
-        Front { app, router }
+        Dispatcher { app, router }
     }
 
     /// Answers a request.
     pub async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
-        let Some(busy) = Busy::find(request.method(), request.uri().path()) else {
+        let Some(route) = HotRoute::find(request.method(), request.uri().path()) else {
             return self.router.clone().call(request.map(Body::new)).await;
         };
-        let asked = Asked::known(busy.method(), busy.route(), request.uri());
-        let (priority, may_wait) = (asked.priority, asked.may_wait());
+        let facts = RequestFacts::known(route.method(), route.route(), request.uri());
+        let (priority, may_wait) = (facts.priority, facts.may_wait());
         let work = async {
             let (parts, body) = request.into_parts();
             let (principal, limits) = match admit(&self.app, &parts.headers, priority).await {
@@ -53,11 +53,11 @@ impl Front {
             let holder = may_wait.then(|| principal.clone());
             let answer = async {
                 let caller = Caller::of(principal, &parts)?;
-                let body = match busy {
-                    Busy::Balance => Bytes::new(),
+                let body = match route {
+                    HotRoute::Balance => Bytes::new(),
                     _ => receive(&parts.headers, body).await?,
                 };
-                busy.handle(&self.app, caller, &parts, &body).await
+                route.handle(&self.app, caller, &parts, &body).await
             };
             let answer = async { answer.await.into_response() };
             let mut response = match holder {
@@ -69,13 +69,13 @@ impl Front {
             response.headers_mut().extend(limits);
             response
         };
-        Ok(observed(&self.app, asked, pin!(work)).await)
+        Ok(observed(&self.app, facts, pin!(work)).await)
     }
 }
 
 /// The most frequent routes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Busy {
+enum HotRoute {
     Balance,
     Charge,
     Place,
@@ -84,23 +84,29 @@ enum Busy {
     Release,
 }
 
-impl Busy {
+impl HotRoute {
     #[cfg(test)]
-    const ALL: [Busy; 6] =
-        [Busy::Balance, Busy::Charge, Busy::Place, Busy::Capture, Busy::Settle, Busy::Release];
+    const ALL: [HotRoute; 6] = [
+        HotRoute::Balance,
+        HotRoute::Charge,
+        HotRoute::Place,
+        HotRoute::Capture,
+        HotRoute::Settle,
+        HotRoute::Release,
+    ];
 
     /// Finds the route of a request. A path with escapes is left to the router.
-    fn find(method: &Method, path: &str) -> Option<Busy> {
+    fn find(method: &Method, path: &str) -> Option<HotRoute> {
         let rest = path.strip_prefix("/v1/").filter(|rest| !rest.contains('%'))?;
         let (first, rest) = rest.split_once('/').unwrap_or((rest, ""));
         let (id, last) = rest.split_once('/').unwrap_or((rest, ""));
         let found = match (first, id.is_empty(), last) {
-            ("holds", true, "") if rest.is_empty() => Busy::Place,
-            ("charges", true, "") if rest.is_empty() => Busy::Charge,
-            ("holds", false, "capture") => Busy::Capture,
-            ("holds", false, "settle") => Busy::Settle,
-            ("holds", false, "release") => Busy::Release,
-            ("accounts", false, "balance") => Busy::Balance,
+            ("holds", true, "") if rest.is_empty() => HotRoute::Place,
+            ("charges", true, "") if rest.is_empty() => HotRoute::Charge,
+            ("holds", false, "capture") => HotRoute::Capture,
+            ("holds", false, "settle") => HotRoute::Settle,
+            ("holds", false, "release") => HotRoute::Release,
+            ("accounts", false, "balance") => HotRoute::Balance,
             _ => return None,
         };
         // A trailing slash makes it another path.
@@ -109,20 +115,24 @@ impl Busy {
 
     fn method(self) -> &'static str {
         match self {
-            Busy::Balance => "GET",
-            Busy::Charge | Busy::Place | Busy::Capture | Busy::Settle | Busy::Release => "POST",
+            HotRoute::Balance => "GET",
+            HotRoute::Charge
+            | HotRoute::Place
+            | HotRoute::Capture
+            | HotRoute::Settle
+            | HotRoute::Release => "POST",
         }
     }
 
     /// The route as in the OpenAPI document.
     fn route(self) -> &'static str {
         match self {
-            Busy::Balance => "/v1/accounts/{id}/balance",
-            Busy::Charge => "/v1/charges",
-            Busy::Place => "/v1/holds",
-            Busy::Capture => "/v1/holds/{id}/capture",
-            Busy::Settle => "/v1/holds/{id}/settle",
-            Busy::Release => "/v1/holds/{id}/release",
+            HotRoute::Balance => "/v1/accounts/{id}/balance",
+            HotRoute::Charge => "/v1/charges",
+            HotRoute::Place => "/v1/holds",
+            HotRoute::Capture => "/v1/holds/{id}/capture",
+            HotRoute::Settle => "/v1/holds/{id}/settle",
+            HotRoute::Release => "/v1/holds/{id}/release",
         }
     }
 
@@ -131,12 +141,14 @@ impl Busy {
         let app = State(Arc::clone(app));
         match self {
             // Boxed, because the future of a read that may wait is large.
-            Busy::Balance => Box::pin(balance::get(app, caller, id(), Params::of(parts)?)).await,
-            Busy::Charge => charges::charge(app, caller, Sent::read(parts, body)?).await,
-            Busy::Place => holds::place(app, caller, Sent::read(parts, body)?).await,
-            Busy::Capture => holds::capture(app, caller, id(), Sent::read(parts, body)?).await,
-            Busy::Settle => holds::settle(app, caller, id(), Sent::read(parts, body)?).await,
-            Busy::Release => holds::release(app, caller, id(), Sent::read(parts, body)?).await,
+            HotRoute::Balance => {
+                Box::pin(balance::get(app, caller, id(), Params::of(parts)?)).await
+            }
+            HotRoute::Charge => charges::charge(app, caller, Sent::read(parts, body)?).await,
+            HotRoute::Place => holds::place(app, caller, Sent::read(parts, body)?).await,
+            HotRoute::Capture => holds::capture(app, caller, id(), Sent::read(parts, body)?).await,
+            HotRoute::Settle => holds::settle(app, caller, id(), Sent::read(parts, body)?).await,
+            HotRoute::Release => holds::release(app, caller, id(), Sent::read(parts, body)?).await,
         }
     }
 }
@@ -153,11 +165,11 @@ mod tests {
     #[test]
     fn frequent_routes_are_in_the_openapi_document() {
         let description = super::super::router::description();
-        for busy in Busy::ALL {
+        for route in HotRoute::ALL {
             let paths = &description.paths.paths;
-            let item = paths.get(busy.route()).expect("the description has the route");
-            let operation = if busy.method() == "GET" { &item.get } else { &item.post };
-            assert!(operation.is_some(), "{busy:?}");
+            let item = paths.get(route.route()).expect("the description has the route");
+            let operation = if route.method() == "GET" { &item.get } else { &item.post };
+            assert!(operation.is_some(), "{route:?}");
         }
     }
 
@@ -165,17 +177,17 @@ mod tests {
     fn frequent_routes_are_found_with_their_id_and_similar_paths_are_left_to_the_router() {
         let found = |method: &str, path: &str| {
             let method = Method::from_bytes(method.as_bytes()).expect("a method");
-            Some((Busy::find(&method, path)?, id_in(path).to_owned()))
+            Some((HotRoute::find(&method, path)?, id_in(path).to_owned()))
         };
-        for (method, path, busy, id) in [
-            ("POST", "/v1/holds", Busy::Place, ""),
-            ("POST", "/v1/charges", Busy::Charge, ""),
-            ("POST", "/v1/holds/h.1:x/capture", Busy::Capture, "h.1:x"),
-            ("POST", "/v1/holds/settle/settle", Busy::Settle, "settle"),
-            ("POST", "/v1/holds/h/release", Busy::Release, "h"),
-            ("GET", "/v1/accounts/acme:nlp/balance", Busy::Balance, "acme:nlp"),
+        for (method, path, route, id) in [
+            ("POST", "/v1/holds", HotRoute::Place, ""),
+            ("POST", "/v1/charges", HotRoute::Charge, ""),
+            ("POST", "/v1/holds/h.1:x/capture", HotRoute::Capture, "h.1:x"),
+            ("POST", "/v1/holds/settle/settle", HotRoute::Settle, "settle"),
+            ("POST", "/v1/holds/h/release", HotRoute::Release, "h"),
+            ("GET", "/v1/accounts/acme:nlp/balance", HotRoute::Balance, "acme:nlp"),
         ] {
-            assert_eq!(found(method, path), Some((busy, id.to_owned())), "{path}");
+            assert_eq!(found(method, path), Some((route, id.to_owned())), "{path}");
         }
         for (method, path) in [
             ("GET", "/v1/holds"),

@@ -11,23 +11,23 @@ use bursar_engine::{Engine, EngineError};
 use bursar_journal::memory::MemoryJournal;
 use bursar_journal::{
     AppendError, Batch, BatchReader, Epoch, Head, Journal, JournalError, JournalId, Lease,
-    LeaseError, Pending, Snapshot, SnapshotMark, Untidiness,
+    LeaseError, MaintenanceUrgency, Pending, Snapshot, SnapshotMark,
 };
 use support::till::{Command, Till, TillCodec};
 use support::{memory, till, wait_until};
 
 /// A journal that always needs compaction. The test controls when a compaction ends and how.
-struct Untidy {
+struct AlwaysUrgent {
     inner: MemoryJournal,
     begun: AtomicU64,
     outcomes: Mutex<Receiver<Result<(), AppendError>>>,
 }
 
-impl Untidy {
-    fn new() -> (Arc<Untidy>, Sender<Result<(), AppendError>>) {
+impl AlwaysUrgent {
+    fn new() -> (Arc<AlwaysUrgent>, Sender<Result<(), AppendError>>) {
         let (sender, outcomes) = channel();
         let outcomes = Mutex::new(outcomes);
-        (Arc::new(Untidy { inner: memory(1), begun: AtomicU64::new(0), outcomes }), sender)
+        (Arc::new(AlwaysUrgent { inner: memory(1), begun: AtomicU64::new(0), outcomes }), sender)
     }
 
     fn begun(&self) -> u64 {
@@ -35,12 +35,12 @@ impl Untidy {
     }
 }
 
-impl Journal for Untidy {
-    fn untidiness(&self) -> Untidiness {
-        Untidiness::Much
+impl Journal for AlwaysUrgent {
+    fn maintenance_urgency(&self) -> MaintenanceUrgency {
+        MaintenanceUrgency::Now
     }
 
-    fn tidy(&self) -> Result<(), AppendError> {
+    fn compact(&self) -> Result<(), AppendError> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         // After the test has ended there is nothing to fail.
@@ -103,8 +103,8 @@ fn add(engine: &Engine<TillCodec>, id: u64) {
 
 #[test]
 fn no_request_waits_while_the_journal_is_compacted() {
-    let (journal, outcomes) = Untidy::new();
-    let engine = till(Arc::<Untidy>::clone(&journal));
+    let (journal, outcomes) = AlwaysUrgent::new();
+    let engine = till(Arc::<AlwaysUrgent>::clone(&journal));
     add(&engine, 1);
     wait_until("a compaction runs", || journal.begun() == 1);
     // The compaction ends only after these are answered.
@@ -124,8 +124,8 @@ fn no_request_waits_while_the_journal_is_compacted() {
 
 #[test]
 fn an_idle_writer_reopens_a_journal_whose_compaction_failed() {
-    let (journal, outcomes) = Untidy::new();
-    let engine = till(Arc::<Untidy>::clone(&journal));
+    let (journal, outcomes) = AlwaysUrgent::new();
+    let engine = till(Arc::<AlwaysUrgent>::clone(&journal));
     add(&engine, 1);
     wait_until("a compaction runs", || journal.begun() == 1);
     let failure = AppendError::Unknown("disk error".into());
