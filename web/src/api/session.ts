@@ -1,0 +1,106 @@
+import { ProblemError, read, send, setBearer, setCsrfToken } from "./client";
+import type { Role } from "./types";
+
+/** The signed-in caller: what the server says about the session. */
+export interface Session {
+  role: Role;
+  /** An account path, or `*`. */
+  scope: string;
+  expires_at?: string | null;
+  csrf_token: string;
+  /** The caller's name in the audit trail. */
+  actor?: string;
+  name?: string | null;
+  /** Whether it may issue credits within its scope. */
+  may_issue?: boolean;
+}
+
+function keep(session: Session): Session {
+  setCsrfToken(session.csrf_token);
+  return session;
+}
+
+/** The session of the cookie; `null` without one. */
+export async function currentSession(): Promise<Session | null> {
+  try {
+    return keep(await read<Session>("/v1/session"));
+  } catch (error) {
+    if (error instanceof ProblemError && [401, 404].includes(error.problem.status)) return null;
+    throw error;
+  }
+}
+
+export async function signIn(key: string): Promise<Session> {
+  try {
+    return keep((await send<Session>("POST", "/v1/session", { body: { key } })).data);
+  } catch (error) {
+    const missing = error instanceof ProblemError && error.problem.status === 404;
+    if (import.meta.env.DEV && missing) return developmentSession(key);
+    throw error;
+  }
+}
+
+export async function signOut(): Promise<void> {
+  await send("DELETE", "/v1/session");
+  setCsrfToken(undefined);
+  setBearer(undefined);
+}
+
+/** In development against a server without sessions: the key stays in memory. */
+async function developmentSession(key: string): Promise<Session> {
+  setBearer(key);
+  await read("/v1/accounts", { limit: 1 });
+  return { role: "admin", scope: "*", csrf_token: "", expires_at: null };
+}
+
+/** Roles that may do something, as in the API's table of operations. */
+const ALLOWED = {
+  submit: ["admin", "billing", "submitter"],
+  cancel: ["admin", "billing", "operator", "submitter"],
+  preempt: ["admin", "operator"],
+  drain: ["admin", "operator"],
+  grant: ["admin", "billing"],
+  refund: ["admin", "billing"],
+  budget: ["admin", "billing"],
+  price: ["admin", "billing"],
+  keys: ["admin"],
+  audit: ["admin", "auditor"],
+  cluster: ["admin", "operator"],
+} satisfies Record<string, Role[]>;
+
+/** What needs the scope `*` as well. */
+const PLATFORM: Action[] = ["price", "cluster"];
+
+export type Action = keyof typeof ALLOWED;
+
+export function may(session: Session, action: Action): boolean {
+  const roles: readonly Role[] = ALLOWED[action];
+  if (!roles.includes(session.role)) return false;
+  if (action === "grant") return session.scope === "*" || session.may_issue === true;
+  return session.scope === "*" || !PLATFORM.includes(action);
+}
+
+export function rolesFor(action: Action): string {
+  const roles = ALLOWED[action].join(" or ");
+  return PLATFORM.includes(action) ? `${roles} with the scope *` : roles;
+}
+
+export const PERSONS = ["researcher", "lead", "finance", "operator", "support"] as const;
+export type Person = (typeof PERSONS)[number];
+
+/** The first page that suits a role. Settings can choose another. */
+export function personOf({ role, scope }: Pick<Session, "role" | "scope">): Person {
+  switch (role) {
+    case "admin":
+      return scope === "*" ? "operator" : "lead";
+    case "operator":
+    case "agent":
+      return "operator";
+    case "billing":
+    case "auditor":
+      return "finance";
+    case "submitter":
+    case "viewer":
+      return "researcher";
+  }
+}

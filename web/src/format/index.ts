@@ -1,0 +1,3 @@
+export * from "./amount";
+export * from "./text";
+export * from "./time";

@@ -1,0 +1,127 @@
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useCallback, useMemo, useState } from "react";
+import { api } from "../api/queries";
+import { read } from "../api/client";
+import { may, rolesFor } from "../api/session";
+import type { AuditRecord, Proof } from "../api/types";
+import { save } from "../charts/twin";
+import { count, csv, visible, words } from "../format";
+import { Badge, Copy, Stat, Stats, When } from "../ui/basics";
+import { useSession } from "../ui/context";
+import { Empty, Forbidden, ProblemNote } from "../ui/messages";
+import { Page, Panel } from "../ui/page";
+import { usePageSearch } from "../ui/search";
+import { DataTable } from "../ui/table";
+import { checkCheckpoint, checkProof, proofFile } from "../verify/proof";
+
+const recordId = (record: AuditRecord) => `${record.position}.${record.item}`;
+
+export function AuditPage() {
+  const session = useSession();
+  return may(session, "audit") ? <Trail /> : <Page title="Audit"><Forbidden needs={rolesFor("audit")} /></Page>;
+}
+
+function Trail() {
+  const [search, change] = usePageSearch();
+  const query = useInfiniteQuery(api.audit({ account: search.account, job: search.job, after: search.after }));
+  const records = useMemo(() => query.data?.pages.flatMap((page) => page.data), [query.data]);
+  const shown = useMemo(() => records?.filter((record) => !search.q || `${record.command ?? ""} ${record.actor ?? ""} ${record.refusal ?? ""} ${record.events.join(" ")}`.includes(search.q)), [records, search.q]);
+  const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
+  const more = useCallback(() => { if (hasNextPage && !isFetchingNextPage) void fetchNextPage(); }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
+  const open = shown?.find((record) => recordId(record) === search.open);
+  const exported = () => save("audit.csv", csv([["position", "item", "at", "actor", "command", "refusal", "events"], ...(shown ?? []).map((record) => [String(record.position), String(record.item), record.at, record.actor ?? "", record.command ?? "", record.refusal ?? "", record.events.join(" ")])]));
+  return (
+    <Page
+      title="Audit" about="Every decision about credits and jobs: the command, its actor, its events or its refusal."
+      actions={<button type="button" className="button" onClick={exported} disabled={!shown?.length}>Download CSV</button>}
+      panel={open ? <RecordPanel record={open} /> : undefined}
+    >
+      <Verification records={shown ?? []} />
+      <div className="toolbar">
+        <input type="search" aria-label="Command, actor or event" placeholder="Command, actor or event" value={search.q ?? ""} onChange={(event) => change({ q: event.target.value || undefined }, true)} />
+        <input type="search" aria-label="Job" placeholder="Job id" value={search.job ?? ""} onChange={(event) => change({ job: event.target.value || undefined }, true)} />
+        <input type="search" aria-label="After position" placeholder="After position" inputMode="numeric" value={search.after ?? ""} onChange={(event) => change({ after: event.target.value.replace(/\D/g, "") || undefined }, true)} />
+        {search.account ? <button type="button" className="button small" onClick={() => change({ account: undefined })}>Only {visible(search.account)} ✕</button> : null}
+        <span className="grow" /><span className="muted small">{shown ? count(shown.length, "record") : ""}{hasNextPage ? " so far; more load as you scroll" : ""}</span>
+      </div>
+      {query.error ? <ProblemNote error={query.error} retry={() => void query.refetch()} /> : null}
+      <DataTable label="Audit records" rows={shown} rowId={recordId} open={search.open} onOpen={(record) => change({ open: recordId(record) })} onEnd={more} empty={<Empty>No record matches.</Empty>} columns={[
+        { id: "position", header: "Position", num: true, value: (record) => record.position, cell: (record) => record.position },
+        { id: "at", header: "When", value: (record) => record.at, cell: (record) => <When at={record.at} exact /> },
+        { id: "actor", header: "Actor", value: (record) => record.actor ?? "", cell: (record) => record.actor ? <span className="mono">{visible(record.actor)}</span> : <span className="faint">timer</span> },
+        { id: "command", header: "Command", value: (record) => record.command ?? "", cell: (record) => words(record.command ?? "timer") },
+        { id: "outcome", header: "Outcome", cell: (record) => record.refusal ? <Badge tone="red" mark="✕">{words(record.refusal)}</Badge> : <Badge tone="green" mark="✓">accepted</Badge> },
+        { id: "events", header: "Events", cell: (record) => <span className="muted">{[...new Set(record.events)].map(words).join(", ")}</span> },
+      ]} />
+    </Page>
+  );
+}
+
+interface Progress {
+  done: number;
+  all: number;
+  wrong: number[];
+  error?: Error;
+}
+
+/** Records proven in one go. */
+const MAX_PROVEN = 200;
+
+/** Checks the signature of the checkpoint and that the records shown are in the journal it signs. */
+function Verification({ records }: { records: AuditRecord[] }) {
+  const session = useSession();
+  const checkpoint = useQuery({ ...api.checkpoint(), staleTime: 60_000 });
+  const [progress, setProgress] = useState<Progress | null>(null);
+  const signature = useQuery({ queryKey: ["signature", checkpoint.data?.signed], enabled: checkpoint.data !== undefined, queryFn: () => checkCheckpoint(checkpoint.data!) });
+  const positions = [...new Set(records.map(({ position }) => position))].slice(0, MAX_PROVEN);
+  const verify = async () => {
+    const now: Progress = { done: 0, all: positions.length, wrong: [] };
+    setProgress({ ...now });
+    try {
+      for (const position of positions) {
+        const proof = await read<Proof>("/v1/audit/proof", { position });
+        if (!(await checkProof(proof)).isValid) now.wrong.push(position);
+        now.done += 1;
+        setProgress({ ...now });
+      }
+    } catch (error) {
+      setProgress({ ...now, error: error as Error });
+    }
+  };
+  const finished = progress && progress.done === progress.all;
+  return (
+    <>
+      <Stats label="Verification">
+        <Stat label="Signed up to position" note={checkpoint.data ? <When at={checkpoint.data.signed_at} /> : undefined}>{checkpoint.data?.size.toLocaleString("en-US") ?? "–"}</Stat>
+        <Stat label="Signature" note="checked in this browser">{signature.data === undefined ? "–" : signature.data === "unsupported" ? "not checkable here" : signature.data ? <Badge tone="green" mark="✓">valid</Badge> : <Badge tone="red" mark="✕">wrong</Badge>}</Stat>
+        <Stat label="Records proven" note={session.scope === "*" ? <button type="button" className="button small" disabled={positions.length === 0 || (progress !== null && !finished && !progress.error)} onClick={() => void verify()}>Verify {count(positions.length, "record")}</button> : "proofs need the scope *"}>
+          {progress ? <span role="status">{progress.done} of {progress.all}{progress.wrong.length ? `, ${progress.wrong.length} wrong` : finished ? " ✓" : ""}</span> : "–"}
+        </Stat>
+      </Stats>
+      {progress && !finished ? <progress max={progress.all} value={progress.done} aria-label="Verification" /> : null}
+      {progress?.error ? <ProblemNote error={progress.error} /> : null}
+      {progress?.wrong.length ? <div className="note-box tone-red" role="alert"><strong>These records are not in the signed journal: {progress.wrong.join(", ")}</strong><span>Keep the data as it is and run <code>bursar audit verify</code> on the server.</span></div> : null}
+    </>
+  );
+}
+
+function RecordPanel({ record }: { record: AuditRecord }) {
+  const session = useSession();
+  const proof = useQuery({ queryKey: ["audit", "proof", record.position], enabled: session.scope === "*", staleTime: Infinity, queryFn: ({ signal }) => read<Proof>("/v1/audit/proof", { position: record.position }, signal) });
+  const check = useQuery({ queryKey: ["audit", "check", record.position, proof.data?.checkpoint.size], enabled: proof.data !== undefined, queryFn: () => checkProof(proof.data!) });
+  return (
+    <Panel title={`Record ${record.position}`}>
+      <dl className="facts">
+        <dt>Command</dt><dd>{words(record.command ?? "timer")}</dd>
+        <dt>Actor</dt><dd className="mono">{visible(record.actor) || "timer"}</dd>
+        <dt>When</dt><dd><When at={record.at} exact /></dd>
+        <dt>Outcome</dt><dd>{record.refusal ? words(record.refusal) : "accepted"}</dd>
+        <dt>Events</dt><dd><ol>{record.events.map((event, i) => <li key={i}>{words(event)}</li>)}</ol></dd>
+        {check.data ? <><dt>Hash</dt><dd className="mono">{check.data.leaf}<Copy text={check.data.leaf} /></dd><dt>Proof</dt><dd>{check.data.isValid ? <Badge tone="green" mark="✓">in the signed journal</Badge> : <Badge tone="red" mark="✕">does not match</Badge>}</dd></> : null}
+      </dl>
+      {proof.data ? <div className="actions"><button type="button" className="button" onClick={() => save(`proof-${record.position}.json`, JSON.stringify(proofFile(proof.data), null, 2), "application/json")}>Download proof</button></div> : null}
+      {proof.error ? <ProblemNote error={proof.error} /> : null}
+      {session.scope === "*" ? null : <p className="muted small">Proofs of single records need the scope *.</p>}
+    </Panel>
+  );
+}

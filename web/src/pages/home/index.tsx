@@ -1,0 +1,34 @@
+import { PERSONS, personOf, type Person } from "../../api/session";
+import { visible } from "../../format";
+import { useSession } from "../../ui/context";
+import { Choice, Page } from "../../ui/page";
+import { usePreferences } from "../../ui/preferences";
+import { useAccount, usePageSearch } from "../../ui/search";
+import { PERSON_NAMES } from "../settings";
+import { SupportPage } from "../support";
+import { FinanceHome } from "./finance";
+import { LeadHome } from "./lead";
+import { OperatorHome } from "./operator";
+import { ResearcherHome } from "./researcher";
+
+/** The first page answers what this person asks. The address, the settings or the role decide. */
+export function HomePage() {
+  const session = useSession();
+  const preferences = usePreferences();
+  const [search, change] = usePageSearch();
+  const account = useAccount();
+  const chosen = PERSONS.find((person) => person === search.as);
+  const person: Person = chosen ?? (preferences.person === "role" ? personOf(session) : preferences.person);
+  if (person === "support") return <SupportPage />;
+  return (
+    <Page
+      title="Home" about={visible(account) || "No account yet"}
+      actions={<Choice label="View for" value={person} choices={PERSONS.map((one) => [one, PERSON_NAMES[one]] as const)} onChange={(value) => change({ as: value })} />}
+    >
+      {person === "researcher" ? <ResearcherHome account={account} /> : null}
+      {person === "lead" ? <LeadHome account={account} /> : null}
+      {person === "finance" ? <FinanceHome account={account} /> : null}
+      {person === "operator" ? <OperatorHome /> : null}
+    </Page>
+  );
+}

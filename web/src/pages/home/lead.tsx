@@ -1,0 +1,66 @@
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { serverNow } from "../../api/client";
+import { api } from "../../api/queries";
+import { formatShare, micros, monthStart, rfc3339, visible } from "../../format";
+import { AccountLink, Amount, Stat, Stats } from "../../ui/basics";
+import { Bar } from "../../charts/bars";
+import { Empty, Loaded } from "../../ui/messages";
+import { Section } from "../../ui/page";
+import { amountColumn, DataTable } from "../../ui/table";
+import { GrantTable, useGrants } from "../credits";
+import { Attention } from "./attention";
+import { MoneyLine } from "./money";
+
+/** Who burns, projected end of month, what expires and how to save it. */
+export function LeadHome({ account }: { account: string }) {
+  const { grants } = useGrants(account);
+  const expiring = useMemo(() => grants?.filter((grant) => grant.expires_at && micros(grant.available) > 0n), [grants]);
+  return (
+    <>
+      <MoneyLine account={account} />
+      <MonthLine account={account} />
+      <Attention account={account} />
+      <Burners account={account} />
+      <Section title="Credits that expire" unit="submit work that can draw on them, or move them to an account that will"><GrantTable grants={expiring} account={account} /></Section>
+    </>
+  );
+}
+
+function useMonth(account: string, by: string) {
+  const to = useMemo(() => Math.ceil(serverNow() / 60_000) * 60_000, [account]);
+  const spend = useQuery({ ...api.spend(account, { interval: "month", by, k: 20, from: rfc3339(monthStart(to)), to: rfc3339(to) }), enabled: account !== "" });
+  return { spend, to };
+}
+
+function MonthLine({ account }: { account: string }) {
+  const { spend, to } = useMonth(account, "subtree");
+  if (!spend.data) return null;
+  const total = micros(spend.data.total);
+  const start = monthStart(to);
+  const projected = (total * BigInt(monthStart(to, 1) - start)) / BigInt(Math.max(1, to - start));
+  return (
+    <Stats label="This month">
+      <Stat label="Spent this month" tone="blue" to="/spend"><Amount value={total} /></Stat>
+      <Stat label="Projected month end" note="at the month's average rate"><Amount value={projected} /></Stat>
+    </Stats>
+  );
+}
+
+function Burners({ account }: { account: string }) {
+  const { spend } = useMonth(account, "subtree");
+  return (
+    <Section title="Who burns" unit="credits this month, by team">
+      <Loaded query={spend}>
+        {(data) => (
+          <DataTable label="Spend by account this month" rows={data.series} rowId={(row) => row.key ?? "none"} empty={<Empty>Nothing was spent this month.</Empty>} columns={[
+            { id: "account", header: "Account", value: (row) => row.key ?? "", cell: (row) => row.key ? <AccountLink id={row.key} page="/spend" /> : "none" },
+            amountColumn("spent", "Spent", data.series, (row) => row.total, { unit: "credits" }),
+            { id: "share", header: "Share", num: true, value: (row) => micros(row.total), cell: (row) => formatShare(micros(row.total), micros(data.total)) },
+            { id: "bar", header: "", cell: (row) => <Bar label={`${visible(row.key)} ${row.total}`} whole={micros(data.series[0]?.total)} parts={[[micros(row.total), "blue"]]} /> },
+          ]} />
+        )}
+      </Loaded>
+    </Section>
+  );
+}

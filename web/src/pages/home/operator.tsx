@@ -1,0 +1,51 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { api } from "../../api/queries";
+import { may } from "../../api/session";
+import { visible } from "../../format";
+import { Badge, Stat, Stats } from "../../ui/basics";
+import { useSession } from "../../ui/context";
+import { isMissing } from "../../ui/messages";
+import { Section } from "../../ui/page";
+import { usePageSearch, useRegion } from "../../ui/search";
+import { ClusterStats, NodeMap, useMap } from "../cluster";
+import { QueueTable, RegionChoice } from "../queue";
+import { percent, shareError, shareGap } from "../share";
+
+/** Lines of the queue on the first page. */
+const QUEUE_LINES = 8;
+
+/** The map, GPUs held but idle, the largest gang that fits, share error, members. */
+export function OperatorHome() {
+  const region = useRegion();
+  const nodes = useQuery(api.nodes());
+  const queue = useQuery(api.queue(region));
+  const here = nodes.data?.filter((node) => node.region === region);
+  const map = useMap(region);
+  const [, change] = usePageSearch();
+  const worst = queue.data ? shareError(queue.data.shares) : undefined;
+  return (
+    <>
+      {here ? <ClusterStats nodes={here} map={map.nodes} /> : null}
+      <Section title="Map" actions={<RegionChoice />}>{map.nodes ? <NodeMap nodes={map.nodes} /> : null}</Section>
+      <Stats label="Sharing">
+        <Stat label="Largest share error among waiting" to="/share" note={worst ? visible(worst.account) : "no account waits"}>{worst ? percent(shareGap(worst)) : "–"}</Stat>
+        <Stat label="Waiting" tone="violet" to="/queue">{queue.data ? `${queue.data.data.length}${queue.data.has_more ? "+" : ""}` : "–"}</Stat>
+        <MembersLine />
+      </Stats>
+      <Section title="Next in the queue" actions={<Link className="link small" to="/queue">Whole queue</Link>}>
+        <QueueTable rows={queue.data?.data.slice(0, QUEUE_LINES) ?? []} open={undefined} onOpen={(entry) => change({ open: entry.job })} />
+      </Section>
+    </>
+  );
+}
+
+function MembersLine() {
+  const session = useSession();
+  const cluster = useQuery({ ...api.cluster(), enabled: may(session, "cluster"), retry: false });
+  if (isMissing(cluster.error)) return <Stat label="Members" to="/members" note="one server">1</Stat>;
+  if (!cluster.data) return null;
+  const active = cluster.data.members.filter(({ state }) => state === "active").length;
+  const orphans = cluster.data.machines.filter(({ owner }) => !owner).length;
+  return <Stat label="Members" to="/members" note={orphans ? <Badge tone="red">{orphans} machines without owner</Badge> : "every machine has an owner"}>{active}</Stat>;
+}

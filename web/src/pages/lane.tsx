@@ -1,0 +1,71 @@
+import type { Job, TimelineEntry } from "../api/types";
+import { formatAmount, formatInstant, millis, visible, words } from "../format";
+import type { Tone } from "../ui/basics";
+import { useNow } from "../ui/context";
+import { usePreferences } from "../ui/preferences";
+
+interface Span {
+  from: number;
+  to: number;
+  tone: Tone;
+  text: string;
+}
+
+/** Parts of a job's life: waiting, attempts, and the waits between them. */
+export function spansOf(job: Job, now: number): Span[] {
+  const end = millis(job.ended_at) ?? now;
+  const spans: Span[] = [];
+  let from = millis(job.created_at) ?? end;
+  for (const attempt of job.attempts) {
+    const started = millis(attempt.started_at);
+    if (started === undefined) continue;
+    if (started > from) spans.push({ from, to: started, tone: "violet", text: "waiting" });
+    const ended = millis(attempt.ended_at) ?? end;
+    const bad = attempt.end_reason && ["failed", "lost", "out_of_credits", "timed_out"].includes(attempt.end_reason);
+    const stopped = attempt.end_reason && ["preempted", "drained", "cancelled"].includes(attempt.end_reason);
+    spans.push({ from: started, to: ended, tone: bad ? "red" : stopped ? "orange" : attempt.ended_at ? "green" : "blue", text: attempt.end_reason ? words(attempt.end_reason) : "running" });
+    from = ended;
+  }
+  if (end > from) spans.push({ from, to: end, tone: job.ended_at ? "slate" : job.attempts.some((one) => !one.ended_at) ? "blue" : "violet", text: job.ended_at ? words(job.state) : job.state === "queued" ? "waiting" : words(job.state) });
+  return spans;
+}
+
+/** Marks of money on the lane, by kind of entry. */
+const MARKS: Record<string, [string, Tone]> = {
+  hold_placed: ["▼", "violet"], hold_pinned: ["▽", "violet"], hold_closed: ["▲", "green"], refunded: ["◆", "green"],
+  attempt_started: ["▸", "blue"], attempt_stopping: ["◂", "orange"], attempt_ended: ["■", "slate"], job_ended: ["■", "slate"],
+  cancel_asked: ["✕", "orange"], exhaustion_warned: ["!", "orange"],
+};
+
+/** Time of a job from left to right, with its holds, charges and refunds. */
+export function Lane({ job, timeline }: { job: Job; timeline: TimelineEntry[] }) {
+  const now = useNow();
+  const { zone } = usePreferences();
+  const start = millis(job.created_at) ?? now;
+  const end = Math.max(millis(job.ended_at) ?? now, ...timeline.map((entry) => millis(entry.at) ?? 0), start + 1000);
+  const place = (at: number) => `${(Math.max(0, Math.min(end - start, at - start)) / (end - start)) * 100}%`;
+  const marks = timeline.filter((entry) => entry.source === "ledger" && MARKS[entry.type]);
+  return (
+    <div className="lane">
+      <div className="track" role="img" aria-label="Life of the job; the timeline below has the same entries">
+        {spansOf(job, now).map((span, i) => (
+          <i key={i} className={`tone-${span.tone}`} style={{ left: place(span.from), width: `calc(${place(span.to)} - ${place(span.from)})` }} title={span.text}>{span.text}</i>
+        ))}
+      </div>
+      <div className="marks" aria-hidden="true">
+        {marks.map((entry, i) => {
+          const [mark, tone] = MARKS[entry.type] ?? ["·", "slate"];
+          return <span key={i} className={`mark tone-${tone}`} style={{ left: place(millis(entry.at) ?? start) }} title={`${words(entry.type)}${entry.amount ? ` ${formatAmount(entry.amount)}` : ""}: ${visible(entry.detail)}`}>{mark}</span>;
+        })}
+      </div>
+      <div className="axis">
+        <span style={{ left: "0%" }}>{formatInstant(start, zone, false)}</span>
+        <span style={{ left: "100%" }}>{formatInstant(end, zone, false)}</span>
+      </div>
+      <ul className="legend" aria-hidden="true">
+        <li><span className="text-tone tone-violet">▼</span>hold placed</li><li><span className="text-tone tone-blue">▸</span>started</li>
+        <li><span className="text-tone tone-green">▲</span>hold closed, rest returned</li><li><span className="text-tone tone-green">◆</span>refund</li>
+      </ul>
+    </div>
+  );
+}

@@ -1,0 +1,56 @@
+import { useQuery } from "@tanstack/react-query";
+import { api } from "../api/queries";
+import type { Cluster } from "../api/reports";
+import { may, rolesFor } from "../api/session";
+import { formatDuration, millis, visible, words } from "../format";
+import { Badge, Stat, Stats, When } from "../ui/basics";
+import { useSession } from "../ui/context";
+import { Empty, Forbidden, isMissing, Loaded } from "../ui/messages";
+import { Page, Section } from "../ui/page";
+import { DataTable } from "../ui/table";
+
+export function MembersPage() {
+  const session = useSession();
+  return may(session, "cluster") ? <Members /> : <Page title="Cluster members"><Forbidden needs={rolesFor("cluster")} /></Page>;
+}
+
+export function Members() {
+  const cluster = useQuery({ ...api.cluster(), retry: false });
+  return (
+    <Page title="Cluster members" about="Servers that share the store, and the machines that each owns.">
+      {isMissing(cluster.error) ? <Empty>This server runs alone, on its own store: there are no other members. Several servers share a store on PostgreSQL:<pre>bursar serve --store postgres://…</pre></Empty> : <Loaded query={cluster}>{(data) => <MemberTables cluster={data} />}</Loaded>}
+    </Page>
+  );
+}
+
+function MemberTables({ cluster }: { cluster: Cluster }) {
+  const lag = Math.max(0, ...cluster.machines.map((machine) => machine.follower_lag_ms ?? 0));
+  return (
+    <>
+      <Stats label="Cluster">
+        <Stat label="Active members">{cluster.members.filter(({ state }) => state === "active").length}</Stat>
+        <Stat label="Machines with an owner" note={`of ${cluster.machines.length}`}>{cluster.machines.filter(({ owner }) => owner).length}</Stat>
+        <Stat label="Largest lag">{formatDuration(lag)}</Stat>
+      </Stats>
+      <Section title="Members">
+        <DataTable label="Members" rows={cluster.members} rowId={({ id }) => id} columns={[
+          { id: "id", header: "Member", value: ({ id }) => id, cell: ({ id }) => visible(id) },
+          { id: "state", header: "State", cell: ({ state }) => <Badge tone={state === "active" ? "green" : state === "draining" ? "orange" : "red"} mark={state === "active" ? "●" : state === "draining" ? "◐" : "?"}>{words(state)}</Badge> },
+          { id: "url", header: "Address", cell: ({ url }) => visible(url) },
+          { id: "build", header: "Build", cell: ({ build }) => visible(build) },
+          { id: "seen", header: "Seen", num: true, value: ({ seen_at }) => millis(seen_at), cell: ({ seen_at }) => <When at={seen_at} /> },
+        ]} />
+      </Section>
+      <Section title="Machines and leases">
+        <DataTable label="Machines" rows={cluster.machines} rowId={({ id }) => id} columns={[
+          { id: "id", header: "Machine", value: ({ id }) => id, cell: ({ id }) => visible(id) },
+          { id: "owner", header: "Owner", cell: ({ owner }) => visible(owner) || <Badge tone="red" mark="?">none</Badge> },
+          { id: "successor", header: "Successor", cell: ({ successor }) => visible(successor) },
+          { id: "epoch", header: "Epoch", num: true, value: ({ epoch }) => epoch, cell: ({ epoch }) => epoch },
+          { id: "position", header: "Position", num: true, value: ({ position }) => position, cell: ({ position }) => position.toLocaleString("en-US") },
+          { id: "lag", header: "Follower lag", unit: "ms", num: true, value: ({ follower_lag_ms }) => follower_lag_ms ?? 0, cell: ({ follower_lag_ms }) => follower_lag_ms ?? "–" },
+        ]} />
+      </Section>
+    </>
+  );
+}

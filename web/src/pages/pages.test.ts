@@ -1,0 +1,168 @@
+import { describe, expect, it } from "vitest";
+import { ledgerPosition } from "../actions/action";
+import { splitCommand } from "../actions/submit";
+import { may, personOf, type Session } from "../api/session";
+import type { Budget, Grant, Job, MachineNode, ShareEntry, Statement, TimelineEntry } from "../api/types";
+import { burnDown } from "../charts/burndown";
+import { mix, parseHex } from "../charts/colors";
+import { stack } from "../charts/stack";
+import { micros } from "../format";
+import { parsePreferences } from "../ui/preferences";
+import { moveCursor } from "../ui/rowkeys";
+import { parseSearch, stringifySearch } from "../ui/search";
+import { bindingBudget } from "./budgets";
+import { largestGang, usage } from "./clustermath";
+import { ancestors, grantTotals, waterfallOf } from "./creditmath";
+import { jobCommand, quote } from "./jobcommand";
+import { gpuMicros, holdLeft, projectedCost, ratePerHour } from "./jobmath";
+import { median } from "./queue";
+import { percent, shareError } from "./share";
+import { spendChart, spendParts } from "./spend";
+import { costLine, groupTimeline } from "./timeline";
+
+const DAY = 86_400_000;
+const grant = (id: string, available: string, expires?: number, more: Partial<Grant> = {}) =>
+  ({ id, account: "acme", amount: available, available, held: "0", spent: "0", expired: "0", revoked: "0", moved: "0", expires_at: expires === undefined ? null : new Date(expires).toISOString(), effective_at: new Date(0).toISOString(), ...more }) as Grant;
+
+describe("burn-down", () => {
+  it("spends what expires first, first, and drops what expires", () => {
+    const down = burnDown([grant("late", "100"), grant("soon", "48", 2 * DAY)], micros("1"), 0, 10 * DAY);
+    expect(down.grants.map(({ id }) => id)).toEqual(["soon", "late"]);
+    const at = (time: number, i: number) => down.grants[i]?.left[down.at.indexOf(time)];
+    expect(at(2 * DAY - 1, 0)).toBeGreaterThan(0n);
+    expect(at(2 * DAY, 0)).toBe(0n);
+    expect(at(2 * DAY, 1)).toBe(micros("100"));
+    expect(down.lost).toBeLessThan(micros("0.01"));
+    expect(down.emptyAt).toBeGreaterThan(6 * DAY);
+  });
+
+  it("names what expires unused", () => {
+    const down = burnDown([grant("soon", "100", DAY)], micros("1"), 0, 2 * DAY);
+    expect(down.lost).toBeGreaterThan(micros("75.9"));
+    expect(down.lost).toBeLessThan(micros("76.1"));
+  });
+
+  it("lasts without spending", () => {
+    expect(burnDown([grant("a", "5")], 0n, 0, DAY)).toMatchObject({ emptyAt: undefined, lost: 0n });
+  });
+});
+
+describe("credits", () => {
+  it("are all in one place: granted is the sum of the others", () => {
+    const total = grantTotals([grant("a", "3", undefined, { amount: "10", spent: "4", held: "2", expired: "1" })]);
+    expect(total.amount).toBe(total.spent + total.held + total.expired + total.revoked + total.moved + total.available);
+  });
+
+  it("has a waterfall from opening to closing", () => {
+    const steps = waterfallOf({ opening: "5", closing: "12", movements: [{ type: "granted", amount: "10", count: 1 }, { type: "captured", amount: "0", count: 3 }, { type: "held", amount: "-3", count: 1 }] } as Statement);
+    expect(steps.map(({ name }) => name)).toEqual(["Opening", "Granted", "Held", "Closing"]);
+    expect(ancestors("a:b:c")).toEqual(["a", "a:b", "a:b:c"]);
+  });
+});
+
+describe("jobs", () => {
+  const job = { id: "j", account: "a", state: "running", charged: "5", returned: "0", hold: { id: "h2", amount: "8", captured: "1" }, spec: { account: "a", name: "it's", gpus: { types: ["H100"], count: 2 }, nodes: 2, max_runtime_seconds: 60, command: ["bash", "-c", "echo $X"] }, attempts: [{ id: "a1", hold: "h1", charged: "4", ended_at: "2026-01-01T00:00:00.000Z", per_gpu_hour: "3" }, { id: "a2", hold: "h2", charged: "1", started_at: "2026-01-01T00:00:00.000Z", ended_at: null, per_gpu_hour: "3" }] } as unknown as Job;
+
+  it("cost at most what was charged before and the whole hold", () => {
+    expect(projectedCost(job)).toBe(micros("12"));
+    expect(projectedCost({ ...job, state: "failed" })).toBe(micros("5"));
+    expect(holdLeft(job)).toBe(micros("7"));
+    expect(gpuMicros(job)).toBe(micros("4"));
+    expect(ratePerHour(job)).toBe(micros("12"));
+    expect(gpuMicros({ spec: { account: "a", gpus: { share: "0.25" } } } as Job)).toBe(micros("0.25"));
+  });
+
+  it("have the command that submits them again", () => {
+    expect(jobCommand(job)).toBe(`bursar run -a a -g H100:2 -t 60s --name 'it'\\''s' -- bash -c 'echo $X'`);
+    expect(quote("$(rm -rf)")).toBe("'$(rm -rf)'");
+    expect(splitCommand(`bash -c 'a "b"' x\\ y "q \\"z\\""`)).toEqual(["bash", "-c", 'a "b"', "x y", 'q "z"']);
+  });
+
+  it("have one line for many reports of the meter, and a cost line", () => {
+    const entry = (type: string, second: number, amount?: string) => ({ type, at: new Date(second * 1000).toISOString(), source: "ledger", position: second, detail: "", amount }) as TimelineEntry;
+    const entries = [entry("job_submitted", 0), entry("hold_captured", 1, "0.5"), entry("hold_extended", 1), entry("hold_captured", 2, "0.25"), entry("refunded", 3, "0.5")];
+    expect(groupTimeline(entries).map(({ entries: all }) => all.length)).toEqual([1, 3, 1]);
+    expect(costLine(entries)).toEqual({ at: [0, 1000, 2000, 3000], total: [0n, 500_000n, 750_000n, 250_000n] });
+  });
+});
+
+describe("cluster", () => {
+  const node = (id: string, state: string, ...used: string[]) => ({ id, state, gpus: used.map((one, i) => ({ uuid: `${id}${i}`, type: "H100", used: one })) }) as MachineNode;
+  it("knows the largest gang, what is allocated and what is splintered", () => {
+    const nodes = [node("a", "ready", "0", "1", "0.25"), node("b", "ready", "0", "0"), node("c", "draining", "0", "0", "0")];
+    expect(largestGang(nodes)).toEqual({ type: "H100", gpus: 2, node: "b" });
+    expect(usage(nodes)).toEqual({ total: 8, usable: 5, allocated: micros("1.25"), splintered: micros("0.75") });
+    expect(largestGang([])).toBeUndefined();
+  });
+
+  it("finds the largest share error among those that wait", () => {
+    const share = (account: string, received: string, waiting: number) => ({ account, received, entitled: "0.5", waiting_jobs: waiting }) as ShareEntry;
+    expect(shareError([share("a", "0.1", 1), share("b", "0.9", 0), share("c", "0.6", 2)])?.account).toBe("a");
+    expect(percent(micros("-0.123456"))).toBe("\u221212.3 %");
+    expect(median([3, 1, 2])).toBe(2);
+    expect(median([])).toBeUndefined();
+  });
+});
+
+describe("spend and budgets", () => {
+  it("stacks exactly, with a point for each period", () => {
+    const spend = { interval: "day" as const, total: "7", points: [], as_of: "", other: "1", other_points: [{ at: "1970-01-02T00:00:00Z", amount: "1" }], series: [{ key: "a", total: "5", points: [{ at: "1970-01-01T00:00:00Z", amount: "2" }, { at: "1970-01-02T00:00:00Z", amount: "3" }] }, { key: null, total: "1", points: [] }] };
+    expect(spendParts(spend).map(({ name }) => name)).toEqual(["a", "none", "all others"]);
+    const { at, series } = spendChart(spend);
+    expect(at).toEqual([0, DAY]);
+    expect(stack(series.map(({ values }) => values)).at(-1)).toEqual([micros("2"), micros("4")]);
+  });
+
+  it("the hard budget with the least left blocks first", () => {
+    const budget = (name: string, remaining: string, mode = "hard") => ({ name, remaining, mode, unit: "credits" }) as Budget;
+    expect(bindingBudget([budget("a", "5"), budget("b", "3"), budget("c", "1", "soft")])?.name).toBe("b");
+    expect(bindingBudget([])).toBeUndefined();
+  });
+});
+
+describe("pages", () => {
+  const session = (role: Session["role"], scope: string, more: Partial<Session> = {}): Session => ({ role, scope, csrf_token: "", ...more });
+
+  it("begin with what the role asks", () => {
+    expect(personOf(session("admin", "*"))).toBe("operator");
+    expect(personOf(session("admin", "acme"))).toBe("lead");
+    expect(personOf(session("auditor", "acme"))).toBe("finance");
+    expect(personOf(session("submitter", "acme"))).toBe("researcher");
+  });
+
+  it("offer only what the role may do", () => {
+    expect(may(session("viewer", "acme"), "submit")).toBe(false);
+    expect(may(session("admin", "acme"), "grant")).toBe(false);
+    expect(may(session("admin", "acme", { may_issue: true }), "grant")).toBe(true);
+    expect(may(session("billing", "*"), "price")).toBe(true);
+    expect(may(session("billing", "acme"), "price")).toBe(false);
+  });
+
+  it("keep their state in the address as plain text", () => {
+    expect(parseSearch("?account=acme:nlp&q=123&evil=1")).toEqual({ account: "acme:nlp", q: "123" });
+    expect(stringifySearch({ account: "a:b", q: "x&y=<z>", open: undefined, other: "1" })).toBe("?account=a:b&q=x%26y%3D%3Cz%3E");
+    expect(parseSearch(stringifySearch({ q: "x&y=<z>" }))).toEqual({ q: "x&y=<z>" });
+  });
+
+  it("survive damaged settings", () => {
+    expect(parsePreferences("{")).toEqual({ theme: "system", zone: "local", person: "role" });
+    expect(parsePreferences('{"theme":"neon","zone":"utc","person":7}')).toEqual({ theme: "system", zone: "utc", person: "role" });
+  });
+
+  it("move the cursor within the rows", () => {
+    expect(moveCursor("j", -1, 3)).toBe(0);
+    expect(moveCursor("j", 2, 3)).toBe(2);
+    expect(moveCursor("k", 0, 3)).toBe(0);
+    expect(moveCursor("x", 0, 3)).toBeUndefined();
+  });
+
+  it("find the ledger's position in both forms of the header", () => {
+    expect(ledgerPosition("139")).toBe(139);
+    expect(ledgerPosition("cell-eu:45,ledger-0:139")).toBe(139);
+    expect(ledgerPosition(undefined)).toBeUndefined();
+  });
+
+  it("mixes colours", () => {
+    expect(mix(parseHex("#000000"), parseHex("#ffffff"), 0.5)).toBe("#808080");
+  });
+});

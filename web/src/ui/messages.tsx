@@ -1,0 +1,78 @@
+import type { UseQueryResult } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { OfflineError, ProblemError } from "../api/client";
+import type { Blocker } from "../api/types";
+import { visible, words } from "../format";
+import { Copy, Skeleton } from "./basics";
+
+/** Why it failed, what to do next, and the id to quote. */
+export function ProblemNote({ error, retry }: { error: Error; retry?: (() => void) | undefined }) {
+  if (!(error instanceof ProblemError)) {
+    const offline = error instanceof OfflineError;
+    return (
+      <div className="note-box tone-orange" role="alert">
+        <strong>{offline ? error.message : "The page could not read the answer."}</strong>
+        <span className="muted">{offline ? "The last data stays on the page. It is tried again by itself." : visible(error.message)}</span>
+        {retry ? <div className="row"><button type="button" className="button small" onClick={retry}>Try again</button></div> : null}
+      </div>
+    );
+  }
+  const { problem } = error;
+  return (
+    <div className="note-box tone-red" role="alert">
+      <strong>{visible(problem.title)}</strong>
+      <span>{visible(problem.detail)}</span>
+      {problem.blockers?.length ? <Blockers blockers={problem.blockers as Blocker[]} /> : null}
+      <div className="row small muted">
+        {problem.retryable && retry ? <button type="button" className="button small" onClick={retry}>Try again</button> : null}
+        <a className="link" href={`/docs/problems/${encodeURIComponent(problem.code)}`}>{visible(problem.code)}</a>
+        {problem.request_id ? <span className="mono">{visible(problem.request_id)}<Copy text={problem.request_id} label="Copy the request id" /></span> : null}
+      </div>
+    </div>
+  );
+}
+
+/** Everything that blocks, and the fix for each. */
+export function Blockers({ blockers }: { blockers: Blocker[] }) {
+  return (
+    <ul className="section">
+      {blockers.map((blocker, index) => (
+        <li key={index}>
+          <span className="badge tone-violet">{words(blocker.type)}</span>{" "}
+          <span>{visible(blocker.detail)}</span>
+          {blocker.fix ? <div className="muted small break">Fix: {visible(blocker.fix)}</div> : null}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+export const Empty = ({ children }: { children: ReactNode }) => <div className="empty">{children}</div>;
+
+/** Says which role a page or part needs. */
+export const Forbidden = ({ needs }: { needs: string }) => (
+  <div className="note-box"><strong>Your key may not see this.</strong><span className="muted">It needs the role {needs}.</span></div>
+);
+
+type Read<T> = Pick<UseQueryResult<T>, "data" | "error" | "isPlaceholderData" | "refetch">;
+
+/** Shows data, or the state it is in: loading keeps the layout, errors keep the last data greyed. */
+export function Loaded<T>({ query, children, rows = 3, quiet = false }: { query: Read<T>; children: (data: T) => ReactNode; rows?: number; quiet?: boolean }) {
+  const { data, error } = query;
+  const retry = () => void query.refetch();
+  if (data === undefined) {
+    if (error) return quiet ? null : <ProblemNote error={error} retry={retry} />;
+    return <div className="section" aria-busy="true"><span className="sr">Loading</span>{Array.from({ length: rows }, (_, i) => <div key={i} style={{ height: 20 }}><Skeleton width={`${80 - i * 12}%`} /></div>)}</div>;
+  }
+  return (
+    <>
+      {error ? <ProblemNote error={error} retry={retry} /> : null}
+      <div className={error ? "stale section" : "section"}>{children(data)}</div>
+    </>
+  );
+}
+
+/** The server does not have this endpoint: a build from before it, or one that is switched off. */
+export function isMissing(error: Error | null): boolean {
+  return error instanceof ProblemError && [404, 405].includes(error.problem.status);
+}

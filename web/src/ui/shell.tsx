@@ -1,0 +1,79 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { Link, Outlet, useLocation } from "@tanstack/react-router";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { whenSignedOut } from "../api/client";
+import { currentSession, type Session } from "../api/session";
+import { LiveFeed } from "../live/feed";
+import { SurroundingsContext } from "./context";
+import { Help, useGlobalKeys } from "./keyboard";
+import { ProblemNote } from "./messages";
+import { menuFor } from "./menu";
+import { SignIn } from "./signin";
+import { TopBar } from "./topbar";
+import type { PageSearch } from "./search";
+
+/** Everything around a page: sign-in, menu, live updates. */
+export function Shell() {
+  const queries = useQueryClient();
+  const session = useQuery({ queryKey: ["session"], queryFn: currentSession, staleTime: Infinity, refetchOnWindowFocus: false });
+  useEffect(() => whenSignedOut(() => {
+    queries.removeQueries({ predicate: (query) => query.queryKey[0] !== "session" });
+    queries.setQueryData(["session"], null);
+  }), [queries]);
+  if (session.data) return <SignedIn session={session.data} />;
+  if (session.data === null) return <SignIn onSession={(made) => queries.setQueryData(["session"], made)} />;
+  if (session.error) return <div className="sign-in"><ProblemNote error={session.error} retry={() => void session.refetch()} /></div>;
+  return <div className="sign-in" aria-busy="true"><span className="sr">Loading</span></div>;
+}
+
+function SignedIn({ session }: { session: Session }) {
+  const queries = useQueryClient();
+  const feed = useMemo(() => new LiveFeed(queries), [queries]);
+  useEffect(() => {
+    feed.start();
+    return () => feed.end();
+  }, [feed]);
+  const surroundings = useMemo(() => ({ session, feed }), [session, feed]);
+  const [help, setHelp] = useState(false);
+  const search = useRef<HTMLInputElement>(null);
+  useGlobalKeys(session, search, () => setHelp(true));
+  return (
+    <SurroundingsContext value={surroundings}>
+      <div className="shell">
+        <Link className="brand" to="/"><Mark />Bursar</Link>
+        <TopBar searchRef={search} onHelp={() => setHelp(true)} />
+        <Menu session={session} />
+        <main className="content" id="main"><Outlet /></main>
+      </div>
+      {help ? <Help session={session} close={() => setHelp(false)} /> : null}
+    </SurroundingsContext>
+  );
+}
+
+const Mark = () => (
+  <svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="3" fill="var(--accent)" /><path d="M4.300 3.500h4.200a2.200 2.200 0 0 1 0 4.400H4.300zM4.300 7.900h4.900a2.300 2.300 0 0 1 0 4.600H4.300z" fill="none" stroke="var(--on-accent)" strokeWidth="1.600" /></svg>
+);
+
+/** Links keep the account and the region. */
+const keep = (old: PageSearch): PageSearch => ({
+  ...(old.account ? { account: old.account } : {}), ...(old.region ? { region: old.region } : {}),
+});
+
+function Menu({ session }: { session: Session }) {
+  const { pathname } = useLocation();
+  const isCurrent = (to: string) => (to === "/" ? pathname === "/" : pathname === to || pathname.startsWith(`${to}/`));
+  return (
+    <nav className="side" aria-label="Pages">
+      {menuFor(session).map(([title, entries]) => (
+        <div key={title}>
+          {title ? <h2>{title}</h2> : null}
+          {entries.map((entry) => (
+            <Link key={entry.to} to={entry.to} search={keep as never} aria-current={isCurrent(entry.to) ? "page" : undefined}>
+              {entry.name}{entry.key ? <kbd aria-hidden="true">g {entry.key}</kbd> : null}
+            </Link>
+          ))}
+        </div>
+      ))}
+    </nav>
+  );
+}
