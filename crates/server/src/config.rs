@@ -295,6 +295,42 @@ mod tests {
         assert!(logs(|logs| logs.attempt_bytes = 0).is_err());
     }
 
+    /// Every key with its default, as the page writes it.
+    fn keys(prefix: &str, value: &serde_json::Value, rows: &mut Vec<(String, String)>) {
+        for (name, value) in value.as_object().into_iter().flatten() {
+            let key = format!("{prefix}{name}");
+            match value {
+                serde_json::Value::Object(_) => keys(&format!("{key}."), value, rows),
+                serde_json::Value::Null => rows.push((key, "none".into())),
+                other => rows.push((key, format!("`{other}`"))),
+            }
+        }
+    }
+
+    #[test]
+    fn the_reference_has_every_key_with_its_default() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+        let page = std::fs::read_to_string(path).expect("the page is there");
+        let table = page.lines().skip_while(|line| *line != "| Key | Default | Meaning |").skip(2);
+        let table = table.take_while(|line| line.starts_with("| "));
+        let mut written: Vec<(String, String)> = table
+            .map(|line| {
+                let cells: Vec<&str> = line.split(" | ").collect();
+                assert_eq!(cells.len(), 3, "{line}");
+                (
+                    cells[0].trim_start_matches("| ").trim_matches('`').to_owned(),
+                    cells[1].to_owned(),
+                )
+            })
+            .collect();
+        let mut known = Vec::new();
+        let config = serde_json::to_value(Config::default()).expect("plain fields");
+        keys("", &config, &mut known);
+        written.sort();
+        known.sort();
+        assert_eq!(written, known, "docs/operations.md, Configuration");
+    }
+
     #[test]
     fn an_unknown_setting_is_named() {
         let error = toml::from_str::<Config>("listem = \"127.0.0.1:1\"").expect_err("a typo");

@@ -26,6 +26,8 @@ async fn health_readiness_and_metrics_are_served() {
         assert!(metrics.contains(name), "{name} is missing in:\n{metrics}");
     }
     assert!(plain("/docs").await.as_str().is_some_and(|page| page.contains("/v1/holds")));
+    let index = plain("/docs/problems").await;
+    assert!(index.as_str().is_some_and(|page| page.contains("/docs/problems/hold_closed")));
     let page = plain("/docs/problems/hold_closed").await;
     assert!(page.as_str().is_some_and(|page| page.contains("hold_closed")));
     assert!(plain("/").await.as_str().is_some_and(|page| page.contains("/docs")));

@@ -15,7 +15,7 @@ impl Cell {
             &self.config,
             self.now,
             &self.marks,
-            &self.told,
+            &self.sent,
             &self.prices,
             &self.preempts,
         ));

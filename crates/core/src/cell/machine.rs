@@ -57,7 +57,7 @@ impl Machine for Cell {
                 self.marks.insert(*shard, Mark { number: *number, position: *position });
             }
             Event::LedgerTold { shard, number, message: _ } => {
-                self.told.insert(*shard, *number);
+                self.sent.insert(*shard, *number);
             }
             Event::RequestDone { request } => self.apply_request_done(at, *request, None),
             Event::AnswerKept { request, answer } => {

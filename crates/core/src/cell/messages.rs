@@ -79,7 +79,7 @@ impl Cell {
 
     /// The number of the last message to a ledger shard.
     pub fn last_message_to(&self, shard: u16) -> u64 {
-        self.told.get(&shard).copied().unwrap_or(0)
+        self.sent.get(&shard).copied().unwrap_or(0)
     }
 
     /// Records the receipt of a message, even if its command is refused: it must not be decided
@@ -263,6 +263,6 @@ impl Cell {
 impl Cell {
     /// The shards that this cell has received messages from or sent messages to.
     pub fn ledgers(&self) -> BTreeSet<u16> {
-        self.marks.keys().chain(self.told.keys()).copied().collect()
+        self.marks.keys().chain(self.sent.keys()).copied().collect()
     }
 }

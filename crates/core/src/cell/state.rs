@@ -62,7 +62,7 @@ pub struct Cell {
     /// The last message received from each ledger shard.
     pub(crate) marks: BTreeMap<u16, Mark>,
     /// The number of the last message to each ledger shard.
-    pub(crate) told: BTreeMap<u16, u64>,
+    pub(crate) sent: BTreeMap<u16, u64>,
     pub(crate) models: Interner<CompactString, ModelId>,
     pub(crate) labels: Interner<CompactString, LabelId>,
     pub(crate) racks: Interner<CompactString, RackId>,
@@ -125,7 +125,7 @@ impl Cell {
             config,
             now: Timestamp::MIN,
             marks: BTreeMap::new(),
-            told: BTreeMap::new(),
+            sent: BTreeMap::new(),
             models: Interner::new(),
             labels: Interner::new(),
             racks: Interner::new(),

@@ -31,6 +31,7 @@ fn page(title: &str, body: &str) -> String {
 /// The front page.
 pub fn front() -> String {
     let body = "<ul><li><a href=\"/docs\">API reference</a></li>\
+        <li><a href=\"/docs/problems\">Problems</a></li>\
         <li><a href=\"/openapi.json\">OpenAPI document</a></li>\
         <li><a href=\"/readyz\">Readiness</a></li>\
         <li><a href=\"/metrics\">Metrics</a></li></ul>";
@@ -133,17 +134,30 @@ pub fn reference(description: &OpenApi) -> String {
             let _ = write!(body, "<h2>{}</h2><p>{}</p>{section}", escape(name), inline(about));
         }
     }
-    body.push_str("<h2>problems</h2><table>");
+    let _ = write!(body, "<h2>problems</h2>{}", problem_table());
+    page("Bursar: API reference", &body)
+}
+
+/// A table of all problem codes with links to their pages.
+fn problem_table() -> String {
+    let mut table = String::from("<table>");
     for code in Code::ALL {
         let (name, status, title) = (code.as_str(), code.status(), escape(code.title()));
         let _ = write!(
-            body,
+            table,
             "<tr><td>{status}</td><td><a href=\"/docs/problems/{name}\">{name}</a></td>\
              <td>{title}</td></tr>"
         );
     }
-    body.push_str("</table>");
-    page("Bursar: API reference", &body)
+    table.push_str("</table>");
+    table
+}
+
+/// The index of the problem pages.
+pub fn problems() -> String {
+    let about = "Every error is a problem document (RFC 9457). Its `type` is the address of a page \
+        below, its `code` the name of the page.";
+    page("Problems", &format!("<p>{}</p>{}", inline(about), problem_table()))
 }
 
 fn operation_text(path: &str, method: &str, operation: &Value, tree: &Value) -> String {
@@ -207,6 +221,15 @@ mod tests {
             assert!(problem(code.as_str()).is_some_and(|page| page.contains("<h2>")));
         }
         assert_eq!(problem("no_such_code"), None);
+    }
+
+    #[test]
+    fn the_index_of_problems_links_every_page() {
+        let index = problems();
+        for code in Code::ALL {
+            let link = format!("<a href=\"/docs/problems/{}\">", code.as_str());
+            assert!(index.contains(&link), "{link}");
+        }
     }
 
     #[test]

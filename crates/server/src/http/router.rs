@@ -95,6 +95,7 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/metrics", get(system::metrics))
         .route("/openapi.json", get(system::openapi))
         .route("/docs", get(system::docs))
+        .route("/docs/problems", get(system::problem_index))
         .route("/docs/problems/{code}", get(system::problem_page))
         .route("/", get(system::front))
         .fallback(system::no_route)

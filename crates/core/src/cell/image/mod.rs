@@ -254,7 +254,7 @@ impl Cell {
             now: self.now,
             config: self.config.clone(),
             marks: self.marks.iter().map(|(shard, mark)| (*shard, *mark)).collect(),
-            told: self.told.iter().map(|(shard, number)| (*shard, *number)).collect(),
+            told: self.sent.iter().map(|(shard, number)| (*shard, *number)).collect(),
             models: self.models.values().iter().cloned().collect(),
             labels: self.labels.values().iter().cloned().collect(),
             racks: self.racks.values().iter().cloned().collect(),

@@ -56,7 +56,7 @@ impl Cell {
             now: image.now,
             config: image.config,
             marks: image.marks.into_iter().collect(),
-            told: image.told.into_iter().collect(),
+            sent: image.told.into_iter().collect(),
             models: interned(image.models, "a model")?,
             labels: interned(image.labels, "a label")?,
             racks: interned(image.racks, "a rack")?,

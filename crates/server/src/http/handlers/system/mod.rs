@@ -131,6 +131,11 @@ pub(in crate::http) async fn problem_page(Path(code): Path<String>) -> Result<Re
     Ok(Html(page).into_response())
 }
 
+/// The index of the problem pages.
+pub(in crate::http) async fn problem_index() -> Response {
+    Html(pages::problems()).into_response()
+}
+
 /// The front page.
 pub(in crate::http) async fn front() -> Response {
     Html(pages::front()).into_response()
