@@ -79,17 +79,17 @@ impl Server {
     pub(crate) fn with(flags: &[&str]) -> Server {
         let folder = TempDir::new().expect("a temporary folder");
         let data = folder.path().join("data");
-        let (child, url, root) = launch("127.0.0.1:0", &data, flags);
-        Server {
-            child,
-            url,
-            root,
-            client: client(),
-            data,
-            store: None,
-            spoilt: None,
-            _folder: Some(folder),
-        }
+        Server::of(launch("127.0.0.1:0", &data, flags), data, Some(folder))
+    }
+
+    /// A process that listens, with its URL and root key.
+    fn of(
+        (child, url, root): (Child, String, String),
+        data: std::path::PathBuf,
+        folder: Option<TempDir>,
+    ) -> Server {
+        let client = client();
+        Server { child, url, root, client, data, store: None, spoilt: None, _folder: folder }
     }
 
     /// A server that `wrapper` starts: a program and its arguments, which runs what follows them as
@@ -102,17 +102,7 @@ impl Server {
         let mut command = Command::new(wrapper[0]);
         command.args(wrapper[1..].iter().map(|argument| argument.replace("{}", &place)));
         command.arg(env!("CARGO_BIN_EXE_bursar"));
-        let (child, url, root) = launch_by(command, "127.0.0.1:0", &data, &[]);
-        Server {
-            child,
-            url,
-            root,
-            client: client(),
-            data,
-            store: None,
-            spoilt: None,
-            _folder: Some(folder),
-        }
+        Server::of(launch_by(command, "127.0.0.1:0", &data, &[]), data, Some(folder))
     }
 
     /// A server whose journals are in PostgreSQL.
@@ -131,23 +121,14 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         let url = until_listening(&mut lines);
         let data = folder.path().to_owned();
-        Server {
-            child,
-            url,
-            root: ROOT_KEY.into(),
-            client: client(),
-            data,
-            store: Some(store.to_owned()),
-            spoilt: None,
-            _folder: Some(folder),
-        }
+        let mut server = Server::of((child, url, ROOT_KEY.into()), data, Some(folder));
+        server.store = Some(store.to_owned());
+        server
     }
 
     /// A server on a folder that is there already.
     pub(crate) fn at(data: &std::path::Path, flags: &[&str]) -> Server {
-        let (child, url, root) = launch("127.0.0.1:0", data, flags);
-        let (data, client) = (data.to_owned(), client());
-        Server { child, url, root, client, data, store: None, spoilt: None, _folder: None }
+        Server::of(launch("127.0.0.1:0", data, flags), data.to_owned(), None)
     }
 
     /// A server on a folder that is there already, or why it does not start.
@@ -167,11 +148,7 @@ impl Server {
                 key.clone_into(&mut root);
             }
             if let Some(url) = line.strip_prefix("listening on ") {
-                let (url, data, client) = (url.to_owned(), data.to_owned(), client());
-                let (store, spoilt) = (None, None);
-                let server =
-                    Server { child, url, root, client, data, store, spoilt, _folder: None };
-                return Ok(server);
+                return Ok(Server::of((child, url.to_owned(), root), data.to_owned(), None));
             }
         }
         let ended = child.wait_with_output().expect("it ends");

@@ -27,10 +27,7 @@ impl Codec for CellCodec {
             }
         };
         #[cfg(debug_assertions)]
-        crate::fault::strike(|| match origin {
-            RecordOrigin::Due => format!("{events:?}"),
-            RecordOrigin::Command { command, .. } => format!("{command:?} {events:?}"),
-        });
+        crate::fault::panic_on_demand(&origin, events);
         encode_body(header.as_ref(), events, body);
     }
 
