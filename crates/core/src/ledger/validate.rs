@@ -288,3 +288,19 @@ fn validate_offers(terms: &JobTerms, offers: &[Offer]) -> Result<(), Refusal> {
         .all(|offer| terms.rate(offer.per_gpu_hour).charge(longest, Rounding::Ceil).is_some());
     require(payable, "max_runtime_seconds", "would cost more than the largest amount")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_opens_under_every_name_that_the_directory_accepts() {
+        for region in ["eu", "EU", "eu:1", "_"] {
+            let open = Command::OpenRegion { region: region.into(), shard: 0 };
+            assert_eq!(open.validate(), Ok(()), "{region}");
+        }
+        let open = Command::OpenRegion { region: "a b".into(), shard: 0 };
+        let refusal = Refusal::InvalidField { field: "region", reason: Region::FORM };
+        assert_eq!(open.validate(), Err(refusal));
+    }
+}
