@@ -20,6 +20,7 @@ pub mod directory;
 pub mod ledger;
 pub mod machine;
 pub mod message;
+pub mod name;
 mod name_hash;
 mod shared_map;
 pub mod time;

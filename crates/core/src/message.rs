@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use crate::cell::command::{AccountPolicy, JobSpec, Verdict};
 use crate::cell::event::{AttemptOutcome, JobOutcome, StopReason};
 use crate::cell::ids::{AttemptId, JobId};
+use crate::name::GpuModel;
 use crate::time::Timestamp;
 
 /// The last message that a receiver has taken from one sender.
@@ -88,7 +89,7 @@ pub enum ToLedger {
         /// The attempt that would start.
         attempt: AttemptId,
         /// The GPU model. `None` for a job without GPUs.
-        gpu_type: Option<CompactString>,
+        gpu_type: Option<GpuModel>,
         /// The nodes.
         members: SmallVec<[ProposedMember; 1]>,
     },

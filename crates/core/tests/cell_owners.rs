@@ -14,6 +14,7 @@ use bursar_core::cell::nodes::used_names::{
 use bursar_core::cell::{AttemptId, Cell, JobId, NodeKey, OrderKind};
 use bursar_core::machine::{Machine, execute};
 use bursar_core::message::ToLedger;
+use bursar_core::name::GpuModel;
 use cell_world::*;
 use proptest::prelude::*;
 
@@ -182,7 +183,8 @@ fn a_tenant_adds_so_many_names_to_a_cell_and_no_more() {
         change(&mut offer);
         offer
     };
-    let typed = |scope, index: usize| with(scope, &|o| o.model = format!("T{index}").into());
+    let typed =
+        |scope, index: usize| with(scope, &|o| o.model = GpuModel::unchecked(format!("T{index}")));
     let racked = |scope, index: usize| with(scope, &|o| o.rack = format!("r{index}").into());
     let labelled = |scope, index: usize| {
         with(scope, &|offer| {
@@ -371,7 +373,7 @@ fn what_one_node_says_is_bounded() {
     let base = offer("n1", "H100", 1);
     for (field, wrong) in [
         ("name", NodeOffer { name: long.clone(), ..base.clone() }),
-        ("name", NodeOffer { model: long.clone(), ..base.clone() }),
+        ("name", NodeOffer { model: GpuModel::unchecked(long.clone()), ..base.clone() }),
         ("name", NodeOffer { uuids: vec![long.clone()], ..base.clone() }),
         ("name", NodeOffer { labels: vec![long], ..base.clone() }),
         (

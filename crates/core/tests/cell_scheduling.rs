@@ -271,7 +271,7 @@ fn a_job_that_waits_for_one_model_blocks_no_job_on_another() {
     let mut world = World::new();
     world.register(&offer("a", "B200", 8));
     world.register(&offer("b", "B300", 8));
-    let of = |world: &mut World, model: &str, gpus| {
+    let of = |world: &mut World, model: &'static str, gpus| {
         let mut spec = world.spec("acme", gpus, HOUR);
         spec.models = [model.into()].into_iter().collect();
         world.submit(spec)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bursar_api::Code;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{Name, is_valid_path};
+use bursar_core::name::Region;
 use bursar_core::time::Timestamp;
 use bursar_engine::{Clock, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
@@ -117,7 +118,7 @@ impl App {
     /// All machines with the status and counters of their writers.
     pub fn machines(&self) -> Vec<MachineStatus> {
         let mut all = (self.status)();
-        let name = |region: &Name| format!("cell-{region}");
+        let name = |region: &Region| format!("cell-{region}");
         let cells = self.cells.iter();
         all.extend(cells.map(|cell| (name(&cell.region), cell.status(), cell.stats())));
         all

@@ -1,5 +1,6 @@
 //! The configuration of a server: a file, overridden by flags, checked before anything starts.
 
+use bursar_core::name::Region;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -171,8 +172,17 @@ impl Config {
     }
 
     /// The names of the regions; at least one.
-    pub fn region_names(&self) -> Vec<String> {
-        if self.regions.is_empty() { vec!["default".into()] } else { self.regions.clone() }
+    pub fn region_names(&self) -> Result<Vec<Region>, ConfigError> {
+        if self.regions.is_empty() {
+            return Ok(vec!["default".into()]);
+        }
+        let parse = |region: &String| {
+            Region::parse(region.as_str()).map_err(|invalid| {
+                let reason = format!("the name of a region, `{region}`, {invalid}");
+                ConfigError::Contradiction(reason)
+            })
+        };
+        self.regions.iter().map(parse).collect()
     }
 
     /// The folder for files that the database does not keep; `None` without a database.
@@ -232,13 +242,7 @@ impl Config {
         if logs.files < 8 {
             return wrong("[logs] files must be at least 8");
         }
-        for region in self.region_names() {
-            if !bursar_core::ledger::id::is_valid_name(&region) {
-                let reason = format!("`{region}` is not a name for a region");
-                return Err(ConfigError::Contradiction(reason));
-            }
-        }
-        Ok(())
+        self.region_names().map(|_| ())
     }
 }
 

@@ -497,7 +497,7 @@ fn index_of(number: u64) -> usize {
     usize::try_from(number - 1).expect("few messages")
 }
 
-fn offer(name: &str, model: &str) -> NodeOffer {
+fn offer(name: &str, model: &'static str) -> NodeOffer {
     NodeOffer {
         name: name.into(),
         rack: "r".into(),

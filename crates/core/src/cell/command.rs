@@ -7,6 +7,7 @@ use super::config::CellConfig;
 use super::ids::{AttemptId, ClassRank, JobId, MaintenanceId};
 use super::nodes::owner::NodeKey;
 use super::schedule::shape::GpuDemand;
+use crate::name::GpuModel;
 use crate::time::Timestamp;
 
 /// The sender of a command.
@@ -56,7 +57,7 @@ pub enum Command {
     /// share until the ledger confirms a placement with its pinned price.
     SetPrice {
         /// The GPU model.
-        model: CompactString,
+        model: GpuModel,
         /// Micro-credits per GPU-hour.
         price: u64,
     },
@@ -198,7 +199,7 @@ impl AccountPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QuotaSpec {
     /// GPUs in use per model, in thousandths.
-    pub gpus: Vec<(CompactString, u32)>,
+    pub gpus: Vec<(GpuModel, u32)>,
     /// GPUs in use of all models together, in thousandths.
     pub total_gpus: Option<u32>,
     /// Jobs that have GPUs.
@@ -221,7 +222,7 @@ pub struct JobSpec {
     /// GPUs on each of its nodes.
     pub gpu: GpuDemand,
     /// Accepted GPU models, the most preferred first. Empty: any.
-    pub models: SmallVec<[CompactString; 2]>,
+    pub models: SmallVec<[GpuModel; 2]>,
     /// Least memory of each GPU, in MiB.
     pub gpu_memory_mib: u32,
     /// Thousandths of a core on each node.
@@ -319,7 +320,7 @@ pub struct NodeOffer {
     /// Its rack: nodes that are close to each other.
     pub rack: CompactString,
     /// The model of its GPUs.
-    pub model: CompactString,
+    pub model: GpuModel,
     /// How many GPUs.
     pub gpus: u16,
     /// The uuids of its GPUs, in the order of their device indexes. Empty where they do not matter,

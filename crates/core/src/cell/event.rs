@@ -13,6 +13,7 @@ use super::index::aside::CellAside;
 use super::nodes::node::{GpuSet, NodeId};
 use super::schedule::shape::ModelId;
 use crate::message::ToLedger;
+use crate::name::GpuModel;
 use crate::time::Timestamp;
 
 /// Something that happened in a cell.
@@ -41,7 +42,7 @@ pub enum Event {
     /// A GPU model's list price changed.
     PriceSet {
         /// The model.
-        model: CompactString,
+        model: GpuModel,
         /// Micro-credits per GPU-hour.
         price: u64,
     },

@@ -27,6 +27,7 @@ use super::share::group::Groups;
 use super::share::lanes::Ticket;
 use super::share::quota::CellQuota;
 use crate::message::Mark;
+use crate::name::GpuModel;
 use crate::time::Timestamp;
 
 /// Micro-credits per GPU-hour of a model that has no price.
@@ -63,7 +64,7 @@ pub struct Cell {
     pub(crate) marks: BTreeMap<u16, Mark>,
     /// The number of the last message to each ledger shard.
     pub(crate) sent: BTreeMap<u16, u64>,
-    pub(crate) models: Interner<CompactString, ModelId>,
+    pub(crate) models: Interner<GpuModel, ModelId>,
     pub(crate) labels: Interner<CompactString, LabelId>,
     pub(crate) racks: Interner<CompactString, RackId>,
     /// Micro-credits per GPU-hour, by model.

@@ -3,6 +3,7 @@
 use super::state::{ApiKey, Class, Secret};
 use crate::credits::Credits;
 use crate::ledger::id::Name;
+use crate::name::{GpuModel, Region};
 use crate::time::Timestamp;
 
 /// A command to the directory.
@@ -11,7 +12,7 @@ pub enum Command {
     /// Adds a region.
     AddRegion {
         /// Its name.
-        region: Name,
+        region: Region,
     },
     /// Assigns an org to a shard. An org never moves.
     AssignOrg {
@@ -39,9 +40,9 @@ pub enum Command {
     /// Sets a price by adding a version.
     SetPrice {
         /// The GPU type.
-        gpu_type: Name,
+        gpu_type: GpuModel,
         /// The region; absent: every region without a price of its own.
-        region: Option<Name>,
+        region: Option<Region>,
         /// Credits per hour of one whole GPU.
         per_gpu_hour: Credits,
         /// When it takes effect; absent: now.

@@ -4,6 +4,7 @@ use super::command::{Refusal, Reply};
 use super::state::{ApiKey, Class, Quota, Secret};
 use crate::credits::Credits;
 use crate::ledger::id::Name;
+use crate::name::{GpuModel, Region};
 use crate::time::Timestamp;
 
 /// The tenant of keys that belong to the platform.
@@ -15,7 +16,7 @@ pub enum Event {
     /// A region was added.
     RegionAdded {
         /// Its name.
-        region: Name,
+        region: Region,
     },
     /// An org was assigned to a shard.
     OrgAssigned {
@@ -45,9 +46,9 @@ pub enum Event {
     /// A version of a price was added.
     PriceSet {
         /// The GPU type.
-        gpu_type: Name,
+        gpu_type: GpuModel,
         /// The region; absent: every region without a price of its own.
-        region: Option<Name>,
+        region: Option<Region>,
         /// Credits per hour of one whole GPU.
         per_gpu_hour: Credits,
         /// When it takes effect.
@@ -65,7 +66,7 @@ pub enum Event {
         /// The account.
         account: Name,
         /// The region; absent: each region.
-        region: Option<Name>,
+        region: Option<Region>,
         /// Its limits.
         quota: Box<Quota>,
     },
@@ -74,7 +75,7 @@ pub enum Event {
         /// The account.
         account: Name,
         /// The region; absent: each region.
-        region: Option<Name>,
+        region: Option<Region>,
     },
     /// The secret that encrypts attempt ids was set.
     AttemptSecretSet {

@@ -2,7 +2,7 @@
 
 use super::state::Directory;
 use crate::credits::Credits;
-use crate::ledger::id::Name;
+use crate::name::{GpuModel, Region};
 use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
@@ -19,9 +19,9 @@ pub struct PriceVersion {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CurrentPrice {
     /// The GPU type.
-    pub gpu_type: Name,
+    pub gpu_type: GpuModel,
     /// The region; absent: every region without a price of its own.
-    pub region: Option<Name>,
+    pub region: Option<Region>,
     /// The price.
     pub price: PriceVersion,
     /// The number of the version, from 1.
@@ -63,10 +63,10 @@ impl Directory {
 
     /// The price of a GPU type in a region at an instant: the region's own, or the general one.
     pub fn price(&self, gpu_type: &str, region: &str, at: Timestamp) -> Option<Credits> {
-        let find = |region: Option<Name>| {
-            let versions = self.prices.get(&(Name::from(gpu_type), region))?;
+        let find = |region: Option<Region>| {
+            let versions = self.prices.get(&(GpuModel::unchecked(gpu_type), region))?;
             current(versions, at).map(|(price, _)| price.per_gpu_hour)
         };
-        find(Some(region.into())).or_else(|| find(None))
+        find(Some(Region::unchecked(region))).or_else(|| find(None))
     }
 }

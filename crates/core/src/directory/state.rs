@@ -8,6 +8,7 @@ use super::price::Versions;
 use crate::digest::{Digest, Digester};
 pub use crate::ledger::accounts::quota::Quota;
 use crate::ledger::id::Name;
+use crate::name::{GpuModel, Region};
 use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
@@ -51,7 +52,7 @@ pub struct ApiKey {
     /// The last instant at which it is valid.
     pub expires_at: Option<Timestamp>,
     /// The region that an agent's key is bound to.
-    pub region: Option<Name>,
+    pub region: Option<Region>,
     /// The node that an agent's key is bound to.
     pub node: Option<Name>,
     /// Permissions beyond its role, sorted and without duplicates.
@@ -111,12 +112,12 @@ pub struct DirectoryKeptAnswer {
 #[derive(Clone, Debug)]
 pub struct Directory {
     pub(super) now: Timestamp,
-    pub(super) regions: SharedMap<Name, ()>,
+    pub(super) regions: SharedMap<Region, ()>,
     pub(super) shards: SharedMap<Name, u16>,
     pub(super) keys: KeyRing,
-    pub(super) prices: SharedMap<(Name, Option<Name>), Versions>,
+    pub(super) prices: SharedMap<(GpuModel, Option<Region>), Versions>,
     pub(super) classes: SharedMap<Name, Class>,
-    pub(super) quotas: SharedMap<(Name, Option<Name>), Quota>,
+    pub(super) quotas: SharedMap<(Name, Option<Region>), Quota>,
     /// The secret that encrypts attempt ids, and since when.
     pub(super) attempt_secret: Option<(Secret, Timestamp)>,
     pub(super) answers: SharedMap<u128, DirectoryKeptAnswer>,
@@ -173,7 +174,7 @@ impl Directory {
     }
 
     /// The regions, in order.
-    pub fn regions(&self) -> impl Iterator<Item = &Name> {
+    pub fn regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.iter().map(|(region, ())| region)
     }
 

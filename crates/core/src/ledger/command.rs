@@ -13,6 +13,7 @@ use super::refusal::Resource;
 use super::state::short_fingerprint;
 use crate::credits::Credits;
 use crate::message::ToLedger;
+use crate::name::{GpuModel, Region};
 use crate::time::Timestamp;
 
 /// The author of a command and its idempotency key.
@@ -82,7 +83,7 @@ pub struct AccountSettings {
     /// The fair-share weight in thousandths; 1000 unless set.
     pub weight_milli: Option<u32>,
     /// The home region of the account's credits.
-    pub home_region: Option<Name>,
+    pub home_region: Option<Region>,
     /// Free-form text, stored unchanged.
     pub metadata: Option<Box<str>>,
     /// How long credits are valid that are re-issued because the platform failed. Inherited.
@@ -127,9 +128,9 @@ impl GrantKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Restriction {
     /// GPU types, sorted and without duplicates.
-    pub gpu_types: Option<Vec<Name>>,
+    pub gpu_types: Option<Vec<GpuModel>>,
     /// Regions, sorted and without duplicates.
-    pub regions: Option<Vec<Name>>,
+    pub regions: Option<Vec<Region>>,
     /// Priority classes, sorted and without duplicates.
     pub classes: Option<Vec<Name>>,
     /// The largest part of one hold that may come from this grant, in millionths.
@@ -141,9 +142,9 @@ pub struct Restriction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Context {
     /// GPU types that are acceptable.
-    pub gpu_types: Option<Vec<Name>>,
+    pub gpu_types: Option<Vec<GpuModel>>,
     /// Regions that are acceptable.
-    pub regions: Option<Vec<Name>>,
+    pub regions: Option<Vec<Region>>,
     /// The priority class.
     pub class: Option<Name>,
 }
@@ -390,7 +391,7 @@ pub enum Command {
     /// Registers the cell of a region. Has no effect if it is registered already.
     OpenRegion {
         /// The region.
-        region: Name,
+        region: Region,
         /// The shard number of this ledger. It is part of the job ids that the cell sees.
         shard: u16,
     },
@@ -399,7 +400,7 @@ pub enum Command {
         /// The account.
         path: Name,
         /// The region; all regions if absent.
-        region: Option<Name>,
+        region: Option<Region>,
         /// Its limits.
         quota: Quota,
     },
@@ -408,7 +409,7 @@ pub enum Command {
         /// The account.
         path: Name,
         /// The region; the quota for all regions if absent.
-        region: Option<Name>,
+        region: Option<Region>,
     },
     /// Submits a job or an array of jobs: places the holds and admits the jobs to cells.
     SubmitJob(Box<SubmitJob>),

@@ -170,7 +170,7 @@ pub fn is_valid_path(text: &str) -> bool {
     length > 0
 }
 
-/// Whether a text is one segment of an account path. Regions and classes follow the same rules.
+/// Whether a text is one segment of an account path.
 pub fn is_valid_segment(text: &str) -> bool {
     !text.contains(':') && is_valid_path(text)
 }

@@ -7,6 +7,7 @@ use super::holds::hold::HoldState;
 use super::id::Name;
 use super::jobs::JobState;
 use crate::credits::Credits;
+use crate::name::Region;
 use crate::time::Timestamp;
 
 /// A kind of resource with a name.
@@ -78,7 +79,7 @@ pub enum Blocker {
         /// The account of the quota.
         account: Name,
         /// The region in which it applies.
-        region: Name,
+        region: Region,
         /// The limit.
         limit: u32,
         /// The number of waiting jobs.

@@ -5,13 +5,12 @@ use super::command::{
     Policy, Refund, RefundOf, Restriction, SubmitJob, Transfer, UsageOf,
 };
 use super::credits::price::{Rate, Rounding, WHOLE_GPU};
-use super::id::{
-    MAX_JOBS, Name, is_valid_job_name, is_valid_name, is_valid_path, is_valid_segment,
-};
+use super::id::{MAX_JOBS, Name, is_valid_job_name, is_valid_name, is_valid_path};
 use super::jobs::{JobTerms, Offer, Reserve};
 use super::refusal::Refusal;
 use crate::cell::schedule::shape::GpuDemand;
 use crate::credits::Credits;
+use crate::name::{NAME_FORM, Region};
 
 const MILLIONTHS: u32 = 1_000_000;
 const MAX_GPU_TYPES: usize = 64;
@@ -34,8 +33,7 @@ fn positive(amount: Credits, field: &'static str) -> Result<(), Refusal> {
 }
 
 fn name(id: &Name) -> Result<(), Refusal> {
-    let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
-    require(is_valid_name(id), "id", reason)
+    require(is_valid_name(id), "id", NAME_FORM)
 }
 
 fn job_name(id: &Name) -> Result<(), Refusal> {
@@ -47,9 +45,8 @@ fn path(path: &Name, field: &'static str) -> Result<(), Refusal> {
     require(is_valid_path(path), field, reason)
 }
 
-fn segment(text: &Name, field: &'static str) -> Result<(), Refusal> {
-    let reason = "must be 1 to 63 of the characters a-z 0-9 . _ -";
-    require(is_valid_segment(text), field, reason)
+fn is_region(region: &Region) -> Result<(), Refusal> {
+    require(Region::is_valid(region), "region", Region::FORM)
 }
 
 fn ttl(ttl_ms: Option<i64>) -> Result<(), Refusal> {
@@ -106,17 +103,17 @@ impl Command {
             Command::ReviveHold { .. } | Command::Receive { .. } | Command::KeepBatch { .. } => {
                 Ok(())
             }
-            Command::OpenRegion { region, shard: _ } => segment(region, "region"),
+            Command::OpenRegion { region, shard: _ } => is_region(region),
             Command::SetQuota { path: account, region, quota } => {
                 path(account, "account")?;
-                region.as_ref().map_or(Ok(()), |region| segment(region, "region"))?;
+                region.as_ref().map_or(Ok(()), is_region)?;
                 let names = quota.gpus.keys().all(|name| name == "*" || is_valid_name(name));
                 let few = quota.gpus.len() <= MAX_GPU_TYPES;
                 require(names && few, "gpus", "must be at most 64 GPU types")
             }
             Command::RemoveQuota { path: account, region } => {
                 path(account, "account")?;
-                region.as_ref().map_or(Ok(()), |region| segment(region, "region"))
+                region.as_ref().map_or(Ok(()), is_region)
             }
             Command::SubmitJob(command) => validate_submit(command),
             Command::CancelJob { tenant: _, job: id } => job_name(id),
@@ -154,10 +151,16 @@ fn validate_grant(command: &IssueGrant) -> Result<(), Refusal> {
     path(&command.account, "account")?;
     positive(command.amount, "amount")?;
     let Some(restriction) = &command.restriction else { return Ok(()) };
-    let sorted = |list: &[Name]| !list.is_empty() && list.is_sorted_by(|a, b| a < b);
-    let lists = restriction.lists().into_iter().flatten().all(sorted);
+    let lists = is_sorted_list(restriction.gpu_types.as_deref())
+        && is_sorted_list(restriction.regions.as_deref())
+        && is_sorted_list(restriction.classes.as_deref());
     require(lists, "restrict", "a list must not be empty or contain a value twice")?;
     validate_share(command.kind, restriction)
+}
+
+/// Whether a list is absent, or has values in order and none twice.
+fn is_sorted_list<T: PartialOrd>(list: Option<&[T]>) -> bool {
+    list.is_none_or(|list| !list.is_empty() && list.is_sorted_by(|a, b| a < b))
 }
 
 fn validate_share(kind: GrantKind, restriction: &Restriction) -> Result<(), Refusal> {
@@ -168,8 +171,8 @@ fn validate_share(kind: GrantKind, restriction: &Restriction) -> Result<(), Refu
 }
 
 fn validate_context(context: &Context) -> Result<(), Refusal> {
-    let lists = [&context.gpu_types, &context.regions];
-    let given = lists.into_iter().flatten().all(|list| !list.is_empty());
+    let given = context.gpu_types.as_ref().is_none_or(|list| !list.is_empty())
+        && context.regions.as_ref().is_none_or(|list| !list.is_empty());
     require(given, "context", "a list must not be empty; leave it out to allow everything")
 }
 
@@ -284,4 +287,20 @@ fn validate_offers(terms: &JobTerms, offers: &[Offer]) -> Result<(), Refusal> {
         .iter()
         .all(|offer| terms.rate(offer.per_gpu_hour).charge(longest, Rounding::Ceil).is_some());
     require(payable, "max_runtime_seconds", "would cost more than the largest amount")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_opens_under_every_name_that_the_directory_accepts() {
+        for region in ["eu", "EU", "eu:1", "_"] {
+            let open = Command::OpenRegion { region: region.into(), shard: 0 };
+            assert_eq!(open.validate(), Ok(()), "{region}");
+        }
+        let open = Command::OpenRegion { region: "a b".into(), shard: 0 };
+        let refusal = Refusal::InvalidField { field: "region", reason: Region::FORM };
+        assert_eq!(open.validate(), Err(refusal));
+    }
 }

@@ -17,6 +17,7 @@ use bursar_core::cell::jobs::orders::OrderKind;
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId, NodeKey};
 use bursar_core::machine::{Machine, execute, machine_time};
+use bursar_core::name::GpuModel;
 use bursar_core::time::Timestamp;
 
 pub const SECOND: i64 = 1000;
@@ -81,7 +82,7 @@ pub fn offer(name: &str, model: &str, gpus: u16) -> NodeOffer {
     NodeOffer {
         name: name.into(),
         rack: "r0".into(),
-        model: model.into(),
+        model: GpuModel::unchecked(model),
         gpus,
         gpu_memory_mib: 80 * 1024,
         cpu_milli: 128_000,

@@ -16,6 +16,7 @@ use bursar_core::ledger::jobs::{
 };
 use bursar_core::ledger::{Command, Ledger};
 use bursar_core::message::{ProposedMember, ToCell, ToLedger};
+use bursar_core::name::{GpuModel, Region};
 use bursar_core::time::Timestamp;
 
 use super::parse::{Words, amount, duration};
@@ -24,17 +25,17 @@ use super::parse::{Words, amount, duration};
 pub(crate) fn command(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Option<Command> {
     Some(match words.verb() {
         "region" => Command::OpenRegion {
-            region: words.name(1),
+            region: Region::unchecked(words.word(1)),
             shard: words.value("shard").map_or(0, |shard| shard.parse().unwrap()),
         },
         "quota" => Command::SetQuota {
             path: words.name(1),
-            region: words.value("region").map(Name::from),
+            region: words.value("region").map(Region::unchecked),
             quota: quota(words),
         },
         "unquota" => Command::RemoveQuota {
             path: words.name(1),
-            region: words.value("region").map(Name::from),
+            region: words.value("region").map(Region::unchecked),
         },
         "submit" => Command::SubmitJob(Box::new(submit(words))),
         "cancel" => Command::CancelJob { tenant: tenant.clone(), job: words.name(1) },
@@ -73,11 +74,11 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
         .map(|offer| {
             let (place, price) = offer.split_once(':').unwrap();
             let (gpu_type, region) = place.split_once('@').unwrap();
-            let (gpu_type, region) = (gpu_type.into(), region.into());
+            let (gpu_type, region) = (GpuModel::unchecked(gpu_type), Region::unchecked(region));
             Offer { gpu_type, region, per_gpu_hour: amount(price) }
         })
         .collect();
-    let mut gpu_types: Vec<Name> = offers.iter().map(|offer| offer.gpu_type.clone()).collect();
+    let mut gpu_types: Vec<GpuModel> = offers.iter().map(|offer| offer.gpu_type.clone()).collect();
     gpu_types.dedup();
     let number = |name: &str| words.value(name).map(|number| number.parse::<u16>().unwrap());
     let id = words.name(1);
@@ -144,7 +145,7 @@ fn receive(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Command {
     let message = match words.word(2) {
         "proposes" => ToLedger::PlacementProposed {
             attempt: attempt(),
-            gpu_type: Some(words.name(5)),
+            gpu_type: Some(GpuModel::unchecked(words.word(5))),
             members: words.rest(6).iter().map(|member| proposed(member)).collect(),
         },
         "started" => ToLedger::AttemptStarted { attempt: attempt() },

@@ -9,6 +9,7 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::id::Name;
+use bursar_core::name::{GpuModel, Region};
 use bursar_core::time::Timestamp;
 
 /// A line split into plain words and `name=value` words.
@@ -61,8 +62,8 @@ impl<'a> Words<'a> {
         amount(self.word(at))
     }
 
-    fn list(&self, name: &str) -> Option<Vec<Name>> {
-        self.value(name).map(|list| list.split(',').map(Name::from).collect())
+    fn list<T>(&self, name: &str, make: impl Fn(&'a str) -> T) -> Option<Vec<T>> {
+        self.value(name).map(|list| list.split(',').map(make).collect())
     }
 
     fn cause(&self) -> Cause {
@@ -71,8 +72,8 @@ impl<'a> Words<'a> {
 
     fn context(&self) -> Context {
         Context {
-            gpu_types: self.list("types"),
-            regions: self.list("regions"),
+            gpu_types: self.list("types", GpuModel::unchecked),
+            regions: self.list("regions", Region::unchecked),
             class: self.value("class").map(Name::from),
         }
     }
@@ -234,9 +235,9 @@ fn settings(words: &Words<'_>) -> AccountSettings {
 
 fn grant(now: Timestamp, words: &Words<'_>) -> IssueGrant {
     let restriction = Restriction {
-        gpu_types: words.list("types"),
-        regions: words.list("regions"),
-        classes: words.list("classes"),
+        gpu_types: words.list("types", GpuModel::unchecked),
+        regions: words.list("regions", Region::unchecked),
+        classes: words.list("classes", Name::from),
         max_share_micro: words.value("share").map(|share| {
             // A share is written like an amount: "0.25" is a quarter.
             u32::try_from(amount(share).micros()).unwrap()

@@ -3,9 +3,10 @@
 
 use bursar_core::cell::{self, Cell};
 use bursar_core::ledger::command::Envelope;
-use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::ledger::id::CellNo;
 use bursar_core::ledger::{self, Ledger};
 use bursar_core::message::{Mark, ToCell, ToLedger};
+use bursar_core::name::Region;
 
 use crate::courier::{Addressed, EngineInbox, Inbox, Outbox, SentMessage};
 use crate::writer::handle::Handle;
@@ -62,15 +63,15 @@ impl Outbox<Ledger> for LedgerToCell {
 }
 
 /// The command to a ledger that delivers a message of a cell. The region is its author.
-pub fn to_ledger(cell: CellNo, region: Name, sent: SentMessage<ToLedger>) -> Addressed<Ledger> {
+pub fn to_ledger(cell: CellNo, region: Region, sent: SentMessage<ToLedger>) -> Addressed<Ledger> {
     let SentMessage { number, position, message } = sent;
-    let envelope = Envelope { actor: region, ..Envelope::default() };
+    let envelope = Envelope { actor: region.into_text(), ..Envelope::default() };
     let message = Box::new(message);
     (envelope, ledger::Command::Receive { cell, number, position, message })
 }
 
 /// The inbox of a ledger for the messages of the cell of a region.
-pub fn ledger_inbox(handle: Handle<Ledger>, cell: CellNo, region: Name) -> impl Inbox<ToLedger> {
+pub fn ledger_inbox(handle: Handle<Ledger>, cell: CellNo, region: Region) -> impl Inbox<ToLedger> {
     EngineInbox::new(
         handle,
         move |sent| to_ledger(cell, region.clone(), sent),

@@ -276,19 +276,20 @@ fn terms_key(issued: &GrantIssued) -> Vec<u8> {
     key.extend(issued.expires_at.map_or(i64::MAX, Timestamp::millis).to_be_bytes());
     if let Some(restriction) = &issued.restriction {
         let Restriction { gpu_types, regions, classes, max_share_micro } = restriction;
-        for list in [gpu_types, regions, classes] {
-            // A length cannot begin with byte 255: a list that long would not fit into a record.
-            let Some(list) = list else {
-                key.push(255);
-                continue;
-            };
-            key.extend((list.len() as u64).to_be_bytes());
-            for name in list {
-                key.extend((name.len() as u64).to_be_bytes());
-                key.extend(name.as_bytes());
-            }
-        }
+        push_list(&mut key, gpu_types.as_deref());
+        push_list(&mut key, regions.as_deref());
+        push_list(&mut key, classes.as_deref());
         key.extend(max_share_micro.map_or(i64::MAX, i64::from).to_be_bytes());
     }
     key
+}
+
+fn push_list(key: &mut Vec<u8>, list: Option<&[impl AsRef<str>]>) {
+    // A length cannot begin with byte 255: a list that long would not fit into a record.
+    let Some(list) = list else { return key.push(255) };
+    key.extend((list.len() as u64).to_be_bytes());
+    for name in list.iter().map(AsRef::as_ref) {
+        key.extend((name.len() as u64).to_be_bytes());
+        key.extend(name.as_bytes());
+    }
 }

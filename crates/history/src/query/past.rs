@@ -8,6 +8,7 @@ use bursar_core::ledger::command::{AccountKind, AccountSettings, Context, GrantK
 use bursar_core::ledger::event::{Event, GrantIssued, GrantOrigin};
 use bursar_core::ledger::id::{AccountNo, GrantNo, Name};
 use bursar_core::machine::Machine;
+use bursar_core::name::{GpuModel, Region};
 use bursar_core::time::Timestamp;
 
 use crate::blocks::{BlocksOf, Numbered, Reader};
@@ -138,7 +139,7 @@ impl<'a> Terms<'a> {
         usize::try_from(self.number()?).map_err(wrong)
     }
 
-    fn names(&mut self) -> Result<Option<Vec<Name>>, HistoryError> {
+    fn names<T>(&mut self, name: impl Fn(&'a str) -> T) -> Result<Option<Vec<T>>, HistoryError> {
         if self.0.first() == Some(&255) {
             self.take(1)?;
             return Ok(None);
@@ -146,8 +147,8 @@ impl<'a> Terms<'a> {
         let mut names = Vec::new();
         for _ in 0..self.length()? {
             let length = self.length()?;
-            let name = std::str::from_utf8(self.take(length)?);
-            names.push(name.map_err(HistoryError::inconsistent)?.into());
+            let text = std::str::from_utf8(self.take(length)?);
+            names.push(name(text.map_err(HistoryError::inconsistent)?));
         }
         Ok(Some(names))
     }
@@ -166,7 +167,9 @@ fn bucket(terms: &[u8], free: i128) -> Result<PastBucket, HistoryError> {
     let restriction = if terms.0.is_empty() {
         None
     } else {
-        let (gpu_types, regions, classes) = (terms.names()?, terms.names()?, terms.names()?);
+        let gpu_types = terms.names(GpuModel::unchecked)?;
+        let regions = terms.names(Region::unchecked)?;
+        let classes = terms.names(Name::from)?;
         let max_share_micro = u32::try_from(terms.number()?).ok();
         Some(Restriction { gpu_types, regions, classes, max_share_micro })
     };

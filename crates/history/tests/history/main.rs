@@ -482,8 +482,8 @@ fn past_balances_match_the_ledger_of_that_time() {
 }
 
 fn contexts() -> [Context; 3] {
-    let list = |name: &str| Some(vec![name.into()]);
-    let narrow =
-        Context { gpu_types: list("H100"), regions: list("eu"), class: Some("normal".into()) };
-    [Context::default(), Context { gpu_types: list("A100"), ..Context::default() }, narrow]
+    let types = |name: &'static str| Some(vec![name.into()]);
+    let regions = Some(vec!["eu".into()]);
+    let narrow = Context { gpu_types: types("H100"), regions, class: Some("normal".into()) };
+    [Context::default(), Context { gpu_types: types("A100"), ..Context::default() }, narrow]
 }

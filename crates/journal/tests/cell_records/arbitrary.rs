@@ -12,6 +12,7 @@ use bursar_core::cell::image::{CellAside, Timer};
 use bursar_core::cell::nodes::node::{GpuSet, NodeId};
 use bursar_core::cell::schedule::shape::{GpuDemand, ModelId};
 use bursar_core::message::{ProposedMember, ToLedger};
+use bursar_core::name::GpuModel;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::cell::{Author, CellHeader, CellOutcome, CommandKind};
 use compact_str::CompactString;
@@ -82,6 +83,10 @@ impl Source {
 
     fn name(&mut self) -> CompactString {
         (0..self.below(40)).map(|_| self.pick(&['a', '7', ':', 'é', '"'])).collect()
+    }
+
+    fn model(&mut self) -> GpuModel {
+        GpuModel::unchecked(self.name())
     }
 
     fn time(&mut self) -> Timestamp {
@@ -160,7 +165,7 @@ impl Source {
             account: self.name(),
             class: self.class(),
             gpu,
-            models: self.list(Source::name),
+            models: self.list(Source::model),
             gpu_memory_mib: self.u32(),
             cpu_milli: self.u32(),
             memory_mib: self.u32(),
@@ -183,7 +188,7 @@ impl Source {
             weight: self.u32(),
             frozen: self.coin(),
             quota: QuotaSpec {
-                gpus: self.list(|source| (source.name(), source.u32())),
+                gpus: self.list(|source| (source.model(), source.u32())),
                 total_gpus: self.maybe(Source::u32),
                 running_jobs: self.maybe(Source::u32),
                 waiting_jobs: self.maybe(Source::u32),
@@ -195,7 +200,7 @@ impl Source {
         Box::new(NodeOffer {
             name: self.name(),
             rack: self.name(),
-            model: self.name(),
+            model: self.model(),
             gpus: self.u16(),
             uuids: self.list(Source::name),
             gpu_memory_mib: self.u32(),
@@ -231,7 +236,7 @@ impl Source {
         match self.below(7) {
             0 => ToLedger::PlacementProposed {
                 attempt: self.attempt(),
-                gpu_type: self.maybe(Source::name),
+                gpu_type: self.maybe(Source::model),
                 members: self
                     .list(|source| ProposedMember { node: source.name(), gpus: source.u16() }),
             },
@@ -287,7 +292,7 @@ impl Source {
                 message: Box::new(self.message()),
             },
             2 => Event::Configured(self.config()),
-            3 => Event::PriceSet { model: self.name(), price: self.u64() },
+            3 => Event::PriceSet { model: self.model(), price: self.u64() },
             4 => Event::AccountSet(self.policy()),
             5 => Event::NodeRegistered {
                 node: self.node(),

@@ -20,6 +20,7 @@ use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
 use bursar_core::ledger::reply::{AccountReply, BudgetReply};
 use bursar_core::ledger::{HoldReply, Reply};
+use bursar_core::name::{GpuModel, Region};
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{AuditHeader, CommandKind, Outcome, RefusalCode};
 use fefo::Span;
@@ -114,19 +115,31 @@ impl Source {
         self.list(|s| Piece { bucket: BucketNo(s.u32()), span: s.span() })
     }
 
-    fn names(&mut self) -> Option<Vec<Name>> {
-        self.maybe(|s| s.list(Source::name))
+    fn model(&mut self) -> GpuModel {
+        GpuModel::unchecked(self.name())
+    }
+
+    fn region(&mut self) -> Region {
+        Region::unchecked(self.name())
+    }
+
+    fn names<T>(&mut self, name: fn(&mut Source) -> T) -> Option<Vec<T>> {
+        self.maybe(|s| s.list(name))
     }
 
     fn context(&mut self) -> Context {
-        Context { gpu_types: self.names(), regions: self.names(), class: self.maybe(Source::name) }
+        Context {
+            gpu_types: self.names(Source::model),
+            regions: self.names(Source::region),
+            class: self.maybe(Source::name),
+        }
     }
 
     fn restriction(&mut self) -> Restriction {
         Restriction {
-            gpu_types: self.names(),
-            regions: self.names(),
-            classes: self.names(),
+            gpu_types: self.names(Source::model),
+            regions: self.names(Source::region),
+            classes: self.names(Source::name),
             max_share_micro: self.maybe(Source::u32),
         }
     }
@@ -135,7 +148,7 @@ impl Source {
         AccountSettings {
             name: self.maybe(Source::name),
             weight_milli: self.maybe(Source::u32),
-            home_region: self.maybe(Source::name),
+            home_region: self.maybe(Source::region),
             metadata: self.maybe(Source::text),
             compensation_ttl_ms: self.maybe(|s| s.u64().cast_signed()),
             overdraft_limit: self.maybe(Source::credits),

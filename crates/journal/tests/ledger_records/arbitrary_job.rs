@@ -76,7 +76,7 @@ impl Source {
             class: self.name(),
             rank: ClassRank(self.u32() as u8),
             gpu: self.gpu(),
-            gpu_types: self.list(Source::name),
+            gpu_types: self.list(Source::model),
             nodes: self.u32() as u16,
             gpu_memory_mib: self.u32(),
             cpu_milli: self.u32(),
@@ -99,7 +99,7 @@ impl Source {
     }
 
     fn offer(&mut self) -> Offer {
-        Offer { gpu_type: self.name(), region: self.name(), per_gpu_hour: self.credits() }
+        Offer { gpu_type: self.model(), region: self.region(), per_gpu_hour: self.credits() }
     }
 
     fn order(&mut self) -> JobOrder {
@@ -117,7 +117,7 @@ impl Source {
 
     fn quota(&mut self) -> Quota {
         Quota {
-            gpus: self.list(|s| (s.name(), s.u32())),
+            gpus: self.list(|s| (s.model(), s.u32())),
             running_jobs: self.maybe(Source::u32),
             waiting_jobs: self.maybe(Source::u32),
         }
@@ -153,7 +153,7 @@ impl Source {
             weight: self.u32(),
             frozen: self.coin(),
             quota: QuotaSpec {
-                gpus: self.list(|s| (s.name(), s.u32())),
+                gpus: self.list(|s| (s.model(), s.u32())),
                 total_gpus: self.maybe(Source::u32),
                 running_jobs: self.maybe(Source::u32),
                 waiting_jobs: self.maybe(Source::u32),
@@ -170,7 +170,7 @@ impl Source {
             account: self.name(),
             class: ClassRank(self.u32() as u8),
             gpu: self.gpu(),
-            models: self.list(Source::name),
+            models: self.list(Source::model),
             gpu_memory_mib: self.u32(),
             cpu_milli: self.u32(),
             memory_mib: self.u32(),
@@ -241,7 +241,7 @@ impl Source {
         match self.below(2) {
             0 => Blocker::WaitingJobs {
                 account: self.name(),
-                region: self.name(),
+                region: self.region(),
                 limit: self.u32(),
                 waiting: self.u32(),
                 requested: self.u32(),
@@ -260,15 +260,17 @@ impl Source {
         match variant {
             28 => Event::RegionOpened {
                 cell: self.cell(),
-                region: self.name(),
+                region: self.region(),
                 shard: self.u32() as u16,
             },
             29 => Event::QuotaSet {
                 account: self.account(),
-                region: self.maybe(Source::name),
+                region: self.maybe(Source::region),
                 quota: self.quota(),
             },
-            30 => Event::QuotaRemoved { account: self.account(), region: self.maybe(Source::name) },
+            30 => {
+                Event::QuotaRemoved { account: self.account(), region: self.maybe(Source::region) }
+            }
             31 => Event::JobSubmitted {
                 job: self.job(),
                 order: Arc::new(self.order()),
@@ -284,7 +286,7 @@ impl Source {
                 job: self.job(),
                 cell: self.maybe(Source::cell),
                 number: self.u32(),
-                gpu_type: self.maybe(Source::name),
+                gpu_type: self.maybe(Source::model),
                 members: self.list(Source::member),
                 per_gpu_hour: self.credits(),
                 funded_ms: self.maybe(Source::length),

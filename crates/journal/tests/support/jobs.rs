@@ -46,7 +46,7 @@ pub(crate) fn run_jobs(world: &mut World, steps: u32) {
 }
 
 fn submit(world: &mut World, number: u32) {
-    let mut offer = |region: &str| Offer {
+    let mut offer = |region: &'static str| Offer {
         gpu_type: "H100".into(),
         region: region.into(),
         per_gpu_hour: Credits::from_length(u64::from(world.below(3_000_000))).unwrap_or_default(),

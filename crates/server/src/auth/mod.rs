@@ -12,6 +12,7 @@ use bursar_api::system::key::Role;
 use bursar_core::cell::nodes::scope::covers;
 use bursar_core::directory::{self, ApiKey, Capability, Directory};
 use bursar_core::ledger::id::Name;
+use bursar_core::name::Region;
 use bursar_core::time::Timestamp;
 use subtle::ConstantTimeEq;
 
@@ -76,7 +77,7 @@ pub struct Principal {
     /// The last instant at which the key is valid.
     pub expires_at: Option<Timestamp>,
     /// Agents: the region that the key is bound to.
-    pub region: Option<Name>,
+    pub region: Option<Region>,
     /// Agents: the node that the key is bound to.
     pub node: Option<Name>,
     /// The hash of the key; `None` for the root key.

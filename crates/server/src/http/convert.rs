@@ -8,7 +8,7 @@ use bursar_core::ledger::command::{
     AccountKind, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Context, GrantKind, OnExpiry,
     Restriction,
 };
-use bursar_core::ledger::id::{Name, is_valid_name};
+use bursar_core::name::{GpuModel, InvalidName, Region, parse_name};
 use bursar_core::time::Timestamp;
 use serde_json::{Map, Value};
 
@@ -27,27 +27,38 @@ pub(super) fn credits(amount: Amount, field: &str) -> Result<Credits, Failure> {
     micros.ok_or_else(|| Failure::invalid(field, "an amount is at most 9223372036854.775807"))
 }
 
-pub(super) fn names(list: Option<Vec<String>>, field: &str) -> Result<Option<Vec<Name>>, Failure> {
-    let Some(list) = list else { return Ok(None) };
-    let valid = (1..=64).contains(&list.len()) && list.iter().all(|name| is_valid_name(name));
-    if !valid {
+/// Parses 1 to 64 names of one kind, in the given order.
+pub(super) fn name_list<T>(
+    list: Vec<String>,
+    field: &str,
+    parse: fn(String) -> Result<T, InvalidName>,
+) -> Result<Vec<T>, Failure> {
+    let parsed: Result<Vec<T>, InvalidName> = list.into_iter().map(parse).collect();
+    parsed.ok().filter(|list| (1..=64).contains(&list.len())).ok_or_else(|| {
         let reason = "must list 1 to 64 names of the characters A-Z a-z 0-9 . _ : -";
-        return Err(Failure::invalid(field, reason));
-    }
-    let mut names: Vec<Name> = list.into_iter().map(Name::from).collect();
+        Failure::invalid(field, reason)
+    })
+}
+
+/// Parses a list of names and sorts it.
+pub(super) fn names<T: Ord>(
+    list: Option<Vec<String>>,
+    field: &str,
+    parse: fn(String) -> Result<T, InvalidName>,
+) -> Result<Option<Vec<T>>, Failure> {
+    let Some(list) = list else { return Ok(None) };
+    let mut names = name_list(list, field, parse)?;
     names.sort();
     Ok(Some(names))
 }
 
-pub(super) fn name(text: Option<String>, field: &str) -> Result<Option<Name>, Failure> {
-    match text {
-        Some(text) if !is_valid_name(&text) => {
-            let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
-            Err(Failure::invalid(field, reason))
-        }
-        Some(text) => Ok(Some(text.into())),
-        None => Ok(None),
-    }
+/// Parses a name, if there is one.
+pub(super) fn name<T>(
+    text: Option<String>,
+    field: &str,
+    parse: fn(String) -> Result<T, InvalidName>,
+) -> Result<Option<T>, Failure> {
+    text.map(parse).transpose().map_err(|invalid| Failure::invalid(field, invalid.must))
 }
 
 /// Checks the length of a display text.
@@ -136,9 +147,9 @@ pub(super) fn restriction(
         None => None,
     };
     let restriction = Restriction {
-        gpu_types: names(restrict.gpu_types, "restrict.gpu_types")?,
-        regions: names(restrict.regions, "restrict.regions")?,
-        classes: names(restrict.classes, "restrict.classes")?,
+        gpu_types: names(restrict.gpu_types, "restrict.gpu_types", GpuModel::parse)?,
+        regions: names(restrict.regions, "restrict.regions", Region::parse)?,
+        classes: names(restrict.classes, "restrict.classes", parse_name)?,
         max_share_micro,
     };
     Ok((!restriction.is_empty()).then_some(restriction))
@@ -147,9 +158,9 @@ pub(super) fn restriction(
 pub(super) fn context(context: Option<hold::Context>) -> Result<Context, Failure> {
     let Some(context) = context else { return Ok(Context::default()) };
     Ok(Context {
-        gpu_types: names(context.gpu_types, "context.gpu_types")?,
-        regions: names(context.regions, "context.regions")?,
-        class: name(context.class, "context.class")?,
+        gpu_types: names(context.gpu_types, "context.gpu_types", GpuModel::parse)?,
+        regions: names(context.regions, "context.regions", Region::parse)?,
+        class: name(context.class, "context.class", parse_name)?,
     })
 }
 

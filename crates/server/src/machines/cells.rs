@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use bursar_api::Code;
 use bursar_core::cell::{Cell, Command, NodeKey};
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::ledger::id::CellNo;
+use bursar_core::name::Region;
 use bursar_core::time::Timestamp;
 use bursar_engine::courier::{Courier, CourierError};
 use bursar_engine::follower::Follower;
@@ -78,7 +79,7 @@ impl SentOrders {
 /// One region's cell.
 pub struct CellService {
     /// The region.
-    pub region: Name,
+    pub region: Region,
     /// The ledger's number for the cell.
     pub number: CellNo,
     /// Commands and reads.
@@ -110,7 +111,7 @@ pub struct Cells {
 /// A cell whose writer runs and that the ledger does not know yet. Started on a plain thread: a
 /// journal must not be opened or read inside the asynchronous runtime.
 pub struct StartedCell {
-    region: Name,
+    region: Region,
     journal: Arc<dyn Journal>,
     engine: Engine<CellCodec>,
     copy: CellCopy,
@@ -122,7 +123,7 @@ pub struct StartedCell {
 impl StartedCell {
     /// Starts the writer of a cell, and a copy that follows it and stores snapshots.
     pub fn start(
-        region: Name,
+        region: Region,
         journal: Arc<dyn Journal>,
         clock: Arc<dyn Clock>,
         options: EngineOptions,
@@ -138,7 +139,7 @@ impl StartedCell {
     }
 
     /// The region.
-    pub fn region(&self) -> &Name {
+    pub fn region(&self) -> &Region {
         &self.region
     }
 

@@ -10,6 +10,7 @@ use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::jobs::{self as core, JobState};
+use bursar_core::name::GpuModel;
 
 use crate::app::App;
 use crate::auth::tenant_of;
@@ -126,7 +127,7 @@ fn attempt(
         id: attempt_name(ids, number, own),
         region: region.unwrap_or_default(),
         nodes: own.members.iter().map(|member| bare_name(&member.node).to_owned()).collect(),
-        gpu_type: own.gpu_type.as_ref().map(Name::to_string).unwrap_or_default(),
+        gpu_type: own.gpu_type.as_ref().map(GpuModel::to_string).unwrap_or_default(),
         per_gpu_hour: sum(own.per_gpu_hour),
         started_at: own.started_at.map(time),
         ended_at: own.end.map(|end| time(end.at)),

@@ -22,6 +22,7 @@ use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::reply::{BudgetReply, HoldReply, Reply};
 use bursar_core::ledger::state::Movement;
 use bursar_core::ledger::{Ledger, accounts::budget::Budget};
+use bursar_core::name::Region;
 use bursar_core::time::Timestamp;
 use fefo::Part;
 use serde::Serialize;
@@ -256,7 +257,7 @@ fn account_as(
         kind: account_kind(own.kind),
         name: settings.name.as_ref().map(Name::to_string),
         weight: Weight::from_milli(settings.weight_milli.unwrap_or(1000)),
-        home_region: settings.home_region.as_ref().map(Name::to_string),
+        home_region: settings.home_region.as_ref().map(Region::to_string),
         metadata: settings.metadata.as_deref().map(stored_json),
         compensation_ttl_seconds: settings
             .compensation_ttl_ms
@@ -330,12 +331,14 @@ pub fn grant(ledger: &Ledger, number: GrantNo, parts: &[u64; 6]) -> grant::Grant
     }
 }
 
-fn strings(names: Option<&[Name]>) -> Option<Vec<String>> {
-    names.map(|names| names.iter().map(Name::to_string).collect())
+fn strings(names: Option<&[impl ToString]>) -> Option<Vec<String>> {
+    names.map(|names| names.iter().map(ToString::to_string).collect())
 }
 
 fn restrict(restriction: &Restriction) -> grant::Restriction {
-    let [gpu_types, regions, classes] = restriction.lists().map(strings);
+    let gpu_types = strings(restriction.gpu_types.as_deref());
+    let regions = strings(restriction.regions.as_deref());
+    let classes = strings(restriction.classes.as_deref());
     let max_share =
         restriction.max_share_micro.map(|share| bursar_api::Amount::from_micros(share.into()));
     grant::Restriction { gpu_types, regions, classes, max_share }

@@ -4,9 +4,10 @@ use bursar_core::cell;
 use bursar_core::cell::{CellConfig, Origin};
 use bursar_core::directory::{Command, Secret};
 use bursar_core::ledger::command as ledger;
-use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::ledger::id::CellNo;
 use bursar_core::ledger::reply::Reply;
 use bursar_core::ledger::{Envelope, Ledger};
+use bursar_core::name::Region;
 
 use super::StartError;
 use crate::config::Config;
@@ -20,9 +21,9 @@ pub(super) async fn add_regions(
     directory: &DirectoryService,
     config: &Config,
 ) -> Result<(), StartError> {
-    for region in config.region_names() {
+    for region in config.region_names()? {
         let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
-        let command = Command::AddRegion { region: region.into() };
+        let command = Command::AddRegion { region };
         directory
             .submit(envelope, command)
             .await
@@ -49,7 +50,7 @@ pub(super) async fn attempt_ids(directory: &DirectoryService) -> Result<AttemptI
 /// Makes a region known to the ledger and returns the number of its cell.
 pub(super) async fn open_region(
     ledger: &Gateway<Ledger>,
-    region: &Name,
+    region: &Region,
 ) -> Result<CellNo, StartError> {
     let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
     let command = ledger::Command::OpenRegion { region: region.clone(), shard: SHARD };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bursar_core::ledger::id::Name;
+use bursar_core::name::Region;
 use bursar_engine::cut::{CutError, check_marks};
 use bursar_engine::{DirectoryCodec, replay};
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
@@ -30,7 +30,7 @@ impl Drop for Temporary {
 }
 
 /// The journals of cells, by the name of their region.
-pub(crate) type CellJournals = Vec<(Name, Arc<dyn Journal>)>;
+pub(crate) type CellJournals = Vec<(Region, Arc<dyn Journal>)>;
 
 /// The journals, and where files are kept.
 pub(super) struct Storage {
@@ -272,7 +272,7 @@ pub(super) fn open_cells(
     open: impl Fn(&str) -> Result<Arc<dyn Journal>, StartError>,
 ) -> Result<CellJournals, StartError> {
     let known = replay(directory, &DirectoryCodec).map_err(wrong)?.machine;
-    let mut regions: Vec<Name> = config.region_names().into_iter().map(Name::from).collect();
+    let mut regions = config.region_names()?;
     regions.extend(known.regions().cloned());
     regions.sort();
     regions.dedup();

@@ -13,6 +13,7 @@ use bursar_core::ledger::command::{
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
 use bursar_core::ledger::{Accepted, Command, Reply};
+use bursar_core::name::GpuModel;
 
 use super::{Fate, REGIONS, World};
 
@@ -195,7 +196,7 @@ impl World {
             2..7 => GpuDemand::Whole(1 + self.dice.below(3) as u16),
             _ => GpuDemand::Whole(4),
         };
-        let gpu_types: Vec<Name> = match self.dice.below(4) {
+        let gpu_types: Vec<GpuModel> = match self.dice.below(4) {
             0 => vec!["A100".into(), "H100".into()],
             1 => vec!["A100".into()],
             _ => vec!["H100".into()],

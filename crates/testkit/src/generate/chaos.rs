@@ -8,6 +8,7 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::id::Name;
+use bursar_core::name::{GpuModel, Region};
 use bursar_core::time::Timestamp;
 
 use super::jobs;
@@ -125,8 +126,8 @@ pub(super) fn tenant(random: &mut Random) -> Name {
     if random.chance(90) { "a".into() } else { text(random) }
 }
 
-fn texts(random: &mut Random) -> Option<Vec<Name>> {
-    random.chance(30).then(|| (0..random.index(4)).map(|_| text(random)).collect())
+fn texts<T>(random: &mut Random, name: fn(Name) -> T) -> Option<Vec<T>> {
+    random.chance(30).then(|| (0..random.index(4)).map(|_| name(text(random))).collect())
 }
 
 /// Any number of any size and sign.
@@ -156,7 +157,7 @@ fn settings(random: &mut Random) -> AccountSettings {
     AccountSettings {
         name: random.chance(20).then(|| text(random)),
         weight_milli: random.chance(20).then(|| random.bits() as u32),
-        home_region: random.chance(20).then(|| text(random)),
+        home_region: random.chance(20).then(|| Region::unchecked(text(random))),
         metadata: random.chance(20).then(|| text(random).as_str().into()),
         compensation_ttl_ms: random.chance(20).then(|| number(random)),
         overdraft_limit: random.chance(20).then(|| credits(random)),
@@ -175,9 +176,9 @@ pub(super) fn cleared(random: &mut Random) -> ClearedSettings {
 
 fn grant(random: &mut Random, now: Timestamp) -> Command {
     let restriction = Restriction {
-        gpu_types: texts(random),
-        regions: texts(random),
-        classes: texts(random),
+        gpu_types: texts(random, GpuModel::unchecked),
+        regions: texts(random, Region::unchecked),
+        classes: texts(random, Name::from),
         max_share_micro: random.chance(10).then(|| random.bits() as u32 >> random.index(32)),
     };
     Command::IssueGrant(IssueGrant {
@@ -196,8 +197,8 @@ fn grant(random: &mut Random, now: Timestamp) -> Command {
 
 fn context(random: &mut Random) -> Context {
     Context {
-        gpu_types: texts(random),
-        regions: texts(random),
+        gpu_types: texts(random, GpuModel::unchecked),
+        regions: texts(random, Region::unchecked),
         class: random.chance(30).then(|| text(random)),
     }
 }

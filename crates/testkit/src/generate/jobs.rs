@@ -6,9 +6,10 @@ use bursar_core::cell::ids::{AttemptId, ClassRank, JobId};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::ledger::accounts::quota::Quota;
 use bursar_core::ledger::command::{Command, SubmitJob, UsageOf};
-use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::ledger::id::CellNo;
 use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::message::{ProposedMember, ToLedger};
+use bursar_core::name::{GpuModel, Region};
 use bursar_core::time::Timestamp;
 
 use super::chaos::{credits, name, number, tenant, text, usage};
@@ -53,13 +54,18 @@ pub(super) fn chaos(random: &mut Random, now: Timestamp) -> Command {
     }
 }
 
-fn region(random: &mut Random) -> Name {
-    if random.chance(95) { Name::from(*random.pick(&["eu", "us"])) } else { text(random) }
+fn model(random: &mut Random) -> GpuModel {
+    GpuModel::unchecked(text(random))
+}
+
+fn region(random: &mut Random) -> Region {
+    let known = random.chance(95);
+    if known { Region::from(*random.pick(&["eu", "us"])) } else { Region::unchecked(text(random)) }
 }
 
 fn submit(random: &mut Random) -> Command {
     let mut offer =
-        || Offer { gpu_type: text(random), region: region(random), per_gpu_hour: credits(random) };
+        || Offer { gpu_type: model(random), region: region(random), per_gpu_hour: credits(random) };
     let offers = vec![offer(), offer()];
     let few = |random: &mut Random| (random.bits() as u16) >> random.index(16);
     Command::SubmitJob(Box::new(SubmitJob {
@@ -74,7 +80,7 @@ fn submit(random: &mut Random) -> Command {
                 1 => GpuDemand::Share(few(random)),
                 _ => GpuDemand::Whole(few(random)),
             },
-            gpu_types: vec![text(random)],
+            gpu_types: vec![model(random)],
             nodes: few(random),
             gpu_memory_mib: 0,
             cpu_milli: 0,
@@ -110,7 +116,7 @@ fn message(random: &mut Random, now: Timestamp) -> ToLedger {
     match random.index(8) {
         0..=2 => ToLedger::PlacementProposed {
             attempt,
-            gpu_type: random.chance(95).then(|| text(random)),
+            gpu_type: random.chance(95).then(|| model(random)),
             members: [ProposedMember { node: text(random), gpus: 1 }].into_iter().collect(),
         },
         3 => ToLedger::AttemptStarted { attempt },

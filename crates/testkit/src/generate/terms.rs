@@ -41,7 +41,7 @@ impl Generator {
     }
 
     /// Some of the values, in order. Very rarely none, which is invalid.
-    fn some_of(&mut self, values: &[&str]) -> Vec<Name> {
+    fn some_of<T: From<&'static str>>(&mut self, values: &[&'static str]) -> Vec<T> {
         if self.random.once_in(300) {
             return Vec::new();
         }
@@ -49,7 +49,7 @@ impl Generator {
         let mut chosen = Vec::new();
         for (place, value) in values.iter().enumerate() {
             if place == sure || self.random.chance(30) {
-                chosen.push(Name::from(*value));
+                chosen.push(T::from(*value));
             }
         }
         chosen

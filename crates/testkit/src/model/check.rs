@@ -4,7 +4,6 @@ use bursar_core::ledger::command::{
     AccountSettings, BudgetTerms, Charge, Command, Context, GrantKind, IssueGrant, PlaceHold,
     Policy, Refund, RefundOf, Restriction, Transfer,
 };
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Refusal;
 
 use super::account::tenant;
@@ -104,12 +103,16 @@ fn check_grant(issue: &IssueGrant) -> Result<(), Refusal> {
     }
 }
 
+fn check_list<T: PartialOrd>(list: Option<&[T]>) -> Result<(), Refusal> {
+    let Some(list) = list else { return Ok(()) };
+    require(!list.is_empty(), "restrict")?;
+    require(list.windows(2).all(|pair| pair[0] < pair[1]), "restrict")
+}
+
 fn check_restriction(restriction: &Restriction, kind: GrantKind) -> Result<(), Refusal> {
-    let lists = [&restriction.gpu_types, &restriction.regions, &restriction.classes];
-    for list in lists.into_iter().flatten() {
-        require(!list.is_empty(), "restrict")?;
-        require(list.windows(2).all(|pair| pair[0] < pair[1]), "restrict")?;
-    }
+    check_list(restriction.gpu_types.as_deref())?;
+    check_list(restriction.regions.as_deref())?;
+    check_list(restriction.classes.as_deref())?;
     match restriction.max_share_micro {
         None => Ok(()),
         Some(share) => {
@@ -165,8 +168,8 @@ fn check_terms(terms: &BudgetTerms) -> Result<(), Refusal> {
 }
 
 fn check_context(context: &Context) -> Result<(), Refusal> {
-    let is_empty = |list: &Option<Vec<Name>>| list.as_ref().is_some_and(Vec::is_empty);
-    require(!is_empty(&context.gpu_types) && !is_empty(&context.regions), "context")
+    require(context.gpu_types.as_ref().is_none_or(|list| !list.is_empty()), "context")?;
+    require(context.regions.as_ref().is_none_or(|list| !list.is_empty()), "context")
 }
 
 fn check_ttl(ttl_ms: Option<i64>) -> Result<(), Refusal> {

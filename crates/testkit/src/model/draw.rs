@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 
 use bursar_core::ledger::command::{Context, Restriction};
-use bursar_core::ledger::id::Name;
 
 use super::Model;
 use super::state::{Grant, Hold, Micros};
@@ -82,10 +81,14 @@ impl Model {
 
 /// The spend order. `number` is the order of creation.
 fn rank(grant: &Grant, distance: usize, number: usize) -> impl Ord + Copy + use<> {
-    let lists =
-        [&grant.restriction.gpu_types, &grant.restriction.regions, &grant.restriction.classes];
-    let dimensions = lists.iter().filter(|list| list.is_some()).count();
-    let values: usize = lists.iter().filter_map(|list| list.as_ref()).map(Vec::len).sum();
+    let Restriction { gpu_types, regions, classes, .. } = &grant.restriction;
+    let lengths = [
+        gpu_types.as_ref().map(Vec::len),
+        regions.as_ref().map(Vec::len),
+        classes.as_ref().map(Vec::len),
+    ];
+    let dimensions = lengths.iter().filter(|length| length.is_some()).count();
+    let values: usize = lengths.into_iter().flatten().sum();
     (
         grant.priority,
         grant.expires_at.unwrap_or(i64::MAX),
@@ -100,13 +103,16 @@ fn rank(grant: &Grant, distance: usize, number: usize) -> impl Ord + Copy + use<
 
 /// Whether a restriction admits everything that a context allows.
 fn admits(restriction: &Restriction, context: &Context) -> bool {
-    let within = |allowed: &Option<Vec<Name>>, wanted: &[Name]| match allowed {
-        None => true,
-        Some(allowed) => !wanted.is_empty() && wanted.iter().all(|value| allowed.contains(value)),
-    };
     within(&restriction.gpu_types, context.gpu_types.as_deref().unwrap_or(&[]))
         && within(&restriction.regions, context.regions.as_deref().unwrap_or(&[]))
         && within(&restriction.classes, context.class.as_slice())
+}
+
+fn within<T: PartialEq>(allowed: &Option<Vec<T>>, wanted: &[T]) -> bool {
+    match allowed {
+        None => true,
+        Some(allowed) => !wanted.is_empty() && wanted.iter().all(|value| allowed.contains(value)),
+    }
 }
 
 /// The sum of all sources, regardless of share caps.

@@ -26,6 +26,7 @@ use super::share::decay::ScaledUsage;
 pub use super::share::quota::CellQuota;
 use super::state::Cell;
 use crate::message::Mark;
+use crate::name::GpuModel;
 use crate::time::Timestamp;
 
 /// A whole cell as plain data. Lists without another order are in the order of their numbers.
@@ -40,7 +41,7 @@ pub struct Image {
     /// The number of the last message to each ledger shard.
     pub told: Vec<(u16, u64)>,
     /// GPU models.
-    pub models: Vec<CompactString>,
+    pub models: Vec<GpuModel>,
     /// Node labels.
     pub labels: Vec<CompactString>,
     /// Racks.

@@ -40,8 +40,9 @@ fn require(holds: bool, field: &'static str, must: &'static str) -> Result<(), R
 impl NodeOffer {
     /// Refuses a node with a name that is too long or with too many labels.
     pub(crate) fn check_sizes(&self) -> Result<(), Refusal> {
-        let names = [&self.name, &self.rack, &self.model];
-        let mut all = names.into_iter().chain(&self.uuids).chain(&self.labels);
+        let names = [self.name.as_str(), &self.rack, &self.model];
+        let lists = self.uuids.iter().chain(&self.labels);
+        let mut all = names.into_iter().chain(lists.map(|name| name.as_str()));
         require(all.all(|name| name.len() <= MAX_NAME_BYTES), "name", "at most 512 bytes")?;
         require(self.labels.len() <= MAX_LABELS_PER_NODE, "labels", "at most 64")
     }

@@ -10,6 +10,7 @@ use crate::cell::jobs::job::{CellJob, Waiting, when_free};
 use crate::cell::share::accounts::ROOT;
 use crate::cell::share::quota::QuotaLimit;
 use crate::cell::state::Cell;
+use crate::name::GpuModel;
 use crate::time::Timestamp;
 
 /// The state of a job and, if it waits, all of its blockers.
@@ -67,7 +68,7 @@ pub enum PlacementBlocker {
         /// The account that has the quota.
         account: CompactString,
         /// The limited GPU model. `None`: all models together, or jobs.
-        model: Option<CompactString>,
+        model: Option<GpuModel>,
         /// Whether the limit is on jobs, not GPUs.
         jobs: bool,
         /// The limit, in thousandths of GPUs or in jobs.
@@ -89,14 +90,14 @@ pub enum PlacementBlocker {
     /// No node has GPUs of an accepted model.
     GpuType {
         /// The accepted models. Empty: any.
-        models: Vec<CompactString>,
+        models: Vec<GpuModel>,
     },
     /// Suitable nodes exist, but their scope excludes the job's account.
     Scope {
         /// The job's account.
         account: CompactString,
         /// The accepted models. Empty: any.
-        models: Vec<CompactString>,
+        models: Vec<GpuModel>,
     },
     /// All nodes of an accepted model are too small or lack a label.
     Memory {

@@ -8,6 +8,7 @@ use crate::digest::Digest;
 use crate::ledger::command::Envelope;
 use crate::ledger::id::{Name, is_valid_name, is_valid_path, is_valid_segment};
 use crate::machine::Machine;
+use crate::name::{GpuModel, NAME_FORM, Region};
 use crate::time::Timestamp;
 
 /// How long an answer is kept for its idempotency key.
@@ -21,8 +22,6 @@ const MAX_PRICES: usize = 4096;
 const MAX_PRICE_VERSIONS: usize = 10_000;
 /// The most priority classes.
 const MAX_CLASSES: usize = 256;
-
-const NAME_FORM: &str = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
 
 impl Machine for Directory {
     type Command = Command;
@@ -308,15 +307,17 @@ fn require(holds: bool, field: &'static str, reason: &'static str) -> Result<(),
     if holds { Ok(()) } else { Err(Refusal::InvalidField { field, reason }) }
 }
 
-fn optional_name(name: Option<&Name>, field: &'static str) -> Result<(), Refusal> {
-    require(name.is_none_or(|name| is_valid_name(name)), field, NAME_FORM)
+fn optional_region(region: Option<&Region>) -> Result<(), Refusal> {
+    require(region.is_none_or(|region| Region::is_valid(region)), "region", Region::FORM)
 }
 
 impl Command {
     /// Refuses what is invalid in every state.
     fn validate(&self) -> Result<(), Refusal> {
         match self {
-            Command::AddRegion { region } => require(is_valid_name(region), "region", NAME_FORM),
+            Command::AddRegion { region } => {
+                require(Region::is_valid(region), "region", Region::FORM)
+            }
             Command::AssignOrg { org, shard: _ } => {
                 require(is_valid_segment(org), "org", "must be the first segment of a path")
             }
@@ -326,8 +327,8 @@ impl Command {
             }
             Command::RevokeKey { id, .. } => require(is_valid_name(id), "id", NAME_FORM),
             Command::SetPrice { gpu_type, region, per_gpu_hour: _, effective_at: _ } => {
-                require(is_valid_name(gpu_type), "gpu_type", NAME_FORM)?;
-                optional_name(region.as_ref(), "region")
+                require(GpuModel::is_valid(gpu_type), "gpu_type", GpuModel::FORM)?;
+                optional_region(region.as_ref())
             }
             Command::SetClass { name, class } => {
                 require(is_valid_name(name), "name", NAME_FORM)?;
@@ -349,8 +350,8 @@ fn validate_key(key: &ApiKey) -> Result<(), Refusal> {
     let bound = key.region.is_some() || key.node.is_some();
     let agent = key.role == super::state::Role::Agent;
     require(agent || !bound, "region", "only an agent's key is bound to a region or a node")?;
-    optional_name(key.region.as_ref(), "region")?;
-    optional_name(key.node.as_ref(), "node")
+    optional_region(key.region.as_ref())?;
+    require(key.node.as_ref().is_none_or(|node| is_valid_name(node)), "node", NAME_FORM)
 }
 
 fn validate_class(class: &Class) -> Result<(), Refusal> {

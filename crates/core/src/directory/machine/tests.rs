@@ -271,7 +271,7 @@ fn a_copy_of_the_directory_shares_what_does_not_change() {
 fn prices_their_versions_and_classes_are_bounded() {
     let mut directory = Directory::new();
     let set = |gpu: String| Command::SetPrice {
-        gpu_type: gpu.into(),
+        gpu_type: GpuModel::unchecked(gpu),
         region: None,
         per_gpu_hour: Credits::from_whole(1).expect("small"),
         effective_at: None,

@@ -12,6 +12,7 @@ use crate::ledger::refusal::{Blocker, Refusal, Resource};
 use crate::ledger::reply::{AccountReply, Reply};
 use crate::ledger::state::{Ledger, short_fingerprint};
 use crate::ledger::undo::Undo;
+use crate::name::Region;
 
 /// One account.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ pub struct AccountRare {
     /// Its own buckets that have expired and that late usage can still reach.
     pub expired: BucketOrder,
     /// Its quotas: the one for all regions first, then by region.
-    pub quotas: Vec<(Option<Name>, Quota)>,
+    pub quotas: Vec<(Option<Region>, Quota)>,
     /// Whether the platform froze it. Only the platform can then unfreeze it.
     pub frozen_by_platform: bool,
 }

@@ -15,6 +15,7 @@ use crate::ledger::refusal::{Blocker, Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::Ledger;
 use crate::message::ToCell;
+use crate::name::{GpuModel, Region};
 
 /// Limits on what an account uses at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,7 +34,7 @@ pub(in crate::ledger) struct PolicyChange<'a> {
     pub(in crate::ledger) weight_milli: Option<u32>,
     pub(in crate::ledger) frozen: Option<bool>,
     /// The region of a quota, and the quota; `None` if it is removed.
-    pub(in crate::ledger) quota: Option<(Option<&'a Name>, Option<&'a Quota>)>,
+    pub(in crate::ledger) quota: Option<(Option<&'a Region>, Option<&'a Quota>)>,
 }
 
 impl Quota {
@@ -42,7 +43,9 @@ impl Quota {
         let thousandths = |count: u32| count.saturating_mul(1000);
         let types = self.gpus.iter().filter(|(name, _)| *name != "*");
         QuotaSpec {
-            gpus: types.map(|(name, count)| (name.clone(), thousandths(*count))).collect(),
+            gpus: types
+                .map(|(name, count)| (GpuModel::unchecked(name.clone()), thousandths(*count)))
+                .collect(),
             total_gpus: self.gpus.get("*").map(|count| thousandths(*count)),
             running_jobs: self.running_jobs,
             waiting_jobs: None,
@@ -52,7 +55,7 @@ impl Quota {
 
 impl Ledger {
     /// The quotas of an account: the one for all regions first, then by region.
-    pub fn quotas(&self, account: AccountNo) -> &[(Option<Name>, Quota)] {
+    pub fn quotas(&self, account: AccountNo) -> &[(Option<Region>, Quota)] {
         self.account(account).rare.as_ref().map_or(&[], |rare| &rare.quotas)
     }
 
@@ -69,7 +72,7 @@ impl Ledger {
     pub(in crate::ledger) fn decide_set_quota(
         &self,
         path: &Name,
-        region: Option<&Name>,
+        region: Option<&Region>,
         quota: &Quota,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
@@ -88,7 +91,7 @@ impl Ledger {
     pub(in crate::ledger) fn decide_remove_quota(
         &self,
         path: &Name,
-        region: Option<&Name>,
+        region: Option<&Region>,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let account = self.existing_account(path)?;
@@ -131,14 +134,14 @@ impl Ledger {
     pub(in crate::ledger) fn policy_in(
         &self,
         account: AccountNo,
-        region: &Name,
+        region: &Region,
         change: Option<&PolicyChange<'_>>,
     ) -> AccountPolicy {
         let own = self.account(account);
         let weight = own.rare.as_ref().and_then(|rare| rare.settings.weight_milli);
         let weight = change.and_then(|change| change.weight_milli).or(weight);
         let changed = change.and_then(|change| change.quota);
-        let of = |wanted: Option<&Name>| match changed {
+        let of = |wanted: Option<&Region>| match changed {
             Some((region, quota)) if region == wanted => quota,
             _ => {
                 let mut quotas = self.quotas(account).iter();
@@ -205,7 +208,7 @@ impl Ledger {
     pub(in crate::ledger) fn apply_quota(
         &mut self,
         account: AccountNo,
-        region: Option<&Name>,
+        region: Option<&Region>,
         quota: Option<&Quota>,
     ) {
         self.remember_account(account);

@@ -5,20 +5,21 @@
 //! lower one has no effect, and a higher one is refused.
 
 use crate::ledger::event::Event;
-use crate::ledger::id::{AccountNo, CellNo, JobNo, Name};
+use crate::ledger::id::{AccountNo, CellNo, JobNo};
 use crate::ledger::index::aside::STEP_EVENTS;
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::Ledger;
 use crate::ledger::undo::Undo;
 use crate::message::{Mark, ToCell, ToLedger};
+use crate::name::Region;
 use crate::time::Timestamp;
 
 /// The ledger's record of a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CellBook {
     /// Its region.
-    pub region: Name,
+    pub region: Region,
     /// The shard number of this ledger, as it appears in the job ids of the cell.
     pub shard: u16,
     /// The number of the last message to it.
@@ -46,7 +47,7 @@ impl Ledger {
 
     pub(in crate::ledger) fn decide_open_region(
         &self,
-        region: &Name,
+        region: &Region,
         shard: u16,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
@@ -54,7 +55,10 @@ impl Ledger {
             return if self.cells[cell.index()].shard == shard {
                 Ok(Reply::Region(cell))
             } else {
-                Err(Refusal::AlreadyExists { what: Resource::Region, name: region.clone() })
+                Err(Refusal::AlreadyExists {
+                    what: Resource::Region,
+                    name: region.clone().into_text(),
+                })
             };
         }
         let cell = u16::try_from(self.cells.len()).map(CellNo);
@@ -164,7 +168,7 @@ impl Ledger {
     pub(in crate::ledger) fn apply_region_opened(
         &mut self,
         cell: CellNo,
-        region: &Name,
+        region: &Region,
         shard: u16,
     ) {
         assert_eq!(cell.index(), self.cells.len(), "cells are numbered in order");

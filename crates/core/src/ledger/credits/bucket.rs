@@ -4,28 +4,36 @@ use fefo::Line;
 
 use super::spend_order::Rank;
 use crate::ledger::command::{Context, Restriction};
-use crate::ledger::id::{AccountNo, GrantNo, Name};
+use crate::ledger::id::{AccountNo, GrantNo};
 
 impl Restriction {
-    /// The three lists.
-    pub fn lists(&self) -> [Option<&[Name]>; 3] {
-        [self.gpu_types.as_deref(), self.regions.as_deref(), self.classes.as_deref()]
+    /// The lengths of the three lists.
+    pub fn lengths(&self) -> [Option<usize>; 3] {
+        let gpu_types = self.gpu_types.as_ref().map(Vec::len);
+        let regions = self.regions.as_ref().map(Vec::len);
+        [gpu_types, regions, self.classes.as_ref().map(Vec::len)]
     }
 
     /// Whether it restricts nothing.
     pub fn is_empty(&self) -> bool {
-        self.lists().iter().all(Option::is_none) && self.max_share_micro.is_none()
+        self.lengths().iter().all(Option::is_none) && self.max_share_micro.is_none()
     }
 
     /// Whether it allows everything that the context still allows.
     pub fn admits(&self, context: &Context) -> bool {
         let class = context.class.as_ref().map(std::slice::from_ref);
-        let allowed = [context.gpu_types.as_deref(), context.regions.as_deref(), class];
-        self.lists().iter().zip(allowed).all(|(listed, allowed)| match (listed, allowed) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(listed), Some(allowed)) => allowed.iter().all(|value| listed.contains(value)),
-        })
+        lists_all(self.gpu_types.as_deref(), context.gpu_types.as_deref())
+            && lists_all(self.regions.as_deref(), context.regions.as_deref())
+            && lists_all(self.classes.as_deref(), class)
+    }
+}
+
+/// Whether a list contains everything that is still allowed. An absent list contains everything.
+fn lists_all<T: PartialEq>(listed: Option<&[T]>, allowed: Option<&[T]>) -> bool {
+    match (listed, allowed) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(listed), Some(allowed)) => allowed.iter().all(|value| listed.contains(value)),
     }
 }
 
@@ -76,14 +84,15 @@ pub fn share_of(share_micro: u32, amount: u128) -> u128 {
 mod tests {
     use super::*;
 
-    fn names(list: &[&str]) -> Option<Vec<Name>> {
-        Some(list.iter().map(|name| Name::from(*name)).collect())
+    fn names<T: From<&'static str>>(list: &[&'static str]) -> Option<Vec<T>> {
+        Some(list.iter().copied().map(T::from).collect())
     }
 
     #[test]
     fn a_restricted_grant_admits_only_contexts_that_stay_inside_it() {
         let h100 = Restriction { gpu_types: names(&["A100", "H100"]), ..Restriction::default() };
-        let context = |types: &[&str]| Context { gpu_types: names(types), ..Context::default() };
+        let context =
+            |types: &[&'static str]| Context { gpu_types: names(types), ..Context::default() };
         assert!(h100.admits(&context(&["H100"])));
         assert!(h100.admits(&context(&["H100", "A100"])));
         assert!(!h100.admits(&context(&["H100", "L40"])), "the job might still get an L40");

@@ -26,6 +26,7 @@ use super::refusal::Refusal;
 use super::reply::Answer;
 use crate::credits::Credits;
 use crate::message::{ProposedMember, ToCell};
+use crate::name::{GpuModel, Region};
 use crate::time::Timestamp;
 
 /// Consecutive units of one bucket.
@@ -142,7 +143,7 @@ pub struct AttemptConfirmed {
     /// Its number there.
     pub number: u32,
     /// The GPU type.
-    pub gpu_type: Option<Name>,
+    pub gpu_type: Option<GpuModel>,
     /// Where it runs.
     pub members: SmallVec<[ProposedMember; 1]>,
     /// The pinned price.
@@ -467,7 +468,7 @@ pub enum Event {
         /// Its number.
         cell: CellNo,
         /// The region.
-        region: Name,
+        region: Region,
         /// The shard number of this ledger, as it appears in the job ids of the cell.
         shard: u16,
     },
@@ -490,7 +491,7 @@ pub enum Event {
         /// The account.
         account: AccountNo,
         /// The region; all regions if absent.
-        region: Option<Name>,
+        region: Option<Region>,
         /// Its limits.
         quota: Quota,
     },
@@ -499,7 +500,7 @@ pub enum Event {
         /// The account.
         account: AccountNo,
         /// The region; all regions if absent.
-        region: Option<Name>,
+        region: Option<Region>,
     },
     /// A job was submitted. Its hold and the messages to cells follow.
     JobSubmitted {

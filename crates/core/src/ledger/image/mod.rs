@@ -25,6 +25,7 @@ use super::jobs::table::Review;
 use super::reply::Answer;
 use super::state::{Ledger, Movement};
 use crate::credits::Credits;
+use crate::name::Region;
 use crate::time::Timestamp;
 
 /// A whole ledger as plain data.
@@ -103,7 +104,7 @@ pub struct AccountImage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QuotaImage {
     /// The region; all regions if absent.
-    pub region: Option<Name>,
+    pub region: Option<Region>,
     /// Its limits.
     pub quota: Quota,
 }
@@ -252,7 +253,7 @@ fn account_image(account: &Account) -> AccountImage {
         uncollected: account.uncollected(),
         budgets: account.budgets().to_vec(),
         quotas: rare.map_or_else(Vec::new, |rare| {
-            let image = |(region, quota): &(Option<Name>, Quota)| QuotaImage {
+            let image = |(region, quota): &(Option<Region>, Quota)| QuotaImage {
                 region: region.clone(),
                 quota: quota.clone(),
             };

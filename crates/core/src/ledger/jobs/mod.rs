@@ -33,6 +33,7 @@ use crate::cell::ids::{AttemptId, ClassRank, JobId};
 use crate::cell::schedule::shape::GpuDemand;
 use crate::credits::Credits;
 use crate::message::ProposedMember;
+use crate::name::{GpuModel, Region};
 use crate::time::Timestamp;
 
 /// The state of a job.
@@ -107,9 +108,9 @@ pub enum OnExhausted {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Offer {
     /// The GPU type.
-    pub gpu_type: Name,
+    pub gpu_type: GpuModel,
     /// The region.
-    pub region: Name,
+    pub region: Region,
     /// Micro-credits per hour of a whole GPU, class multiplier included.
     pub per_gpu_hour: Credits,
 }
@@ -124,7 +125,7 @@ pub struct JobTerms {
     /// GPUs on each node.
     pub gpu: GpuDemand,
     /// Acceptable GPU types, the most preferred first.
-    pub gpu_types: Vec<Name>,
+    pub gpu_types: Vec<GpuModel>,
     /// The number of nodes; all start or none.
     pub nodes: u16,
     /// The least memory of each GPU, in MiB.
@@ -227,7 +228,7 @@ pub struct Attempt {
     /// Its number there.
     pub number: u32,
     /// The GPU type.
-    pub gpu_type: Option<Name>,
+    pub gpu_type: Option<GpuModel>,
     /// Where it runs.
     pub members: SmallVec<[ProposedMember; 1]>,
     /// The pinned price.
@@ -410,8 +411,8 @@ impl JobOrder {
     }
 
     /// The GPU types that have a price in a region, the most preferred first.
-    fn models_in(&self, region: &str) -> SmallVec<[Name; 2]> {
-        let mut models: SmallVec<[Name; 2]> = SmallVec::new();
+    fn models_in(&self, region: &str) -> SmallVec<[GpuModel; 2]> {
+        let mut models: SmallVec<[GpuModel; 2]> = SmallVec::new();
         let wanted = self.terms.gpu_types.iter();
         for model in wanted.chain(self.offers.iter().map(|offer| &offer.gpu_type)) {
             if !models.contains(model) && self.offer(Some(model), region).is_some() {
@@ -458,16 +459,17 @@ impl JobOrder {
 
 /// Everything that the offers allow, sorted.
 pub(super) fn context(terms: &JobTerms, offers: &[Offer]) -> Context {
-    let sorted = |mut list: Vec<Name>| {
-        list.sort_unstable();
-        list.dedup();
-        list
-    };
     Context {
         gpu_types: Some(sorted(offers.iter().map(|offer| offer.gpu_type.clone()).collect())),
         regions: Some(sorted(offers.iter().map(|offer| offer.region.clone()).collect())),
         class: Some(terms.class.clone()),
     }
+}
+
+fn sorted<T: Ord>(mut list: Vec<T>) -> Vec<T> {
+    list.sort_unstable();
+    list.dedup();
+    list
 }
 
 impl Job {

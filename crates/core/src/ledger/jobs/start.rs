@@ -11,10 +11,11 @@ use crate::ledger::credits::price::Rate;
 use crate::ledger::event::{AttemptConfirmed, Event, Piece, Pieces, SliceAmount};
 use crate::ledger::holds::capture::Projected;
 use crate::ledger::holds::hold::Hold;
-use crate::ledger::id::{CellNo, HoldNo, JobNo, Name};
+use crate::ledger::id::{CellNo, HoldNo, JobNo};
 use crate::ledger::refusal::{Blocker, Refusal};
 use crate::ledger::state::Ledger;
 use crate::message::{ProposedMember, ToCell};
+use crate::name::GpuModel;
 use crate::time::Timestamp;
 
 /// The lease of a running job's hold without reports of its region: two days. It is longer than any
@@ -40,7 +41,7 @@ impl Ledger {
         now: Timestamp,
         cell: CellNo,
         attempt: AttemptId,
-        gpu_type: Option<&Name>,
+        gpu_type: Option<&GpuModel>,
         members: &SmallVec<[ProposedMember; 1]>,
         events: &mut Vec<Event>,
     ) {
@@ -92,7 +93,7 @@ impl Ledger {
         now: Timestamp,
         cell: CellNo,
         attempt: AttemptId,
-        gpu_type: Option<&Name>,
+        gpu_type: Option<&GpuModel>,
     ) -> Result<(&Job, &Offer), Verdict> {
         let job = self.jobs.all.get(&JobNo::of_cell(attempt.job)).ok_or(Verdict::Withdraw)?;
         let current = job
@@ -103,7 +104,8 @@ impl Ledger {
             return Err(Verdict::Withdraw);
         }
         let region = &self.cells[cell.index()].region;
-        let offer = job.order.offer(gpu_type.map(Name::as_str), region).ok_or(Verdict::Withdraw)?;
+        let offer =
+            job.order.offer(gpu_type.map(GpuModel::as_str), region).ok_or(Verdict::Withdraw)?;
         let path = self.path(job.order.account);
         if self.require_thawed(&path).is_err() {
             return Err(Verdict::Wait(FundsBlocker::Frozen));

@@ -176,8 +176,10 @@ impl Ledger {
         }
         let mut cells = Vec::new();
         for offer in &command.offers {
-            let missing =
-                || Refusal::NotFound { what: Resource::Region, name: offer.region.clone() };
+            let missing = || Refusal::NotFound {
+                what: Resource::Region,
+                name: offer.region.clone().into_text(),
+            };
             cells.push(self.find_cell(&offer.region).ok_or_else(missing)?);
         }
         cells.sort_unstable();

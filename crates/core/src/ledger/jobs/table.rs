@@ -14,6 +14,7 @@ use crate::ledger::state::Ledger;
 use crate::ledger::undo::Undo;
 use crate::machine::DuePart;
 use crate::message::ToCell;
+use crate::name::Region;
 use crate::time::Timestamp;
 
 /// The next review of a tenant's blocked jobs.
@@ -82,7 +83,7 @@ impl Ledger {
 
     /// The cells that a job may run in.
     pub(in crate::ledger) fn cells_of(&self, order: &JobOrder) -> SmallVec<[CellNo; 4]> {
-        let allowed = |region: &Name| order.offers.iter().any(|offer| offer.region == *region);
+        let allowed = |region: &Region| order.offers.iter().any(|offer| offer.region == *region);
         let cells = (0..).map(CellNo).zip(&self.cells);
         cells.filter(|(_, book)| allowed(&book.region)).map(|(cell, _)| cell).collect()
     }

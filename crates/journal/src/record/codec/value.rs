@@ -6,6 +6,7 @@ use bursar_core::credits::Credits;
 use bursar_core::digest::Digest;
 use bursar_core::ledger::event::{Piece, Pieces, SliceAmount};
 use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
+use bursar_core::name::{GpuModel, Region};
 use bursar_core::time::Timestamp;
 use fefo::Span;
 use smallvec::SmallVec;
@@ -139,6 +140,25 @@ impl Stored for Name {
         input.text().map(Name::from)
     }
 }
+
+/// Names are stored as text. They were checked before they were stored.
+macro_rules! stored_names {
+    ($($name:ident),*) => {
+        $(
+            impl Stored for $name {
+                fn write(&self, out: &mut Writer<'_>) {
+                    out.text(self);
+                }
+
+                fn read(input: &mut Reader<'_>) -> Result<$name, FormatError> {
+                    input.text().map($name::unchecked)
+                }
+            }
+        )*
+    };
+}
+
+stored_names!(GpuModel, Region);
 
 impl Stored for Box<str> {
     fn write(&self, out: &mut Writer<'_>) {

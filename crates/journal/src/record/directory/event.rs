@@ -8,6 +8,7 @@ use bursar_core::directory::{
     ApiKey, Capability, Class, Event, Quota, Refusal, Reply, Role, Secret,
 };
 use bursar_core::ledger::id::Name;
+use bursar_core::name::{GpuModel, Region};
 use bursar_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -126,12 +127,16 @@ const ROLES: [(Role, &str); 7] = [
     (Role::Agent, "agent"),
 ];
 
-fn text(name: Option<&Name>) -> Option<String> {
-    name.map(Name::to_string)
+fn text(name: Option<&impl ToString>) -> Option<String> {
+    name.map(ToString::to_string)
 }
 
 fn name(text: Option<String>) -> Option<Name> {
     text.map(Name::from)
+}
+
+fn region(text: Option<String>) -> Option<Region> {
+    text.map(Region::unchecked)
 }
 
 impl StoredEvent {
@@ -192,7 +197,9 @@ impl StoredEvent {
         }
         let instant = Timestamp::from_millis;
         Ok(match self.kind {
-            Kind::RegionAdded { region } => Event::RegionAdded { region: region.into() },
+            Kind::RegionAdded { region } => {
+                Event::RegionAdded { region: Region::unchecked(region) }
+            }
             Kind::OrgAssigned { org, shard } => Event::OrgAssigned { org: org.into(), shard },
             Kind::KeyCreated(stored) => {
                 let (id, key) = read_key(*stored)?;
@@ -202,8 +209,8 @@ impl StoredEvent {
                 Event::KeyRevoked { id: id.into(), tenant: name(tenant), by_platform }
             }
             Kind::PriceSet { gpu_type, region, micros, effective_ms } => Event::PriceSet {
-                gpu_type: gpu_type.into(),
-                region: name(region),
+                gpu_type: GpuModel::unchecked(gpu_type),
+                region: region.map(Region::unchecked),
                 per_gpu_hour: Credits::from_micros(micros).ok_or("a negative price")?,
                 effective_at: instant(effective_ms),
             },
@@ -224,12 +231,13 @@ impl StoredEvent {
                     running_jobs: stored.running_jobs,
                     waiting_jobs: stored.waiting_jobs,
                 };
-                let (account, region) = (stored.account.into(), name(stored.region));
+                let (account, region) = (stored.account.into(), region(stored.region));
                 Event::QuotaSet { account, region, quota: Box::new(quota) }
             }
-            Kind::QuotaRemoved { account, region } => {
-                Event::QuotaRemoved { account: account.into(), region: name(region) }
-            }
+            Kind::QuotaRemoved { account, region } => Event::QuotaRemoved {
+                account: account.into(),
+                region: region.map(Region::unchecked),
+            },
             Kind::ClockNoted {} => Event::ClockNoted,
             Kind::AttemptSecretSet { secret } => {
                 let bytes = blake3::Hash::from_hex(&secret).map_err(|error| error.to_string())?;
@@ -290,7 +298,7 @@ fn read_key(stored: StoredKey) -> Result<(Name, ApiKey), String> {
         scope: name(stored.scope),
         name: stored.name.into(),
         expires_at: stored.expires_ms.map(Timestamp::from_millis),
-        region: name(stored.region),
+        region: region(stored.region),
         node: name(stored.node),
         created_at: Timestamp::from_millis(stored.created_ms),
         fingerprint: read_hash(&stored.fingerprint)?,

@@ -13,6 +13,7 @@ use bursar_core::ledger::jobs::{
     Standing, WARN_AHEAD_MS,
 };
 use bursar_core::message::{Mark, ProposedMember};
+use bursar_core::name::GpuModel;
 use smallvec::SmallVec;
 
 use crate::record::codec::wire::{
@@ -236,4 +237,4 @@ macro_rules! stored_short_list {
     )* };
 }
 
-stored_short_list!([Standing; 1], [ProposedMember; 1], [Name; 1], [Name; 2]);
+stored_short_list!([Standing; 1], [ProposedMember; 1], [Name; 1], [GpuModel; 2]);

@@ -49,9 +49,9 @@ impl Rank {
         restriction: Option<&Restriction>,
         kind: GrantKind,
     ) -> Rank {
-        let lists = restriction.map_or([None, None, None], Restriction::lists);
+        let lists = restriction.map_or([None, None, None], Restriction::lengths);
         let open = lists.iter().filter(|list| list.is_none()).count();
-        let values: usize = lists.iter().flatten().map(|list| list.len()).sum();
+        let values: usize = lists.iter().flatten().sum();
         Rank {
             priority,
             expires: expires_at.map_or(i64::MAX, Timestamp::millis),
@@ -207,10 +207,9 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::id::Name;
 
-    fn names(list: &[&str]) -> Option<Vec<Name>> {
-        Some(list.iter().map(|name| Name::from(*name)).collect())
+    fn names<T: From<&'static str>>(list: &[&'static str]) -> Option<Vec<T>> {
+        Some(list.iter().copied().map(T::from).collect())
     }
 
     #[test]

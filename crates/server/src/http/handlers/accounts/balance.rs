@@ -10,6 +10,7 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::accounts::view;
 use bursar_core::ledger::command::Context;
 use bursar_core::ledger::id::AccountNo;
+use bursar_core::name::{GpuModel, Region, parse_name};
 use bursar_core::time::Timestamp;
 
 use super::visible;
@@ -25,13 +26,12 @@ use crate::request::{Caller, Failure};
 const MAX_EXPIRING: usize = 20;
 
 fn context(query: &BalanceQuery) -> Result<Context, Failure> {
-    let list = |text: &Option<String>, field| {
-        Ok::<_, Failure>(name(text.clone(), field)?.map(|name| vec![name]))
-    };
+    let gpu_type = name(query.gpu_type.clone(), "gpu_type", GpuModel::parse)?;
+    let region = name(query.region.clone(), "region", Region::parse)?;
     Ok(Context {
-        gpu_types: list(&query.gpu_type, "gpu_type")?,
-        regions: list(&query.region, "region")?,
-        class: name(query.class.clone(), "class")?,
+        gpu_types: gpu_type.map(|gpu_type| vec![gpu_type]),
+        regions: region.map(|region| vec![region]),
+        class: name(query.class.clone(), "class", parse_name)?,
     })
 }
 

@@ -18,6 +18,7 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::{AccountSettings, ClearedSettings, Command};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::name::Region;
 use serde_json::Value;
 
 use crate::app::App;
@@ -35,7 +36,10 @@ use crate::request::{Caller, Failure};
 /// The fair-share weight of an account that has none of its own.
 const DEFAULT_WEIGHT_MILLI: u32 = 1000;
 
-fn settings(change: ChangeAccount, home_region: Option<Name>) -> Result<AccountSettings, Failure> {
+fn settings(
+    change: ChangeAccount,
+    home_region: Option<Region>,
+) -> Result<AccountSettings, Failure> {
     let overdraft = change.overdraft_limit.map(|limit| credits(limit, "overdraft_limit"));
     Ok(AccountSettings {
         name: text(change.name, "name", 256)?.map(Name::from),
@@ -74,7 +78,7 @@ pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
         compensation_ttl_seconds: open.compensation_ttl_seconds,
         overdraft_limit: open.overdraft_limit,
     };
-    let settings = settings(given, name(open.home_region, "home_region")?)?;
+    let settings = settings(given, name(open.home_region, "home_region", Region::parse)?)?;
     Ok(Plan {
         operation: Operation::OpenAccount,
         authority: authority(&path, &settings, ClearedSettings::default()),

@@ -10,6 +10,7 @@ use bursar_api::json::convert;
 use bursar_core::ledger::accounts::quota;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::{Name, is_valid_name};
+use bursar_core::name::Region;
 use serde_json::{Value, json as value};
 
 use super::visible;
@@ -25,10 +26,10 @@ use crate::render::AnswerShape;
 use crate::request::{Caller, Failure};
 
 /// Renders a quota for the API.
-pub(crate) fn shown(account: &str, region: Option<&Name>, quota: &quota::Quota) -> Quota {
+pub(crate) fn shown(account: &str, region: Option<&Region>, quota: &quota::Quota) -> Quota {
     Quota {
         account: account.to_owned(),
-        region: region.map(Name::to_string),
+        region: region.map(Region::to_string),
         gpus: quota.gpus.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
         running_jobs: quota.running_jobs,
         waiting_jobs: quota.waiting_jobs,
@@ -43,7 +44,7 @@ fn quota_authority(path: &str) -> Authority {
 pub(in crate::http) fn plan_set(id: String, body: Value) -> Result<Plan, Failure> {
     let set: SetQuota = convert(body)?;
     let path = account_path(id)?;
-    let region = name(set.region, "region")?;
+    let region = name(set.region, "region", Region::parse)?;
     let gpus = set.gpus.unwrap_or_default();
     if !gpus.keys().all(|kind| kind == "*" || is_valid_name(kind)) {
         return Err(Failure::invalid("gpus", "must name GPU types, or `*` for all together"));
@@ -72,7 +73,7 @@ pub(in crate::http) fn plan_remove(
 ) -> Result<Plan, Failure> {
     let Release {} = convert(body)?;
     let path = account_path(id)?;
-    let region = name(region, "region")?;
+    let region = name(region, "region", Region::parse)?;
     Ok(Plan {
         operation: Operation::RemoveQuota,
         authority: quota_authority(&path),
@@ -118,7 +119,7 @@ pub(in crate::http) async fn get(
     let own = seen.value.ok_or_else(|| Failure::not_found("account", &account))?;
     caller.principal.require(Operation::GetQuota)?;
     let wanted = filter.region.as_deref();
-    let is_wanted = |region: &Option<Name>| wanted.is_none() || region.as_deref() == wanted;
+    let is_wanted = |region: &Option<Region>| wanted.is_none() || region.as_deref() == wanted;
     let general = own.iter().find(|(region, _)| region.as_deref() == wanted);
     let general = general.map(|(_, quota)| quota.clone()).unwrap_or_default();
     let Quota { gpus, running_jobs, waiting_jobs, .. } = shown(&account, None, &general);

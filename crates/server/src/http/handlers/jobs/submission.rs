@@ -15,11 +15,12 @@ use bursar_core::ledger::jobs::{
     JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS,
 };
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::name::{GpuModel, InvalidName, Region, parse_name};
 use bursar_core::time::Timestamp;
 use serde_json::Value;
 
 use crate::app::App;
-use crate::http::convert::{millis, text};
+use crate::http::convert::{millis, name_list, text};
 use crate::http::labels::{check_labels, label_list, memory_mib};
 use crate::http::respond::{account_field, new_id};
 use crate::request::Failure;
@@ -72,13 +73,13 @@ fn demand(gpus: &JobGpus) -> Result<GpuDemand, Failure> {
 }
 
 /// Names in the given order, without duplicates.
-fn ordered(list: Vec<String>, field: &str) -> Result<Vec<Name>, Failure> {
-    if !(1..=64).contains(&list.len()) || !list.iter().all(|name| is_valid_name(name)) {
-        let reason = "must list 1 to 64 names of the characters A-Z a-z 0-9 . _ : -";
-        return Err(Failure::invalid(field, reason));
-    }
-    let mut names: Vec<Name> = Vec::new();
-    for name in list.into_iter().map(Name::from) {
+fn ordered<T: PartialEq>(
+    list: Vec<String>,
+    field: &str,
+    parse: fn(String) -> Result<T, InvalidName>,
+) -> Result<Vec<T>, Failure> {
+    let mut names = Vec::new();
+    for name in name_list(list, field, parse)? {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -87,11 +88,11 @@ fn ordered(list: Vec<String>, field: &str) -> Result<Vec<Name>, Failure> {
 }
 
 /// The acceptable regions: those named, or all.
-fn regions(app: &App, named: Option<Vec<String>>) -> Result<Vec<Name>, Failure> {
+fn regions(app: &App, named: Option<Vec<String>>) -> Result<Vec<Region>, Failure> {
     let Some(named) = named else {
         return Ok(app.cells.iter().map(|cell| cell.region.clone()).collect());
     };
-    let regions = ordered(named, "regions")?;
+    let regions = ordered(named, "regions", Region::parse)?;
     match regions.iter().find(|region| app.cells.of_region(region).is_none()) {
         Some(unknown) => {
             Err(Failure::invalid("regions", format!("there is no region `{unknown}`")))
@@ -103,8 +104,8 @@ fn regions(app: &App, named: Option<Vec<String>>) -> Result<Vec<Name>, Failure> 
 /// The price of the job on each GPU type in each region that has one, by preference of type.
 fn offers(
     directory: &Directory,
-    types: &[Name],
-    regions: &[Name],
+    types: &[GpuModel],
+    regions: &[Region],
     class: &Class,
     now: Timestamp,
 ) -> Result<Vec<Offer>, Failure> {
@@ -126,7 +127,7 @@ fn offers(
 }
 
 /// No acceptable GPU type has a price: the job could never be paid for, so it can never run.
-fn unpriced(types: &[Name], regions: &[Name]) -> Failure {
+fn unpriced(types: &[GpuModel], regions: &[Region]) -> Failure {
     let wanted = if types.is_empty() { "any GPU".to_owned() } else { types.join(" or ") };
     let detail = format!("there is no price for {wanted} in {}", regions.join(" or "));
     let fix = "name types that GET /v1/prices lists, or have the price set";
@@ -137,10 +138,10 @@ fn unpriced(types: &[Name], regions: &[Name]) -> Failure {
 }
 
 /// All GPU types that have a price in one of the regions.
-fn priced_types(directory: &Directory, regions: &[Name], now: Timestamp) -> Vec<Name> {
+fn priced_types(directory: &Directory, regions: &[Region], now: Timestamp) -> Vec<GpuModel> {
     let priced = directory.prices_at(now).into_iter();
     let here = priced.filter(|price| price.region.as_ref().is_none_or(|at| regions.contains(at)));
-    let mut types: Vec<Name> = here.map(|price| price.gpu_type.clone()).collect();
+    let mut types: Vec<GpuModel> = here.map(|price| price.gpu_type.clone()).collect();
     types.dedup();
     types
 }
@@ -176,7 +177,7 @@ fn terms(
     job: &SubmitJob,
     name: Name,
     class: &Class,
-    gpu_types: Vec<Name>,
+    gpu_types: Vec<GpuModel>,
 ) -> Result<JobTerms, Failure> {
     let reserve = match job.reserve.unwrap_or_default() {
         job::Reserve::Full => Reserve::Full,
@@ -268,10 +269,9 @@ fn payload(job: &SubmitJob) -> Result<Box<str>, Failure> {
 }
 
 /// The specification as the API shows it, with the defaults that apply.
-fn shown(mut job: SubmitJob, terms: &JobTerms, regions: &[Name]) -> Box<str> {
-    let text = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<String>>();
+fn shown(mut job: SubmitJob, terms: &JobTerms, regions: &[Region]) -> Box<str> {
     job.id = None;
-    job.gpus.types = Some(text(&terms.gpu_types));
+    job.gpus.types = Some(terms.gpu_types.iter().map(GpuModel::to_string).collect());
     if job.gpus.share.is_none() {
         job.gpus.count = Some(terms.gpu.devices().into());
     }
@@ -280,7 +280,7 @@ fn shown(mut job: SubmitJob, terms: &JobTerms, regions: &[Name]) -> Box<str> {
     job.preemptible = Some(terms.preemptible);
     job.resumable = Some(terms.resumable);
     job.grace_seconds = u32::try_from(terms.grace_ms / 1000).ok();
-    job.regions = Some(text(regions));
+    job.regions = Some(regions.iter().map(Region::to_string).collect());
     job.reserve = Some(job.reserve.unwrap_or_default());
     job.on_exhausted = Some(job.on_exhausted.unwrap_or_default());
     job.warn_ahead_seconds = u32::try_from(terms.warn_ahead_ms / 1000).ok();
@@ -303,7 +303,7 @@ pub(in crate::http) fn submission(app: &App, body: Value) -> Result<Submission, 
     let regions = regions(app, job.regions.clone())?;
     let now = app.clock.now();
     let types = match job.gpus.types.clone() {
-        Some(types) => ordered(types, "gpus.types")?,
+        Some(types) => ordered(types, "gpus.types", GpuModel::parse)?,
         None => priced_types(&directory, &regions, now),
     };
     let terms = terms(&job, class_name, class, types)?;
@@ -314,7 +314,7 @@ pub(in crate::http) fn submission(app: &App, body: Value) -> Result<Submission, 
     };
     let after = match job.after.clone() {
         Some(after) if after.is_empty() => Vec::new(),
-        Some(after) => ordered(after, "after")?,
+        Some(after) => ordered(after, "after", parse_name)?,
         None => Vec::new(),
     };
     let payload = payload(&job)?;

@@ -13,6 +13,7 @@ use bursar_api::nodes::node::{
 use bursar_core::cell::command::{self, AttemptReport, NodeOffer, ReportState};
 use bursar_core::cell::{AttemptId, Cell, Command, NodeKey, Refusal, Reply};
 use bursar_core::ledger::id::{Name, is_valid_name};
+use bursar_core::name::GpuModel;
 
 use super::agent_logs::{Known, keep_words, known_attempts, parts, with_words};
 use super::agent_orders::{forget, wait_for_orders};
@@ -45,8 +46,8 @@ const NO_GPU: &str = "none";
 /// Refuses an agent that is bound to another region or node.
 pub(super) fn check_binding(caller: &Caller, region: &str, node: &str) -> Result<(), Failure> {
     let principal = &caller.principal;
-    let bound = |to: &Option<Name>, wanted: &str| to.as_deref().is_none_or(|to| to == wanted);
-    if bound(&principal.region, region) && bound(&principal.node, node) {
+    let bound = |to: Option<&str>, wanted: &str| to.is_none_or(|to| to == wanted);
+    if bound(principal.region.as_deref(), region) && bound(principal.node.as_deref(), node) {
         return Ok(());
     }
     Err(Failure::forbidden("this key is bound to another region or node"))
@@ -79,15 +80,14 @@ fn offer(node: RegisterNode, scope: Option<Name>) -> Result<NodeOffer, Failure> 
         return Err(Failure::invalid("rack", "must be 1 to 64 of A-Z a-z 0-9 . _ : -"));
     }
     let kind = gpus.first().map_or(NO_GPU, |gpu| gpu.kind.as_str());
-    if !is_valid_name(kind) {
-        return Err(Failure::invalid("gpus.type", "must be 1 to 64 of A-Z a-z 0-9 . _ : -"));
-    }
+    let model = GpuModel::parse(kind);
+    let model = model.map_err(|invalid| Failure::invalid("gpus.type", invalid.must))?;
     let gpu_memory = gpus.first().map_or(0, |gpu| gpu.memory_gib);
     let cpu_milli = node.cpus.checked_mul(1000);
     Ok(NodeOffer {
         name: node.id.into(),
         rack: node.rack.unwrap_or_default().into(),
-        model: kind.into(),
+        model,
         // Checked above.
         gpus: u16::try_from(gpus.len()).unwrap_or(u16::MAX),
         uuids: gpus.iter().map(|gpu| Name::from(gpu.uuid.as_str())).collect(),

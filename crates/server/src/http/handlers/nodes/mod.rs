@@ -22,6 +22,7 @@ use bursar_core::cell::nodes::owner::owner_of;
 use bursar_core::cell::nodes::view::NodeView;
 use bursar_core::cell::{Cell, Command, NodeKey, Origin};
 use bursar_core::ledger::id::Name;
+use bursar_core::name::Region;
 use serde_json::Value;
 
 use super::nodes::names::{Found, Resolve, owned, visible};
@@ -72,7 +73,7 @@ fn labels(labels: &[Name]) -> BTreeMap<String, String> {
 #[derive(Clone)]
 struct Showing {
     ids: AttemptIds,
-    region: Name,
+    region: Region,
     cell: u16,
     incarnation_base: u32,
     principal: Principal,

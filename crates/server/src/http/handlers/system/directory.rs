@@ -12,6 +12,7 @@ use bursar_api::list::{List, Page};
 use bursar_core::directory::{self, Command, Reply};
 use bursar_core::ledger::Envelope;
 use bursar_core::ledger::id::Name;
+use bursar_core::name::{GpuModel, Region, parse_name};
 use serde_json::Value;
 
 use crate::app::App;
@@ -76,9 +77,10 @@ pub(in crate::http) async fn set_price(
     let set: SetPrice = convert(body.clone())?;
     caller.principal.require(Operation::SetPrice)?;
     let per_gpu_hour = credits(set.per_gpu_hour, "per_gpu_hour")?;
-    let region = name(set.region, "region")?;
+    let region = name(set.region, "region", Region::parse)?;
+    let model = GpuModel::parse(gpu_type.as_str());
     let command = Command::SetPrice {
-        gpu_type: gpu_type.clone().into(),
+        gpu_type: model.map_err(|invalid| Failure::invalid("gpu_type", invalid.must))?,
         region: region.clone(),
         per_gpu_hour,
         effective_at: set.effective_at.map(instant),
@@ -153,7 +155,7 @@ pub(in crate::http) async fn set_class(
     let reason = "must be between 0.001 and 1000, with at most three decimals";
     let preempts = match set.preempts {
         list if list.is_empty() => Vec::new(),
-        list => names(Some(list), "preempts")?.unwrap_or_default(),
+        list => names(Some(list), "preempts", parse_name)?.unwrap_or_default(),
     };
     let stored = directory::Class {
         rank: set.rank,

@@ -11,6 +11,7 @@ use bursar_api::list::{List, Page};
 use bursar_api::system::key::{Capability, CreateKey, Key};
 use bursar_core::directory::{self, ApiKey, Command, Directory, Reply};
 use bursar_core::ledger::id::{Name, is_valid_name, is_valid_path};
+use bursar_core::name::{Region, parse_name};
 use bursar_core::time::Timestamp;
 
 use super::directory::{envelope, mark, platform_envelope};
@@ -33,7 +34,7 @@ fn shown(id: &Name, key: &ApiKey, secret: Option<String>) -> Key {
         scope: key.scope.as_ref().map_or_else(|| "*".to_owned(), Name::to_string),
         name: key.name.to_string(),
         expires_at: key.expires_at.map(time),
-        region: key.region.as_ref().map(Name::to_string),
+        region: key.region.as_ref().map(Region::to_string),
         node: key.node.as_ref().map(Name::to_string),
         capabilities: key.capabilities.iter().map(|of| capability(*of)).collect(),
         created_at: time(key.created_at),
@@ -128,8 +129,8 @@ pub(in crate::http) async fn create(
         scope,
         name: create.name.into(),
         expires_at: create.expires_at.map(instant),
-        region: name(create.region, "region")?,
-        node: name(create.node, "node")?,
+        region: name(create.region, "region", Region::parse)?,
+        node: name(create.node, "node", parse_name)?,
         capabilities: stored_capabilities(create.capabilities),
         created_at: Timestamp::MIN,
         fingerprint: 0,
