@@ -10,6 +10,7 @@ mod credits;
 mod demo;
 mod exit;
 mod local;
+mod login;
 mod pool;
 mod render;
 mod serve;
@@ -44,6 +45,13 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     Remote(command::Remote),
+    /// Sign in with the browser and save the connection.
+    #[command(after_help = "Examples:\n  bursar login --server https://bursar.example\n  \
+        bursar login --no-browser")]
+    Login(login::LoginArguments),
+    /// End the session of the saved connection and remove it.
+    #[command(after_help = "Example:\n  bursar logout")]
+    Logout,
     /// Manage saved connections.
     #[command(subcommand)]
     Context(context::ContextCommand),
@@ -91,6 +99,8 @@ fn main() -> ExitCode {
     let Cli { command, connection, output } = Cli::parse();
     let outcome = match command {
         Command::Remote(command) => command::run(command, &connection, output),
+        Command::Login(arguments) => login::login(&arguments, &connection),
+        Command::Logout => login::logout(&connection),
         Command::Context(command) => context::run(command, &connection, output),
         Command::Completion { shell } => completion(shell),
         Command::Admin(command) => local::admin::run(command, &connection, output),

@@ -36,8 +36,11 @@ fn the_demo_shows_live_jobs_and_leaves_nothing_behind() {
         .spawn()
         .expect("the binary is there");
     let lines = BufReader::new(demo.stdout.take().expect("piped")).lines().map_while(Result::ok);
-    let said: Vec<String> = lines.take(8).collect();
-    assert!(said[0].starts_with("bursar runs at http://127.0.0.1:"), "{said:?}");
+    let said: Vec<String> = lines.take(11).collect();
+    let url = said[0].strip_prefix("bursar runs at ").expect("its address comes first");
+    assert!(url.starts_with("http://127.0.0.1:"), "{said:?}");
+    assert!(said.contains(&format!("dashboard: {url}/")), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("sign in with the key bur_")), "{said:?}");
     let contexts = said.iter().find_map(|line| line.trim().strip_prefix("export BURSAR_CONTEXTS="));
     let contexts = contexts.expect("a ready context").to_owned();
     let count = |arguments: &[&str]| {

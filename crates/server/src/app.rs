@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::http::{HeaderMap, Method};
 use bursar_api::Code;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{Name, is_valid_path};
@@ -12,7 +13,12 @@ use bursar_core::time::Timestamp;
 use bursar_engine::{Clock, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
 
-use crate::auth::Principal;
+use crate::auth::oidc::Provider;
+use crate::auth::sessions::Sessions;
+use crate::auth::sessions::cookie::Cookies;
+use crate::auth::sessions::failures::FailedSignIns;
+use crate::auth::sessions::handoff::Handoffs;
+use crate::auth::{self, Principal};
 use crate::change::OLD_PLATFORM;
 use crate::followers::feed::Feed;
 use crate::followers::history::HistoryService;
@@ -39,7 +45,8 @@ const POSITION_AHEAD: u64 = 1_000;
 const POSITION_STEP: Duration = Duration::from_millis(20);
 /// How long an unauthenticated status request waits for a machine.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often a waiting request checks whether its key has expired. Only for keys with an expiry.
+/// How often a waiting request checks whether its key has expired or its session has ended. Only for keys with an
+/// expiry, and for sessions.
 const EXPIRY_STEP: Duration = Duration::from_millis(200);
 
 /// A machine: its name, the status of its writer, and the writer's counters.
@@ -98,6 +105,16 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     /// The hash of the root key.
     pub root: [u8; 32],
+    /// The sessions of people.
+    pub sessions: Sessions,
+    /// The names and attributes of cookies.
+    pub cookies: Cookies,
+    /// Failed sign-ins.
+    pub failed_sign_ins: FailedSignIns,
+    /// Sessions that are handed to the command line.
+    pub handoffs: Handoffs,
+    /// The identity provider of people, if there is one.
+    pub provider: Option<Provider>,
     /// How long a client may take to send a request body.
     pub body_timeout: Duration,
     /// How long a write of a response may make no progress.
@@ -173,18 +190,54 @@ impl App {
         Ok((place, self.load.aside(meta::priority())))
     }
 
-    /// Returns once the key was revoked or has expired. Never returns for the root key.
+    /// The caller of a request with a session's cookie and without a key; `None` without either.
+    pub(crate) fn of_session(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Option<Result<Principal, Failure>> {
+        let now = self.clock.now();
+        let found = self.sessions.authenticate((method, headers), &self.cookies.session, now)?;
+        Some(found.and_then(|principal| self.working(principal)))
+    }
+
+    /// The caller with a session's secret as its bearer token.
+    pub(crate) fn of_session_token(&self, secret: &str) -> Result<Principal, Failure> {
+        let principal = self.sessions.of_token(secret, self.clock.now())?;
+        self.working(principal)
+    }
+
+    /// The caller of a session whose key is valid. Otherwise the session ends.
+    fn working(&self, principal: Principal) -> Result<Principal, Failure> {
+        if self.still_works(&principal) {
+            return Ok(principal);
+        }
+        if let Some(session) = principal.session {
+            self.sessions.end(session);
+        }
+        Err(auth::no_longer_works())
+    }
+
+    /// Whether the key of a caller is valid and its session has not ended.
+    pub(crate) fn still_works(&self, principal: &Principal) -> bool {
+        let now = self.clock.now();
+        let lasts = |session| self.sessions.is_live(session, now);
+        principal.works(&self.directory.current(), now) && principal.session.is_none_or(lasts)
+    }
+
+    /// Returns once the key was revoked or has expired, or the session has ended. Never returns for
+    /// the root key as a bearer token.
     pub async fn until_key_ends(&self, principal: &Principal) {
         let mut changes = self.directory.changes();
         loop {
             changes.mark_unchanged();
-            if !principal.works(&self.directory.current(), self.clock.now()) {
+            if !self.still_works(principal) {
                 return;
             }
             let look_again = async {
-                match principal.expires_at {
-                    Some(_) => tokio::time::sleep(EXPIRY_STEP).await,
-                    None => std::future::pending().await,
+                match (principal.expires_at, principal.session) {
+                    (None, None) => std::future::pending().await,
+                    (Some(_), _) | (_, Some(_)) => tokio::time::sleep(EXPIRY_STEP).await,
                 }
             };
             tokio::select! {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::auth::oidc::OidcOptions;
+use crate::auth::sessions::SessionOptions;
 use crate::logs::LogLimits;
 use crate::net::limits::LimitOptions;
 
@@ -90,6 +92,10 @@ pub struct Config {
     pub limits: LimitOptions,
     /// Timeouts for slow clients.
     pub timeouts: Timeouts,
+    /// How long people stay signed in.
+    pub sessions: SessionOptions,
+    /// The identity provider of people.
+    pub oidc: Option<OidcOptions>,
     /// Limits on the stored output of jobs.
     pub logs: LogLimits,
     /// The minimum number of records between two snapshots; there are more of them when the state
@@ -128,6 +134,8 @@ impl Default for Config {
             otlp_endpoint: None,
             limits: LimitOptions::default(),
             timeouts: Timeouts::default(),
+            sessions: SessionOptions::default(),
+            oidc: None,
             logs: LogLimits::default(),
             snapshot_every: 200_000,
             max_clock_gap_seconds: 7 * 24 * 3600,
@@ -241,6 +249,9 @@ impl Config {
         }
         if logs.files < 8 {
             return wrong("[logs] files must be at least 8");
+        }
+        if let Some(fault) = self.oidc.as_ref().and_then(OidcOptions::fault) {
+            return Err(ConfigError::Contradiction(fault));
         }
         self.region_names().map(|_| ())
     }

@@ -53,7 +53,7 @@ pub struct OperationRow {
 
 macro_rules! operations {
     ($($name:ident $method:ident $route:literal $roles:ident $reach:ident $priority:ident $repeats:ident $batch:ident,)*) => {
-        /// An operation of the API that needs a key.
+        /// An operation of the API.
         #[derive(Copy, Clone, Debug, PartialEq, Eq)]
         pub enum Operation {
             $(#[doc = concat!("`", stringify!($method), " ", $route, "`")] $name,)*
@@ -137,12 +137,18 @@ operations! {
     DeleteNode           DELETE "/v1/nodes/{id}"                   MACHINES Tenant   Change   Stored   Never,
     ListRegions          GET    "/v1/regions"                      ANY      Shared   Read     NoEffect Never,
     GetQueue             GET    "/v1/regions/{id}/queue"           READ     Tenant   Read     NoEffect Never,
+    GetRegionMap         GET    "/v1/regions/{id}/map"             READ     Tenant   Read     NoEffect Never,
+    GetRegionSeries      GET    "/v1/regions/{id}/series"          READ     Tenant   Read     NoEffect Never,
     PlanMaintenance      PUT    "/v1/regions/{id}/maintenance"     MACHINES Platform Change   Stored   Never,
     GetMaintenance       GET    "/v1/regions/{id}/maintenance"     ANY      Shared   Read     NoEffect Never,
     CancelMaintenance    DELETE "/v1/regions/{id}/maintenance"     MACHINES Platform Change   Stored   Never,
     CreateKey            POST   "/v1/keys"                         ADMIN    Tenant   Change   Stored   Never,
     ListKeys             GET    "/v1/keys"                         ADMIN    Tenant   Read     NoEffect Never,
     RevokeKey            DELETE "/v1/keys/{id}"                    ADMIN    Tenant   Change   Stored   Never,
+    CreateSession        POST   "/v1/session"                      ANY      Public   Change   NoEffect Never,
+    GetSession           GET    "/v1/session"                      ANY      Shared   Read     NoEffect Never,
+    EndSession           DELETE "/v1/session"                      ANY      Shared   Change   NoEffect Never,
+    Search               GET    "/v1/search"                       READ     Tenant   Read     NoEffect Never,
     ListAudit            GET    "/v1/audit"                        AUDIT    Tenant   Read     NoEffect Never,
     GetCheckpoint        GET    "/v1/audit/checkpoint"             AUDIT    Shared   Read     NoEffect Never,
     GetProof             GET    "/v1/audit/proof"                  AUDIT    Platform Read     NoEffect Never,

@@ -21,11 +21,17 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::auth::oidc::Provider;
+use crate::auth::sessions::Sessions;
+use crate::auth::sessions::cookie::Cookies;
+use crate::auth::sessions::failures::FailedSignIns;
+use crate::auth::sessions::handoff::Handoffs;
 use crate::auth::{self, root_key};
 use crate::config::{ClockKind, Config, ConfigError};
 use crate::followers::feed::Feed;
 use crate::followers::history::HistoryService;
 use crate::followers::{checkpoint, selfcheck};
+use crate::http::dashboard;
 use crate::http::dispatch::Dispatcher;
 use crate::http::entry::RequestEntry;
 use crate::ids::{IdMaker, base32, random_bits};
@@ -175,6 +181,7 @@ pub fn run(
         }
         let started =
             Started::start(&mut config, &identity, &runtime, (base_url, stopped.clone()))?;
+        runtime.spawn_blocking(dashboard::prepare);
         entry.open(Dispatcher::new(Arc::clone(&started.app)));
         let root_key = started.root_key.clone();
         let (app, why) = (Arc::clone(&started.app), Arc::clone(&ended));
@@ -279,6 +286,8 @@ impl Started {
             database.note_signer(&checkpoint::public_key(&signing))?;
         }
         let root_key = root.show.then(|| root.key.clone());
+        let provider = config.oidc.clone().map(|options| Provider::new(options, &base_url));
+        let provider = provider.transpose().map_err(io("[oidc] client_secret_file"))?;
         let app = runtime.block_on(async {
             let tenure = {
                 let directory = Arc::clone(&directory);
@@ -337,6 +346,11 @@ impl Started {
                 counting: CountPlaces::default(),
                 metrics: Arc::clone(&identity.metrics),
                 root: auth::hash(&root.key),
+                sessions: Sessions::new(config.sessions),
+                cookies: Cookies::new(&base_url),
+                failed_sign_ins: FailedSignIns::default(),
+                handoffs: Handoffs::default(),
+                provider,
                 body_timeout: Duration::from_millis(config.timeouts.body_ms.get()),
                 write_timeout: Duration::from_millis(config.timeouts.write_ms.get()),
                 base_url,
@@ -485,11 +499,12 @@ where
     }
 }
 
-/// Drops the state of rate limits whose buckets are full again.
+/// Drops the state of rate limits whose buckets are full again, and sessions that have ended.
 async fn remove_idle_limits(app: Arc<App>) {
     loop {
         tokio::time::sleep(Duration::from_secs(60)).await;
         app.limits.remove_idle();
+        app.sessions.remove_ended(app.clock.now());
     }
 }
 

@@ -1,4 +1,5 @@
 //! Nodes and regions.
 
+pub mod map;
 pub mod node;
 pub mod region;

@@ -12,6 +12,7 @@ mod funds;
 mod gpus;
 mod idling;
 mod lasting;
+mod map;
 mod postgres;
 mod queueing;
 mod refunds;

@@ -149,6 +149,12 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "resume_node" => ("POST", about_node + "/resume", json!({}), Node),
         "delete_node" => ("DELETE", about_node, Value::Null, Node),
         "get_queue" => ("GET", "/v1/regions/default/queue".into(), Value::Null, Empty),
+        "get_region_map" => ("GET", "/v1/regions/default/map".into(), Value::Null, Empty),
+        "get_region_series" => {
+            let path = "/v1/regions/default/series?metric=jobs_running";
+            ("GET", path.into(), Value::Null, Empty)
+        }
+        "search" => ("GET", format!("/v1/search?q={account}"), Value::Null, Empty),
         "plan_maintenance" => ("PUT", plan.into(), window(), NotFound),
         "get_maintenance" => ("GET", plan.into(), Value::Null, Empty),
         "cancel_maintenance" => ("DELETE", plan.into(), Value::Null, NotFound),
@@ -156,6 +162,9 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "create_key" => ("POST", "/v1/keys".into(), key, NotFound),
         "list_keys" => ("GET", "/v1/keys".into(), Value::Null, Empty),
         "revoke_key" => ("DELETE", format!("/v1/keys/k-{tag}-{round}"), Value::Null, NotFound),
+        "create_session" => ("POST", "/v1/session".into(), json!({ "key": "bur_x_y" }), NotFound),
+        "get_session" => ("GET", "/v1/session".into(), Value::Null, Empty),
+        "end_session" => ("DELETE", "/v1/session".into(), Value::Null, Empty),
         "list_audit" => ("GET", format!("/v1/audit?account={account}"), Value::Null, NotFound),
         "get_checkpoint" => ("GET", "/v1/audit/checkpoint".into(), Value::Null, Empty),
         "get_proof" => ("GET", "/v1/audit/proof?position=2".into(), Value::Null, NotFound),
@@ -307,6 +316,11 @@ async fn every_operation_rejects_every_key_without_permission() {
         for key in ["", "bur_nonsense", "bur_x_y", expired.as_str()] {
             ask(&server, &about("acme:nlp", 0), key).await.problem("unauthenticated");
         }
+        // The key that counts is in the body: `cli/tests/people/sessions.rs`.
+        if operation.reach == "public" {
+            assert_eq!(id, "create_session");
+            continue;
+        }
         for (account, key) in [("acme:nlp", &foreign), ("acme:nlp", &sibling), ("acme", &below)] {
             round += 1;
             refill(&server, id, account, round).await;
@@ -314,6 +328,7 @@ async fn every_operation_rejects_every_key_without_permission() {
             let answer = ask(&server, &sample, key).await;
             match (operation.reach.as_str(), sample.hidden) {
                 ("platform", _) => drop(answer.problem("forbidden")),
+                ("shared", _) if sample.method == "DELETE" => drop(answer.expect(204)),
                 ("shared", _) => drop(answer.expect(200)),
                 (_, Hidden::NotFound) => drop(answer.problem("not_found")),
                 (_, Hidden::Empty) => {
@@ -369,8 +384,9 @@ async fn every_operation_rejects_every_key_without_permission() {
     }
 }
 
-/// Operations whose repeats are recognised by their own numbers, and one that changes nothing.
-const WITHOUT_KEY: [&str; 3] = ["heartbeat_node", "send_node_log", "get_quote"];
+/// Operations whose repeats are recognised by their own numbers, and those that store nothing.
+const WITHOUT_KEY: [&str; 5] =
+    ["heartbeat_node", "send_node_log", "get_quote", "create_session", "end_session"];
 
 #[tokio::test]
 async fn every_operation_that_changes_something_has_one_effect_under_its_key() {

@@ -1,6 +1,7 @@
 //! Regions, their queues and their maintenance.
 
 use bursar_api::List;
+use bursar_api::nodes::map::{MapQuery, RegionMap, RegionSeries, RegionSeriesQuery};
 use bursar_api::nodes::region::{Maintenance, PlanMaintenance, Queue, QueueQuery, Region};
 
 use crate::call::{Call, Method, Nothing, path};
@@ -13,6 +14,16 @@ pub fn list() -> Call<List<Region>> {
 /// The queue of a region: waiting jobs in order, and what blocks them.
 pub fn queue(id: &str, query: &QueueQuery) -> Call<Queue> {
     Call::get(path(&["v1", "regions", id, "queue"])).with_query(query)
+}
+
+/// The nodes and GPUs of a region, and the jobs that have them.
+pub fn map(id: &str, query: &MapQuery) -> Call<RegionMap> {
+    Call::get(path(&["v1", "regions", id, "map"])).with_query(query)
+}
+
+/// A figure of a region over time.
+pub fn series(id: &str, query: &RegionSeriesQuery) -> Call<RegionSeries> {
+    Call::get(path(&["v1", "regions", id, "series"])).with_query(query)
 }
 
 /// Schedules maintenance. Replaces an earlier schedule.

@@ -8,6 +8,7 @@ mod entries;
 mod jobs;
 mod names;
 mod past;
+mod search;
 mod statement;
 mod usage;
 
@@ -17,6 +18,7 @@ pub use cursor::{Cursor, Page};
 pub use entries::EntriesOf;
 pub use jobs::PastJob;
 pub use names::Named;
+pub use search::FoundName;
 pub use statement::{AsOf, Statement};
 pub use usage::{AccountUsage, BudgetHistory, BurnHour, Ranked, RankedJob, TopBy, TopJobsBy};
 

@@ -4,8 +4,10 @@
 //! bits) proves it, and the checksum detects a mistyped key without a request to the server. Only
 //! the BLAKE3 hash of the whole key is stored.
 
+pub mod oidc;
 pub mod permissions;
 pub mod root_key;
+pub mod sessions;
 
 use bursar_api::Code;
 use bursar_api::system::key::Role;
@@ -17,11 +19,14 @@ use bursar_core::time::Timestamp;
 use subtle::ConstantTimeEq;
 
 use crate::auth::permissions::{Authority, Reach};
+use crate::auth::sessions::SessionId;
 use crate::ids::{base32, random_bits};
 use crate::operations::{Operation, OperationRow};
 use crate::request::Failure;
 
 const PREFIX: &str = "bur_";
+/// The id of the root key.
+const ROOT: &str = "root";
 const SECRET: usize = 32;
 const CHECKSUM: usize = 6;
 
@@ -56,7 +61,7 @@ pub(crate) fn is_key(text: &str) -> bool {
 }
 
 /// The id in a key, if its form and checksum are right.
-fn key_id(key: &str) -> Option<&str> {
+pub(crate) fn key_id(key: &str) -> Option<&str> {
     let text = key.get(..key.len().checked_sub(CHECKSUM)?)?;
     if !key.is_ascii() || checksum(text) != key[text.len()..] {
         return None;
@@ -65,7 +70,7 @@ fn key_id(key: &str) -> Option<&str> {
     (secret.len() == SECRET).then_some(id)
 }
 
-/// The key that authenticated a request.
+/// The key, or the person of an identity provider, that authenticated a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     /// The id of the key, for the audit trail.
@@ -84,13 +89,15 @@ pub struct Principal {
     pub secret_hash: Option<[u8; 32]>,
     /// Whether the key may issue credits within its scope.
     pub may_issue: bool,
+    /// The session of the request; `None` with a bearer key.
+    pub session: Option<SessionId>,
 }
 
 impl Principal {
     /// The principal of the root key.
     pub fn root() -> Principal {
         Principal {
-            id: "root".into(),
+            id: ROOT.into(),
             role: Role::Admin,
             scope: None,
             expires_at: None,
@@ -98,6 +105,7 @@ impl Principal {
             node: None,
             secret_hash: None,
             may_issue: true,
+            session: None,
         }
     }
 
@@ -111,6 +119,7 @@ impl Principal {
             node: key.node.clone(),
             secret_hash: Some(key.secret_hash),
             may_issue: key.scope.is_none() || key.capabilities.contains(&Capability::Issue),
+            session: None,
         }
     }
 
@@ -167,13 +176,18 @@ impl Principal {
             return Err(Failure::forbidden(detail));
         }
         match reach {
-            Reach::Tenant | Reach::Shared => Ok(()),
+            Reach::Tenant | Reach::Shared | Reach::Public => Ok(()),
             Reach::Issue => self.require_authority(Authority::Issue),
             Reach::Platform => {
                 let detail = "this concerns the whole platform; use a key whose scope is \"*\"";
                 if self.is_of_platform() { Ok(()) } else { Err(Failure::forbidden(detail)) }
             }
         }
+    }
+
+    /// Whether it is a person of an identity provider.
+    pub fn is_person(&self) -> bool {
+        self.secret_hash.is_none() && self.id != ROOT
     }
 
     /// Whether it is a platform key.
@@ -251,7 +265,8 @@ fn has_expired(key: &ApiKey, now: Timestamp) -> bool {
 
 /// The answer to a request whose key became invalid while it waited.
 pub fn no_longer_works() -> Failure {
-    let detail = "the key was revoked or has expired; send a valid key";
+    let detail = "the key was revoked or has expired, or the session has ended; send a valid key or sign in \
+                  again";
     Failure::new(Code::Unauthenticated, detail)
 }
 
@@ -272,11 +287,21 @@ pub fn authenticate(
     if !scheme.eq_ignore_ascii_case("bearer") || key.is_empty() {
         return Err(unknown());
     }
+    find(key, root, directory, now).ok_or_else(unknown)
+}
+
+/// The principal of a key; `None` if the key is unknown, expired or revoked.
+pub(crate) fn find(
+    key: &str,
+    root: &[u8; 32],
+    directory: &Directory,
+    now: Timestamp,
+) -> Option<Principal> {
     let hash = hash(key);
     if bool::from(hash.ct_eq(root)) {
-        return Ok(Principal::root());
+        return Some(Principal::root());
     }
-    let id = key_id(key).ok_or_else(unknown)?;
+    let id = key_id(key)?;
     // Keys of several tenants may have the same id; the secret belongs to one of them.
     let mut known = None;
     let mut compared = false;
@@ -290,11 +315,7 @@ pub fn authenticate(
         // An unknown id costs the same comparison as a known one.
         let _never = bool::from(hash.ct_eq(&[0; 32]));
     }
-    let known = known.ok_or_else(unknown)?;
-    if has_expired(known, now) {
-        return Err(unknown());
-    }
-    Ok(Principal::of(id, known))
+    known.filter(|known| !has_expired(known, now)).map(|known| Principal::of(id, known))
 }
 
 #[cfg(test)]

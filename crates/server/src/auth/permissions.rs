@@ -69,6 +69,8 @@ pub enum Reach {
     Issue,
     /// The platform itself: needs a key without a scope.
     Platform,
+    /// Needs no key.
+    Public,
 }
 
 /// What a request needs beyond the role of its operation.

@@ -2,7 +2,7 @@
 //! questions that would take too much of the writer's time, such as the start of a job that is not
 //! submitted.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bursar_api::Code;
@@ -14,6 +14,7 @@ use bursar_engine::{CellCodec, Codec, Durable, Observer, SnapshotPace, Trouble, 
 use bursar_journal::{Head, Journal, Record, Snapshot};
 use tokio::sync::watch;
 
+use crate::followers::region_samples::RegionSamples;
 use crate::request::Failure;
 
 /// How long a question waits for the copy to reach the cell's position.
@@ -23,6 +24,7 @@ const COPY_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct CellCopy {
     cell: Arc<Mutex<Cell>>,
+    samples: Arc<Mutex<RegionSamples>>,
     reached: watch::Receiver<u64>,
 }
 
@@ -44,9 +46,10 @@ impl NewCellCopy {
         let last = journal.head_at(replayed.snapshot).map_err(|error| error.to_string())?.position;
         let (told, reached) = watch::channel(replayed.head.position);
         let cell = Arc::new(Mutex::new(replayed.machine));
-        let copy = CellCopy { cell: Arc::clone(&cell), reached };
-        let pace = SnapshotPace::new(every, last);
-        let following = Following { journal, cell, head: replayed.head, pace, told, observer };
+        let samples = Arc::<Mutex<RegionSamples>>::default();
+        let copy = CellCopy { cell: Arc::clone(&cell), samples: Arc::clone(&samples), reached };
+        let (pace, head) = (SnapshotPace::new(every, last), replayed.head);
+        let following = Following { journal, cell, samples, head, pace, told, observer };
         Ok(NewCellCopy { following, copy })
     }
 
@@ -80,6 +83,11 @@ impl CellCopy {
         Ok(())
     }
 
+    /// The figures of the region over time.
+    pub(crate) fn samples(&self) -> MutexGuard<'_, RegionSamples> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Looks at it. Waits while the copy is being changed: not for an async thread.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Cell) -> T) -> T {
         look(&self.cell.lock().unwrap_or_else(PoisonError::into_inner))
@@ -94,6 +102,7 @@ impl CellCopy {
 struct Following {
     journal: Arc<dyn Journal>,
     cell: Arc<Mutex<Cell>>,
+    samples: Arc<Mutex<RegionSamples>>,
     head: Head,
     pace: SnapshotPace,
     told: watch::Sender<u64>,
@@ -107,6 +116,8 @@ impl Projection<Cell> for Following {
 
     fn record(&mut self, record: &Record<'_>, events: &[Event]) {
         let mut cell = self.cell.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.before(&cell, record.time);
         for event in events {
             cell.apply(record.time, event);
         }

@@ -6,5 +6,6 @@ pub mod checkpoint;
 pub mod feed;
 pub mod history;
 pub(crate) mod past_jobs;
+pub(crate) mod region_samples;
 pub mod selfcheck;
 pub(crate) mod timeline;

@@ -46,7 +46,8 @@ impl Dispatcher {
         let (priority, may_wait) = (facts.priority, facts.may_wait());
         let work = async {
             let (parts, body) = request.into_parts();
-            let (principal, limits) = match admit(&self.app, &parts.headers, priority).await {
+            let admitted = admit(&self.app, &parts.method, &parts.headers, priority).await;
+            let (principal, limits) = match admitted {
                 Ok(admitted) => admitted,
                 Err(failure) => return failure.into_response(),
             };

@@ -17,6 +17,7 @@ use tracing::Instrument;
 use super::extract::min_position;
 use super::respond::POSITION;
 use crate::app::App;
+use crate::auth::sessions::TOKEN;
 use crate::auth::{self, Principal};
 use crate::net::limits::Priority;
 use crate::operations::Operation;
@@ -181,7 +182,7 @@ pub(super) async fn authenticate(
     next: Next,
 ) -> Result<Response, Failure> {
     let priority = priority(request.method().as_str(), &route_of(&request));
-    let (principal, limits) = admit(&app, request.headers(), priority).await?;
+    let (principal, limits) = admit(&app, request.method(), request.headers(), priority).await?;
     request.extensions_mut().insert(principal.clone());
     let mut response = while_key_works(&app, &principal, priority, next.run(request)).await?;
     response.headers_mut().extend(limits);
@@ -209,21 +210,38 @@ pub(super) async fn while_key_works(
 /// The principal of a request, and the rate limit headers of its answer.
 pub(super) async fn admit(
     app: &App,
+    method: &Method,
     headers: &HeaderMap,
     priority: Priority,
 ) -> Result<(Principal, HeaderMap), Failure> {
-    let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let authorization = values.next().and_then(|value| value.to_str().ok());
-    let authorization = authorization.filter(|_| values.next().is_none());
     app.directory.follow().await?;
-    let directory = app.directory.current();
-    let principal = auth::authenticate(authorization, &app.root, &directory, app.clock.now())?;
+    let by_session = || app.of_session(method, headers);
+    let has_key = headers.contains_key(header::AUTHORIZATION);
+    let principal = match (!has_key).then(by_session).flatten() {
+        Some(principal) => principal?,
+        None => of_key(app, headers)?,
+    };
     tracing::debug!(key = %principal.id, "authenticated");
     // A platform key has its own turns.
     meta::note_sender(principal.tenant().unwrap_or(&principal.id));
     let limits = app.limits.take(&principal, priority)?;
     meta::note_caller(&principal);
     Ok((principal, limits))
+}
+
+/// The principal of the key, or of the token of a session, in a request.
+fn of_key(app: &App, headers: &HeaderMap) -> Result<Principal, Failure> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let authorization = values.next().and_then(|value| value.to_str().ok());
+    let authorization = authorization.filter(|_| values.next().is_none());
+    let token = authorization.and_then(|value| value.split_once(' '));
+    if let Some((scheme, secret)) =
+        token.and_then(|(scheme, token)| Some((scheme, token.trim().strip_prefix(TOKEN)?)))
+        && scheme.eq_ignore_ascii_case("bearer")
+    {
+        return app.of_session_token(secret);
+    }
+    auth::authenticate(authorization, &app.root, &app.directory.current(), app.clock.now())
 }
 
 #[cfg(test)]

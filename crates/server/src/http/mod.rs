@@ -1,6 +1,7 @@
 //! The HTTP API. All routes are in [`router`]; there is one file per resource, with thin handlers.
 
 mod convert;
+pub(crate) mod dashboard;
 pub mod dispatch;
 pub(crate) mod entry;
 pub(crate) mod extract;

@@ -5,7 +5,9 @@ use utoipa::openapi::extensions::ExtensionsBuilder;
 use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::security::{
+    ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
+};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Required,
@@ -20,16 +22,21 @@ const ABOUT: &str = "Credits for shared GPUs: grants that expire, holds that res
     Every POST, PUT, PATCH and DELETE takes an `Idempotency-Key`. Every error is \
     `application/problem+json` with a code from a closed list.";
 
-const TAGS: [(&str, &str); 8] = [
+const TAGS: [(&str, &str); 9] = [
     ("accounts", "The tree of accounts, what they have, and what limits them."),
     ("credits", "Grants, holds, charges, refunds and transfers."),
     ("prices", "What GPU time costs, and the classes it is sold in."),
     ("jobs", "Jobs, what they cost, and why they wait."),
     ("nodes", "Nodes, their agents, and the regions they are in."),
     ("keys", "API keys."),
+    ("sessions", "Signing in: a cookie in place of a key."),
     ("audit", "What happened, with proofs."),
     ("operations", "Batches and the manual clock."),
 ];
+
+/// How a session is used.
+const COOKIE: &str = "The cookie that `POST /v1/session` sets (`bursar_session_PORT` on loopback without TLS). Requests \
+    that change something also send the `csrf_token` of the session in `X-CSRF-Token`.";
 
 /// The statuses of problems that every operation may return.
 const PROBLEMS: [(&str, &str); 4] = [
@@ -71,8 +78,12 @@ pub(super) fn complete(mut description: OpenApi) -> OpenApi {
         .description(Some("An API key: `bur_…`"))
         .build();
     components.security_schemes.insert("key".to_owned(), RefOr::T(SecurityScheme::Http(bearer)));
+    let cookie = ApiKeyValue::with_description("__Host-bursar_session", COOKIE);
+    let cookie = SecurityScheme::ApiKey(ApiKey::Cookie(cookie));
+    components.security_schemes.insert("session".to_owned(), RefOr::T(cookie));
     description.components = Some(components);
-    description.security = Some(vec![SecurityRequirement::new("key", Vec::<String>::new())]);
+    let needs = |scheme: &str| SecurityRequirement::new(scheme, Vec::<String>::new());
+    description.security = Some(vec![needs("key"), needs("session")]);
     for item in description.paths.paths.values_mut() {
         complete_item(item);
     }
@@ -107,7 +118,7 @@ fn complete_operation(operation: &mut Operation, changing: bool) {
         problems.extend(BODY_PROBLEMS);
         problems.push(("402", "Not enough credits, or a budget is exceeded"));
         let about = match row.repeats {
-            Repeats::NoEffect => "Has no effect: a quote changes and stores nothing",
+            Repeats::NoEffect => "Has no effect: nothing is stored under it",
             Repeats::Stored | Repeats::ByNature => {
                 "Repeating a request with the same key has no further effect"
             }

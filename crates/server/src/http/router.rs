@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::{Router, middleware as layer, routing::get};
+use axum::routing::{get, post};
+use axum::{Router, middleware as layer};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -10,13 +11,20 @@ use utoipa_axum::routes;
 use super::handlers::accounts::{self, balance, budgets, history, quotas};
 use super::handlers::credits::{batch, charges, grants, holds, usage};
 use super::handlers::jobs::{self, logs, quotes, timeline};
-use super::handlers::nodes::{self, agent_logs, agents, regions};
-use super::handlers::system::{self, audit, clock, directory, events, keys};
-use super::{middleware, openapi};
+use super::handlers::nodes::{self, agent_logs, agents, map, regions};
+use super::handlers::system::{
+    self, audit, clock, directory, events, handoff, keys, search, session, sign_in,
+};
+use super::{dashboard, middleware, openapi};
 use crate::app::App;
 
-/// The routes that need a key, with their OpenAPI descriptions.
-fn versioned() -> OpenApiRouter<Arc<App>> {
+/// The routes that need no key, with their OpenAPI descriptions.
+fn public() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(session::create))
+}
+
+/// The routes that need a key or a session, with their OpenAPI descriptions.
+fn keyed() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(openapi::head())
         .routes(routes!(accounts::open, accounts::list))
         .routes(routes!(accounts::get, accounts::patch))
@@ -66,9 +74,13 @@ fn versioned() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(nodes::resume))
         .routes(routes!(regions::list))
         .routes(routes!(regions::queue))
+        .routes(routes!(map::map))
+        .routes(routes!(map::series))
         .routes(routes!(regions::plan, regions::get_plan, regions::cancel_plan))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
+        .routes(routes!(session::get, session::end))
+        .routes(routes!(search::search))
         .routes(routes!(audit::list))
         .routes(routes!(audit::get_checkpoint))
         .routes(routes!(audit::get_proof))
@@ -80,25 +92,32 @@ fn versioned() -> OpenApiRouter<Arc<App>> {
 
 /// The OpenAPI document.
 pub fn description() -> OpenApi {
-    openapi::complete(versioned().into_openapi())
+    openapi::complete(keyed().merge(public()).into_openapi())
 }
 
 /// The router of all requests.
 pub fn router(app: &Arc<App>) -> Router {
-    let (versioned, _) = versioned().split_for_parts();
+    let (keyed, _) = keyed().split_for_parts();
+    let (public, _) = public().split_for_parts();
     let authenticate = layer::from_fn_with_state(Arc::clone(app), middleware::authenticate);
     let observe = layer::from_fn_with_state(Arc::clone(app), middleware::observe);
-    versioned
+    keyed
         .route_layer(authenticate)
+        .merge(public)
         .route("/healthz", get(system::healthz))
         .route("/readyz", get(system::readyz))
         .route("/metrics", get(system::metrics))
         .route("/openapi.json", get(system::openapi))
         .route("/docs", get(system::docs))
         .route("/docs/problems", get(system::problem_index))
+        .route("/auth/methods", get(sign_in::methods))
+        .route("/auth/login", get(sign_in::login))
+        .route("/auth/callback", get(sign_in::callback))
+        .route("/auth/cli", get(handoff::ask).post(handoff::approve))
+        .route("/auth/token", post(handoff::redeem))
+        .route("/docs/style.css", get(system::style))
         .route("/docs/problems/{code}", get(system::problem_page))
-        .route("/", get(system::front))
-        .fallback(system::no_route)
+        .fallback(dashboard::answer)
         .method_not_allowed_fallback(system::no_method)
         .layer(observe)
         .with_state(Arc::clone(app))

@@ -1,13 +1,15 @@
 //! Background work for the regions: prices and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use bursar_api::Code;
 use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::ledger::id::Name;
 
 use crate::app::{App, READ_TIMEOUT};
+use crate::followers::region_samples::RegionSamples;
 use crate::machines::cells::CellService;
 use crate::request::Failure;
 use crate::telemetry::RegionCounts;
@@ -70,14 +72,32 @@ impl CellService {
     /// costs the writer's time. None if the copy does not answer soon.
     pub(crate) async fn measured(&self) -> Option<RegionCounts> {
         let copy = self.copy().clone();
-        let reached = async {
-            match self.engine().durable().head() {
-                Some(head) => self.copy().reach(head.position).await,
-                None => Ok(()),
-            }
-        };
-        let measured = self.measurement.get(reached, move || copy.look(counts));
+        let measured = self.measurement.get(self.copied(), move || copy.look(counts));
         tokio::time::timeout(READ_TIMEOUT, measured).await.ok().flatten()
+    }
+
+    /// Waits until the copy has all that is durable now.
+    async fn copied(&self) -> Result<(), Failure> {
+        match self.engine().durable().head() {
+            Some(head) => self.copy().reach(head.position).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Looks at the copy, on a thread that may wait. It costs the writer nothing.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Cell) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        self.copied().await?;
+        let copy = self.copy().clone();
+        let looked = tokio::task::spawn_blocking(move || copy.look(look)).await;
+        looked.map_err(|error| Failure::new(Code::Internal, error.to_string()))
+    }
+
+    /// The figures of the region over time.
+    pub(crate) fn samples(&self) -> MutexGuard<'_, RegionSamples> {
+        self.copy().samples()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Accepts connections: TLS, timeouts for slow clients, and graceful shutdown.
 
 use std::convert::Infallible;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::Request;
+use axum::http::{Extensions, Request};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -49,6 +50,24 @@ pub fn tls(config: &Config) -> Result<Option<TlsAcceptor>, ConfigError> {
     Ok(Some(TlsAcceptor::from(Arc::new(tls))))
 }
 
+/// The address that a connection came from.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct PeerAddress(IpAddr);
+
+impl PeerAddress {
+    /// Notes the address in a request that signs in. Other requests do not need it.
+    fn note(self, request: &mut Request<Incoming>) {
+        if ["/v1/session", "/auth/"].iter().any(|start| request.uri().path().starts_with(start)) {
+            request.extensions_mut().insert(self);
+        }
+    }
+
+    /// The address of a request that signs in.
+    pub(crate) fn of(extensions: &Extensions) -> IpAddr {
+        extensions.get::<PeerAddress>().map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |peer| peer.0)
+    }
+}
+
 /// Answers requests.
 pub(crate) trait Answers: Clone + Send + Sync + 'static {
     /// Answers one request.
@@ -72,9 +91,9 @@ pub(crate) async fn serve(
     loop {
         let place = Arc::clone(&places).acquire_owned();
         let Ok(place) = place.await else { break };
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, peer)) => (stream, PeerAddress(peer.ip())),
                 Err(error) => {
                     // Most likely out of file descriptors: give connections time to end.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -88,7 +107,7 @@ pub(crate) async fn serve(
         let _ = stream.set_nodelay(true);
         let (answer, tls, watcher) = (answer.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            connection(stream, tls, answer, timeouts, watcher).await;
+            connection((stream, peer), tls, answer, timeouts, watcher).await;
             drop(place);
         });
     }
@@ -99,7 +118,7 @@ pub(crate) async fn serve(
 }
 
 async fn connection(
-    stream: TcpStream,
+    (stream, peer): (TcpStream, PeerAddress),
     tls: Option<TlsAcceptor>,
     answer: impl Answers,
     timeouts: Timeouts,
@@ -107,9 +126,9 @@ async fn connection(
 ) {
     let handshake = duration(timeouts.handshake_ms);
     match tls {
-        None => speak(stream, answer, timeouts, watcher).await,
+        None => speak((stream, peer), answer, timeouts, watcher).await,
         Some(tls) => match tokio::time::timeout(handshake, tls.accept(stream)).await {
-            Ok(Ok(stream)) => speak(stream, answer, timeouts, watcher).await,
+            Ok(Ok(stream)) => speak((stream, peer), answer, timeouts, watcher).await,
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => tracing::debug!("TLS took too long"),
         },
@@ -117,7 +136,7 @@ async fn connection(
 }
 
 async fn speak(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    (stream, peer): (impl AsyncRead + AsyncWrite + Unpin + Send + 'static, PeerAddress),
     answer: impl Answers,
     timeouts: Timeouts,
     watcher: hyper_util::server::graceful::Watcher,
@@ -132,7 +151,10 @@ async fn speak(
         .max_concurrent_streams(256)
         .keep_alive_interval(Some(header))
         .keep_alive_timeout(duration(timeouts.handshake_ms));
-    let service = service_fn(move |request| answer.clone().answer(request));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        peer.note(&mut request);
+        answer.clone().answer(request)
+    });
     let stream = StallTimeout::new(stream, header, duration(timeouts.write_ms));
     let talk = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     if let Err(error) = watcher.watch(talk).await {

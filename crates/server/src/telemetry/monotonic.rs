@@ -1,4 +1,4 @@
-//! Measures durations, for metrics only. No decision depends on them.
+//! Measures durations, for metrics and for the windows of failed sign-ins. No decision of a machine depends on them.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,10 @@ pub struct Stopwatch(Instant);
 
 impl Stopwatch {
     /// Starts the stopwatch.
-    #[expect(clippy::disallowed_methods, reason = "durations are measured here, for metrics only")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "durations are measured here, never for a machine"
+    )]
     pub fn start() -> Stopwatch {
         Stopwatch(Instant::now())
     }

@@ -45,6 +45,19 @@ impl NodeView<'_> {
     }
 }
 
+/// The devices of a node that an attempt has or fences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldDevices {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The devices, by index.
+    pub devices: Vec<usize>,
+    /// What it has of each, in thousandths.
+    pub thousandths: u16,
+    /// Whether it was reported running there and has not ended.
+    pub is_running: bool,
+}
+
 /// A maintenance window.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowView<'a> {
@@ -103,6 +116,29 @@ impl Cell {
     pub fn node_with_gpu(&self, scope: Option<&str>, uuid: &CompactString) -> Option<NodeView<'_>> {
         let holder = self.inventory.holder(owner_of(scope), uuid, None);
         holder.and_then(|id| self.inventory.get(id)).map(view)
+    }
+
+    /// What attempts have of a node's devices, in the order of the attempts.
+    pub fn held_devices(&self, node: &NodeKey) -> Vec<HeldDevices> {
+        let record = self.inventory.find(node).and_then(|id| self.inventory.get(id));
+        let members = record.into_iter().flat_map(|record| &record.members);
+        let held = members.map(|(attempt, held)| HeldDevices {
+            attempt: *attempt,
+            devices: held.gpus.iter().collect(),
+            thousandths: self.shapes.get(held.shape).gpu.per_device(),
+            is_running: held.reported && !held.fenced,
+        });
+        held.collect()
+    }
+
+    /// The accounts at or below which there are jobs, parents first: their path, how many jobs have
+    /// GPUs, and how many wait.
+    pub fn busy_accounts(&self) -> impl Iterator<Item = (&str, (u32, u32))> {
+        let counts = self.accounts.iter().map(|(_, account)| {
+            let in_use = &account.in_use;
+            (account.path.as_str(), (in_use.running_jobs, in_use.waiting_jobs))
+        });
+        counts.filter(|(path, counts)| !path.is_empty() && *counts != (0, 0))
     }
 
     /// The rank of a node in an attempt that has not ended. `None`: the attempt does not run there.

@@ -3,6 +3,7 @@
 pub(in crate::http) mod agent_logs;
 pub(super) mod agent_orders;
 pub(in crate::http) mod agents;
+pub(in crate::http) mod map;
 mod names;
 pub(in crate::http) mod regions;
 
@@ -18,7 +19,6 @@ use bursar_api::json::convert;
 use bursar_api::list::List;
 use bursar_api::nodes::node::{DrainNode, Node, NodeFilter, NodeGpu, NodeState, ResumeNode};
 use bursar_core::cell::ids::JobId;
-use bursar_core::cell::nodes::owner::owner_of;
 use bursar_core::cell::nodes::view::NodeView;
 use bursar_core::cell::{Cell, Command, NodeKey, Origin};
 use bursar_core::ledger::id::Name;
@@ -151,9 +151,14 @@ fn scope_of(node: &Node) -> Option<&str> {
 
 /// The cursor of a node in the list.
 fn write_place(node: &Node) -> String {
-    match owner_of(scope_of(node)) {
-        None => write_after(&node.id),
-        Some(owner) => write_after(&format!("{}/{owner}", node.id)),
+    place_after(&NodeKey::new(node.id.as_str(), scope_of(node)))
+}
+
+/// The cursor after a node.
+fn place_after(node: &NodeKey) -> String {
+    match &node.owner {
+        None => write_after(&node.name),
+        Some(owner) => write_after(&format!("{}/{owner}", node.name)),
     }
 }
 

@@ -100,7 +100,7 @@ pub(in crate::http) async fn list(
 }
 
 /// The cell of a region from the URL.
-fn cell_of<'a>(app: &'a App, region: &str) -> Result<&'a CellService, Failure> {
+pub(super) fn cell_of<'a>(app: &'a App, region: &str) -> Result<&'a CellService, Failure> {
     app.cells.of_region(region).ok_or_else(|| Failure::not_found("region", region))
 }
 

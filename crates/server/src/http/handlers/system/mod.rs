@@ -4,13 +4,17 @@ pub(in crate::http) mod audit;
 pub(in crate::http) mod clock;
 pub(in crate::http) mod directory;
 pub(in crate::http) mod events;
+pub(in crate::http) mod handoff;
 pub(in crate::http) mod keys;
+pub(in crate::http) mod search;
+pub(in crate::http) mod session;
+pub(in crate::http) mod sign_in;
 
 use std::sync::{Arc, LazyLock};
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use bursar_api::Code;
 use bursar_engine::{Status, vital_failure};
 use serde_json::{Value, json};
@@ -122,28 +126,24 @@ pub(in crate::http) async fn openapi() -> Response {
 
 /// The API reference for people. It loads nothing from elsewhere.
 pub(in crate::http) async fn docs() -> Response {
-    Html(pages::reference(&description())).into_response()
+    pages::html(pages::reference(&description()))
+}
+
+/// The style of the pages.
+pub(in crate::http) async fn style() -> Response {
+    let kind = HeaderValue::from_static("text/css; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], pages::STYLE).into_response()
 }
 
 /// The page of a problem code.
 pub(in crate::http) async fn problem_page(Path(code): Path<String>) -> Result<Response, Failure> {
     let page = pages::problem(&code).ok_or_else(|| Failure::not_found("problem", &code))?;
-    Ok(Html(page).into_response())
+    Ok(pages::html(page))
 }
 
 /// The index of the problem pages.
 pub(in crate::http) async fn problem_index() -> Response {
-    Html(pages::problems()).into_response()
-}
-
-/// The front page.
-pub(in crate::http) async fn front() -> Response {
-    Html(pages::front()).into_response()
-}
-
-/// No such path.
-pub(in crate::http) async fn no_route(uri: axum::http::Uri) -> Failure {
-    Failure::not_found("path", uri.path())
+    pages::html(pages::problems())
 }
 
 /// The path exists, but not with this method.

@@ -1,0 +1,90 @@
+//! Sessions of people: a cookie in place of a key.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::key::Role;
+use crate::time::Time;
+
+/// Signs in with a key.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignIn {
+    /// The bearer secret of a key.
+    #[schema(max_length = 512)]
+    pub key: String,
+}
+
+impl std::fmt::Debug for SignIn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SignIn").finish_non_exhaustive()
+    }
+}
+
+/// Redeems the code that the command line got from the browser.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedeemCode {
+    /// The code.
+    #[schema(max_length = 128)]
+    pub code: String,
+    /// The text whose BLAKE3 hash was the `challenge`.
+    #[schema(max_length = 256)]
+    pub verifier: String,
+}
+
+impl std::fmt::Debug for RedeemCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedeemCode").finish_non_exhaustive()
+    }
+}
+
+/// The token of a session for the command line.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionToken {
+    /// Sent as a bearer token; shown this once.
+    pub token: String,
+    /// The session.
+    pub session: SignedIn,
+}
+
+impl std::fmt::Debug for SessionToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionToken").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+/// The caller: its name, role and scope, and its session.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SignedIn {
+    /// The value of `X-CSRF-Token` in requests that change something; absent without a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub csrf_token: Option<String>,
+    /// What the caller may do.
+    pub role: Role,
+    /// An account path, or `*`.
+    pub scope: String,
+    /// The name of the caller in the audit trail: the id of its key, or subject and issuer.
+    pub actor: String,
+    /// The display name of the key or of the person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// When the session ends at the latest; without a session, when the key expires.
+    pub expires_at: Option<Time>,
+    /// The session ends earlier after this long without a request; absent without a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_seconds: Option<u64>,
+    /// Whether the caller may issue credits within its scope.
+    pub may_issue: bool,
+    /// Where a person of an identity provider signs out there as well, after `DELETE /v1/session`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logout_url: Option<String>,
+}
+
+impl std::fmt::Debug for SignedIn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("SignedIn");
+        shown.field("role", &self.role).field("scope", &self.scope).field("actor", &self.actor);
+        shown.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,99 @@
+//! Hands a session over to the command line: a page approves it and gets a code, and the command
+//! line redeems the code once, with the text whose hash it gave the page.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use bursar_core::time::Timestamp;
+use subtle::ConstantTimeEq;
+
+use super::{LiveSession, random_text};
+use crate::auth::hash;
+
+/// How long a code is valid.
+const LASTS_MS: i64 = 60_000;
+/// The most codes that are kept.
+const MAX_CODES: usize = 1_000;
+
+struct Approved {
+    session: LiveSession,
+    /// The hash of the text that redeems the code.
+    challenge: [u8; 32],
+    until: Timestamp,
+}
+
+/// Codes that were approved and not redeemed yet, by the hash of the code.
+#[derive(Default)]
+pub struct Handoffs(Mutex<HashMap<[u8; 32], Approved>>);
+
+impl Handoffs {
+    /// Approves to hand a session over; returns the code. `None` if too many are under way.
+    pub(crate) fn approve(
+        &self,
+        session: LiveSession,
+        challenge: [u8; 32],
+        now: Timestamp,
+    ) -> Option<String> {
+        let mut codes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        codes.retain(|_, approved| now <= approved.until);
+        if codes.len() >= MAX_CODES {
+            return None;
+        }
+        let code = random_text();
+        let until = now.plus_millis(LASTS_MS);
+        codes.insert(hash(&code), Approved { session, challenge, until });
+        Some(code)
+    }
+
+    /// The session of a code. A code is used up by the first attempt.
+    pub(crate) fn redeem(&self, code: &str, verifier: &str, now: Timestamp) -> Option<LiveSession> {
+        let mut codes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let approved = codes.remove(&hash(code)).filter(|approved| now <= approved.until)?;
+        bool::from(approved.challenge.ct_eq(&hash(verifier))).then_some(approved.session)
+    }
+}
+
+/// Reads a challenge: 64 hexadecimal digits.
+pub(crate) fn read_challenge(text: &str) -> Option<[u8; 32]> {
+    blake3::Hash::from_hex(text).ok().map(|hash| *hash.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Principal;
+
+    fn session() -> LiveSession {
+        LiveSession {
+            principal: Principal::root(),
+            name: None,
+            csrf_token: String::new(),
+            ends_at: Timestamp::from_millis(0),
+        }
+    }
+
+    #[test]
+    fn a_code_is_redeemed_once_in_time_and_with_the_right_text() {
+        let (handoffs, at) = (Handoffs::default(), Timestamp::from_millis);
+        let approve = || handoffs.approve(session(), hash("v"), at(0)).expect("there is room");
+        let code = approve();
+        assert!(handoffs.redeem(&code, "v", at(60_000)).is_some());
+        assert!(handoffs.redeem(&code, "v", at(0)).is_none(), "once");
+        let code = approve();
+        assert!(handoffs.redeem(&code, "w", at(0)).is_none());
+        assert!(handoffs.redeem(&code, "v", at(0)).is_none(), "a wrong text uses it up");
+        let code = approve();
+        assert!(handoffs.redeem(&code, "v", at(60_001)).is_none());
+        assert!(handoffs.redeem("x", "v", at(0)).is_none());
+    }
+
+    #[test]
+    fn codes_are_bounded() {
+        let handoffs = Handoffs::default();
+        let approve = |millis| {
+            handoffs.approve(session(), hash("v"), Timestamp::from_millis(millis)).is_some()
+        };
+        assert_eq!((0..2_000).filter(|_| approve(0)).count(), MAX_CODES);
+        assert!(approve(60_001));
+    }
+}

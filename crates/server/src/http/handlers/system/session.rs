@@ -1,0 +1,136 @@
+//! Signing in and out.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bursar_api::Code;
+use bursar_api::json;
+use bursar_api::system::session::{SignIn, SignedIn};
+
+use crate::app::App;
+use crate::auth::sessions::{LiveSession, NewSession, check_origin};
+use crate::auth::{self, Principal};
+use crate::http::extract::receive;
+use crate::http::respond::{Answer, json as json_response};
+use crate::net::limits::Priority;
+use crate::net::serve::PeerAddress;
+use crate::operations::Operation;
+use crate::render::time;
+use crate::request::{Caller, Failure};
+
+/// Signs in with a key: sets the cookie of a new session.
+///
+/// The session is authorised exactly like the key and ends with it. Requests that change something
+/// send the `csrf_token` in `X-CSRF-Token`. An earlier session of the same cookie ends.
+#[utoipa::path(post, path = "/v1/session", tag = "sessions", operation_id = "create_session",
+    request_body = SignIn, security(()), responses(
+        (status = 201, description = "Signed in", body = SignedIn,
+            headers(("Set-Cookie" = String, description = "The session")))))]
+pub(in crate::http) async fn create(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let address = PeerAddress::of(request.extensions());
+    let (parts, body) = request.into_parts();
+    check_origin(&parts.headers)?;
+    let sent: SignIn = json::convert(json::parse(&receive(&parts.headers, body).await?)?)?;
+    let principal = verified(&app, sent.key.trim(), address).await?;
+    let limits = app.limits.take(&principal, Priority::Change)?;
+    app.sessions.end_of(&parts.headers, &app.cookies.session);
+    let current = app.directory.current();
+    let key = principal.secret_hash.and_then(|_| current.key(&principal.id, principal.tenant()));
+    let name = key.map(|key| key.name.to_string());
+    tracing::info!(key = %principal.id, "signed in");
+    let new = app.sessions.begin(principal, name, None, app.clock.now());
+    let cookie = session_cookie(&app, &new);
+    let mut response = json_response(StatusCode::CREATED, &shown(&app, &new.session));
+    let headers = response.headers_mut();
+    headers.extend(limits);
+    headers.append(header::SET_COOKIE, cookie);
+    Ok(response)
+}
+
+/// The principal of a key, if the key is valid and its id has not failed too often.
+async fn verified(app: &App, key: &str, address: IpAddr) -> Result<Principal, Failure> {
+    let id = auth::key_id(key).unwrap_or("");
+    app.failed_sign_ins.check(address, id)?;
+    app.directory.follow().await?;
+    let found = auth::find(key, &app.root, &app.directory.current(), app.clock.now());
+    found.ok_or_else(|| {
+        app.failed_sign_ins.note(address, id);
+        let detail = "this is not a valid key: it may be mistyped, expired or revoked";
+        Failure::new(Code::Unauthenticated, detail)
+    })
+}
+
+/// The cookie of a new session.
+pub(super) fn session_cookie(app: &App, new: &NewSession) -> HeaderValue {
+    let lasts = new.session.ends_at.millis().saturating_sub(app.clock.now().millis());
+    let seconds = u64::try_from(lasts).unwrap_or(0) / 1000;
+    app.cookies.set_session(&new.secret, seconds)
+}
+
+pub(super) fn shown(app: &App, session: &LiveSession) -> SignedIn {
+    SignedIn {
+        csrf_token: Some(session.csrf_token.clone()),
+        name: session.name.clone(),
+        expires_at: Some(time(session.ends_at)),
+        idle_seconds: Some(app.sessions.idle_seconds()),
+        ..caller_shown(&session.principal)
+    }
+}
+
+fn caller_shown(principal: &Principal) -> SignedIn {
+    SignedIn {
+        csrf_token: None,
+        role: principal.role,
+        scope: principal.scope.as_ref().map_or_else(|| "*".to_owned(), ToString::to_string),
+        actor: principal.id.to_string(),
+        name: None,
+        expires_at: principal.expires_at.map(time),
+        idle_seconds: None,
+        may_issue: principal.may_issue,
+        logout_url: None,
+    }
+}
+
+/// Where a person signs out of the identity provider as well.
+async fn logout_url(app: &App, principal: &Principal) -> Option<String> {
+    let provider = app.provider.as_ref().filter(|_| principal.is_person())?;
+    provider.sign_out_url(&format!("{}/", app.base_url)).await
+}
+
+/// The caller's session, or with a key the role and scope of the key.
+#[utoipa::path(get, path = "/v1/session", tag = "sessions", operation_id = "get_session",
+    responses((status = 200, description = "The caller", body = SignedIn)))]
+pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+    let principal = &caller.principal;
+    principal.require(Operation::GetSession)?;
+    let shown = match principal.session {
+        Some(id) => {
+            let session = app.sessions.get(id, app.clock.now());
+            let mut shown = shown(&app, &session.ok_or_else(auth::no_longer_works)?);
+            shown.logout_url = logout_url(&app, principal).await;
+            shown
+        }
+        None => caller_shown(principal),
+    };
+    Ok(json_response(StatusCode::OK, &shown))
+}
+
+/// Signs out: ends the session of the cookie. Does nothing for a key.
+#[utoipa::path(delete, path = "/v1/session", tag = "sessions", operation_id = "end_session",
+    responses((status = 204, description = "There is no session any more")))]
+pub(in crate::http) async fn end(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+    caller.principal.require(Operation::EndSession)?;
+    let Some(id) = caller.principal.session else {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    };
+    app.sessions.end(id);
+    Ok(signed_out(&app))
+}
+
+fn signed_out(app: &App) -> Response {
+    let cookie = app.cookies.clear_session();
+    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response()
+}

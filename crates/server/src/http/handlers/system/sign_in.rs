@@ -1,0 +1,140 @@
+//! Signing in through an identity provider. These requests come from the address line of a browser
+//! and are answered with pages.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::session::session_cookie;
+use crate::app::App;
+use crate::auth::oidc::ticket::{LASTS_SECONDS, Ticket};
+use crate::auth::oidc::{Person, Provider, SignInError};
+use crate::auth::sessions::cookie;
+use crate::http::extract::Params;
+use crate::http::pages;
+use crate::http::respond::{Answer, json as json_response};
+use crate::request::Failure;
+
+/// Where to go after signing in.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::http) struct LoginQuery {
+    #[serde(default)]
+    next: Option<String>,
+}
+
+/// What the provider returns. It may return more.
+#[derive(Deserialize)]
+pub(in crate::http) struct CallbackQuery {
+    #[serde(default)]
+    code: Option<String>,
+    #[serde(default)]
+    state: Option<String>,
+    #[serde(default)]
+    error: Option<String>,
+    #[serde(default)]
+    error_description: Option<String>,
+}
+
+fn provider(app: &App) -> Result<&Provider, Failure> {
+    let missing = || Failure::not_found("identity provider", "[oidc]");
+    app.provider.as_ref().ok_or_else(missing)
+}
+
+/// How people may sign in.
+pub(in crate::http) async fn methods(State(app): State<Arc<App>>) -> Response {
+    let provider = app.provider.as_ref();
+    let provider = provider.map(|found| json!({ "name": found.name(), "url": "/auth/login" }));
+    json_response(StatusCode::OK, &json!({ "key": true, "oidc": provider }))
+}
+
+/// Begins to sign in: leads the browser to the provider.
+pub(in crate::http) async fn login(
+    State(app): State<Arc<App>>,
+    Params(query): Params<LoginQuery>,
+) -> Answer {
+    let provider = provider(&app)?;
+    let ticket = Ticket::new(query.next.as_deref(), app.clock.now());
+    let url = match provider.sign_in_url(&ticket).await {
+        Ok(url) => url,
+        Err(error) => return Ok(refused(&error)),
+    };
+    let sealed = provider.tickets.seal(&ticket);
+    let cookie = app.cookies.set_login(&sealed, LASTS_SECONDS);
+    Ok(redirect(&url, [(header::SET_COOKIE, cookie)]))
+}
+
+/// Leads the browser elsewhere.
+pub(super) fn redirect<const N: usize>(
+    url: &str,
+    headers: [(HeaderName, HeaderValue); N],
+) -> Response {
+    let Ok(location) = HeaderValue::from_str(url) else {
+        return StatusCode::BAD_GATEWAY.into_response();
+    };
+    (StatusCode::SEE_OTHER, headers, [(header::LOCATION, location)]).into_response()
+}
+
+/// Ends signing in: the provider has led the browser back.
+pub(in crate::http) async fn callback(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    uri: axum::http::Uri,
+) -> Answer {
+    let provider = provider(&app)?;
+    let query = uri.query().unwrap_or("");
+    let signed_in = match serde_urlencoded::from_str::<CallbackQuery>(query) {
+        Ok(query) => finish(&app, provider, &headers, query).await,
+        Err(_) => Err(SignInError::NotBegun),
+    };
+    let mut response = match signed_in {
+        Ok((person, return_to)) => {
+            app.sessions.end_of(&headers, &app.cookies.session);
+            tracing::info!(person = %person.principal.id, "signed in");
+            let new = app.sessions.begin(person.principal, person.name, None, app.clock.now());
+            // A page, not a redirect: browsers send a strict cookie only where a page of this server leads.
+            let mut response = pages::html(pages::go_on(&return_to));
+            response.headers_mut().append(header::SET_COOKIE, session_cookie(&app, &new));
+            response
+        }
+        Err(error) => {
+            tracing::warn!(?error, "a person was not signed in");
+            refused(&error)
+        }
+    };
+    response.headers_mut().append(header::SET_COOKIE, app.cookies.clear_login());
+    Ok(response)
+}
+
+async fn finish(
+    app: &App,
+    provider: &Provider,
+    headers: &HeaderMap,
+    query: CallbackQuery,
+) -> Result<(Person, String), SignInError> {
+    let sealed = cookie::read(headers, &app.cookies.login).ok_or(SignInError::NotBegun)?;
+    let ticket = provider.tickets.open(sealed, app.clock.now()).ok_or(SignInError::NotBegun)?;
+    let state = query.state.unwrap_or_default();
+    if !ticket.has_state(&state) {
+        return Err(SignInError::NotBegun);
+    }
+    if let Some(error) = query.error {
+        let said = query.error_description.unwrap_or(error);
+        let said = said.chars().filter(|letter| !letter.is_control()).take(200).collect();
+        return Err(SignInError::Refused(said));
+    }
+    let code = query.code.filter(|code| !code.is_empty() && code.len() <= 4096);
+    let code = code.ok_or(SignInError::NotBegun)?;
+    let person = provider.redeem(&code, &ticket).await?;
+    Ok((person, ticket.return_to))
+}
+
+fn refused(error: &SignInError) -> Response {
+    let mut page = pages::html(pages::not_signed_in(&error.words()));
+    *page.status_mut() = error.status();
+    page
+}
