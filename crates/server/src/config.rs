@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::logs::LogLimits;
 use crate::net::limits::LimitOptions;
+use crate::start::SegmentOptions;
 
 /// The source of time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +92,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Limits on the stored output of jobs.
     pub logs: LogLimits,
+    /// When old records are sealed, and how.
+    pub journal: SegmentOptions,
     /// The minimum number of records between two snapshots; there are more of them when the state
     /// is large.
     pub snapshot_every: u64,
@@ -128,6 +131,7 @@ impl Default for Config {
             limits: LimitOptions::default(),
             timeouts: Timeouts::default(),
             logs: LogLimits::default(),
+            journal: SegmentOptions::default(),
             snapshot_every: 200_000,
             max_clock_gap_seconds: 7 * 24 * 3600,
             accept_clock: false,
@@ -232,6 +236,7 @@ impl Config {
         if logs.files < 8 {
             return wrong("[logs] files must be at least 8");
         }
+        self.journal.check().map_err(ConfigError::Contradiction)?;
         for region in self.region_names() {
             if !bursar_core::ledger::id::is_valid_name(&region) {
                 let reason = format!("`{region}` is not a name for a region");
@@ -293,6 +298,10 @@ mod tests {
         assert!(logs(|logs| logs.files = 7).is_err());
         assert!(logs(|logs| logs.node_burst = 1000).is_err());
         assert!(logs(|logs| logs.attempt_bytes = 0).is_err());
+        let journal = |change: fn(&mut SegmentOptions)| with(|config| change(&mut config.journal));
+        assert_eq!(journal(|journal| journal.segment_bytes = 1 << 20), Ok(()));
+        assert!(journal(|journal| journal.segment_bytes = 0).is_err());
+        assert!(journal(|journal| journal.compression = 20).is_err());
     }
 
     #[test]
