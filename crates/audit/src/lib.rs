@@ -15,6 +15,7 @@ mod names;
 mod node;
 pub mod proof;
 mod report;
+mod segment;
 pub mod source;
 mod tail;
 mod verify;

@@ -5,6 +5,7 @@ use std::path::Path;
 use bursar_journal::{Head, Journal, JournalError, StoredBatch};
 use rusqlite::{Connection, OpenFlags};
 
+use crate::segment::{Folders, Listed, Reader, list};
 use crate::tail::{Behind, PAUSE, TRIES, Tail};
 
 /// One stored batch.
@@ -63,6 +64,18 @@ pub enum SourceError {
     /// The journal's own reader found a fault.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A sealed segment is missing or altered.
+    #[error("segment {name} (batches {first} to {last}): {reason}")]
+    Segment {
+        /// The name of its file.
+        name: String,
+        /// Number of its first batch.
+        first: u64,
+        /// Number of its last batch.
+        last: u64,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
     /// The tail could not be read.
     #[error("reading the tail: {0}")]
     Tail(std::io::Error),
@@ -154,11 +167,14 @@ impl Source for JournalSource<'_> {
 }
 
 /// A SQLite journal, readable while a server writes it. Reads the tail first and then the database
-/// in one read transaction, so that head and batches are consistent.
+/// in one read transaction, so that head, list of segments and batches are consistent. Segments
+/// never change.
 pub struct SqliteSource {
     connection: Connection,
     journal: [u8; 16],
     head: RawHead,
+    segments: Vec<Listed>,
+    folders: Folders,
     /// Batches that are not in the database yet.
     behind: Vec<RawBatch>,
 }
@@ -174,7 +190,9 @@ impl SqliteSource {
         connection.busy_timeout(std::time::Duration::from_secs(5))?;
         let (journal, stored, behind) = begin(&connection, path)?;
         let head = behind.head(stored);
-        Ok(SqliteSource { connection, journal, head, behind: behind.batches })
+        let (segments, folders) = (list(&connection, &journal)?, Folders::of(path));
+        let behind = behind.batches;
+        Ok(SqliteSource { connection, journal, head, segments, folders, behind })
     }
 }
 
@@ -225,7 +243,7 @@ fn head_checksum(head: RawHead) -> [u8; 32] {
     row_checksum("head", &fields)
 }
 
-fn row_checksum(part: &str, fields: &[&[u8]]) -> [u8; 32] {
+pub(crate) fn row_checksum(part: &str, fields: &[&[u8]]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"bursar row v1\0").update(part.as_bytes());
     for field in fields {
@@ -244,11 +262,19 @@ impl Source for SqliteSource {
     }
 
     fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), SourceError> {
+        let mut reader = Reader::new(self.journal, &self.folders);
+        for segment in &self.segments {
+            if !reader.each(segment, take)? {
+                return Ok(());
+            }
+        }
+        // Rows of sealed batches are leftovers.
+        let sealed = self.segments.last().map_or(0, |last| last.last);
         let mut statement = self.connection.prepare(
             "SELECT sequence, first_position, records, epoch, time, previous, hash, payload
-                 FROM batch ORDER BY sequence",
+                 FROM batch WHERE sequence > ?1 ORDER BY sequence",
         )?;
-        let mut rows = statement.query([])?;
+        let mut rows = statement.query([sealed.cast_signed()])?;
         while let Some(row) = rows.next()? {
             let read = || -> rusqlite::Result<RawBatch> {
                 Ok(RawBatch {

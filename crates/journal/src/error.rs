@@ -27,6 +27,18 @@ pub enum JournalError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A sealed segment cannot be read.
+    #[error("segment {name} (batches {first} to {last}) {fault}")]
+    Segment {
+        /// The name of its file.
+        name: String,
+        /// Number of its first batch.
+        first: u64,
+        /// Number of its last batch.
+        last: u64,
+        /// What is wrong, and what to do.
+        fault: SegmentFault,
+    },
     /// A record cannot be decoded.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -69,6 +81,11 @@ impl JournalError {
     pub fn is_retryable(&self) -> bool {
         match self {
             JournalError::Storage { .. } | JournalError::Unfit(_) => true,
+            JournalError::Segment { fault, .. } => match fault {
+                // Its folder may be mounted again.
+                SegmentFault::Missing { .. } | SegmentFault::Unreadable { .. } => true,
+                SegmentFault::Altered { .. } => false,
+            },
             JournalError::Corrupt { .. }
             | JournalError::Damaged { .. }
             | JournalError::Record(_)
@@ -77,6 +94,35 @@ impl JournalError {
             | JournalError::Stopped(_) => false,
         }
     }
+}
+
+/// Why a sealed segment cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SegmentFault {
+    /// The file is not where it was stored.
+    #[error(
+        "is missing in {places}: mount that folder or put back the file; backups have the same file"
+    )]
+    Missing {
+        /// The folders in which it was looked for.
+        places: String,
+    },
+    /// The file is not the one that was sealed.
+    #[error("was altered: {place}: {reason}; put back the file, of which backups have a copy")]
+    Altered {
+        /// The file.
+        place: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The system cannot read the file.
+    #[error("cannot be read: {place}: {reason}; check the disk and the rights of that file")]
+    Unreadable {
+        /// The file.
+        place: String,
+        /// The error of the system.
+        reason: String,
+    },
 }
 
 /// Why a batch was not appended, or why the outcome is unknown.

@@ -3,9 +3,12 @@
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use bursar_core::time::Timestamp;
+
 use crate::chain::{Chain, Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
-use crate::record::Batch;
+use crate::record::{Batch, RecordError};
+use crate::segment::{Sealing, SegmentMark};
 use crate::snapshot::{Snapshot, SnapshotMark};
 
 /// The journal of one machine. All methods may be called from any thread. They block.
@@ -47,6 +50,26 @@ pub trait Journal: Send + Sync + 'static {
     /// [`AppendError::Unknown`] if the store can no longer be trusted to keep its data.
     fn compact(&self) -> Result<(), AppendError> {
         Ok(())
+    }
+
+    /// Moves the oldest batches that no snapshot needs into one sealed segment, if there are enough
+    /// of them, and returns it. Called by a thread of its own while appends continue. Ends early,
+    /// with nothing changed, once `going` returns false.
+    ///
+    /// # Errors
+    /// The batches are where they were, and the next call tries again.
+    fn seal(
+        &self,
+        _sealing: &Sealing,
+        _going: &dyn Fn() -> bool,
+    ) -> Result<Option<SegmentMark>, JournalError> {
+        Ok(None)
+    }
+
+    /// The time of the first record, if there is one.
+    fn began_at(&self) -> Result<Option<Timestamp>, JournalError> {
+        let first = self.read(Head::genesis(self.id()))?.next().transpose()?;
+        Ok(first.as_ref().map(first_time).transpose()?)
     }
 
     /// Reads all batches after `after`, verified, up to the head at the time of this call.
@@ -202,6 +225,15 @@ impl Iterator for BatchReader {
         let batch = self.verified();
         self.failed = batch.is_err();
         Some(batch)
+    }
+}
+
+/// The time of the first record of a batch.
+pub(crate) fn first_time(batch: &StoredBatch) -> Result<Timestamp, RecordError> {
+    match batch.frames().next() {
+        Some(record) => record.map(|record| record.time),
+        // Every batch has a record. A reader that finds none reports it.
+        None => Ok(batch.time),
     }
 }
 

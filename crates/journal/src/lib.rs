@@ -6,8 +6,8 @@
 //! changed, missing or swapped batch is found and named.
 //!
 //! One trait, [`Journal`], has three implementations that pass one conformance suite: [`memory`]
-//! with faults on demand, [`sqlite`] for one process, [`postgres`] for many. [`merkle`] proves to
-//! third parties that history was not rewritten. `docs/journal-format.md` describes the stored form
+//! with faults on demand, [`sqlite`] for one process, [`postgres`] for many. Old batches are sealed
+//! into compressed [`segment`]s. [`merkle`] proves to third parties that history was not rewritten. `docs/journal-format.md` describes the stored form
 //! byte by byte.
 
 pub mod chain;
@@ -18,15 +18,17 @@ pub mod merkle;
 pub mod postgres;
 mod recent;
 pub mod record;
+pub mod segment;
 pub mod snapshot;
 pub mod sqlite;
 
 pub use chain::{Chain, Epoch, Head, JournalId, StoredBatch};
-pub use error::{AppendError, JournalError, LeaseError};
+pub use error::{AppendError, JournalError, LeaseError, SegmentFault};
 pub use journal::{BatchReader, Journal, Lease, MaintenanceUrgency, Pending, RowSource};
 pub use recent::Recent;
 pub use record::{
     Batch, BatchBuilder, BuilderMark, Record, RecordError, RecordKind, RecordTooLarge,
 };
+pub use segment::{Sealing, SegmentMark};
 pub use snapshot::{Snapshot, SnapshotMark};
 pub use sqlite::backup;

@@ -5,10 +5,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bursar_core::time::Timestamp;
+
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
 use crate::journal::{BatchReader, Journal, Lease, MaintenanceUrgency, Pending, RowSource};
 use crate::record::Batch;
+use crate::segment::{Sealing, SegmentMark};
 use crate::snapshot::{Snapshot, SnapshotMark};
 
 /// Bytes of payload that are kept.
@@ -118,6 +121,18 @@ impl Journal for Recent {
 
     fn compact(&self) -> Result<(), AppendError> {
         self.store.compact()
+    }
+
+    fn seal(
+        &self,
+        sealing: &Sealing,
+        going: &dyn Fn() -> bool,
+    ) -> Result<Option<SegmentMark>, JournalError> {
+        self.store.seal(sealing, going)
+    }
+
+    fn began_at(&self) -> Result<Option<Timestamp>, JournalError> {
+        self.store.began_at()
     }
 
     fn read(&self, after: Head) -> Result<BatchReader, JournalError> {

@@ -12,6 +12,7 @@ use crate::auth::oidc::OidcOptions;
 use crate::auth::sessions::SessionOptions;
 use crate::logs::LogLimits;
 use crate::net::limits::LimitOptions;
+use crate::start::SegmentOptions;
 
 /// The source of time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +99,8 @@ pub struct Config {
     pub oidc: Option<OidcOptions>,
     /// Limits on the stored output of jobs.
     pub logs: LogLimits,
+    /// When old records are sealed, and how.
+    pub journal: SegmentOptions,
     /// The minimum number of records between two snapshots; there are more of them when the state
     /// is large.
     pub snapshot_every: u64,
@@ -137,6 +140,7 @@ impl Default for Config {
             sessions: SessionOptions::default(),
             oidc: None,
             logs: LogLimits::default(),
+            journal: SegmentOptions::default(),
             snapshot_every: 200_000,
             max_clock_gap_seconds: 7 * 24 * 3600,
             accept_clock: false,
@@ -253,6 +257,7 @@ impl Config {
         if let Some(fault) = self.oidc.as_ref().and_then(OidcOptions::fault) {
             return Err(ConfigError::Contradiction(fault));
         }
+        self.journal.check().map_err(ConfigError::Contradiction)?;
         self.region_names().map(|_| ())
     }
 }
@@ -308,6 +313,10 @@ mod tests {
         assert!(logs(|logs| logs.files = 7).is_err());
         assert!(logs(|logs| logs.node_burst = 1000).is_err());
         assert!(logs(|logs| logs.attempt_bytes = 0).is_err());
+        let journal = |change: fn(&mut SegmentOptions)| with(|config| change(&mut config.journal));
+        assert_eq!(journal(|journal| journal.segment_bytes = 1 << 20), Ok(()));
+        assert!(journal(|journal| journal.segment_bytes = 0).is_err());
+        assert!(journal(|journal| journal.compression = 20).is_err());
     }
 
     /// Every key with its default, as the page writes it.

@@ -2,6 +2,7 @@
 
 mod leading;
 mod regions;
+mod sealing;
 mod stopping;
 mod storage;
 
@@ -16,7 +17,7 @@ use bursar_engine::{
     CellCodec, Clock, DirectoryCodec, Engine, LedgerCodec, ManualClock, Stats, Status, WallClock,
     replay,
 };
-use bursar_journal::{Head, Journal, JournalError, Recent};
+use bursar_journal::{Journal, JournalError, Recent, Sealing};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -51,6 +52,8 @@ use crate::telemetry::monotonic::Stopwatch;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
 use leading::{Identity, Listening, campaign, end_streams, until_leading};
 use regions::{add_regions, attempt_ids, configure, open_region, rewind};
+use sealing::Sealer;
+pub use sealing::SegmentOptions;
 use stopping::{follow_stop, spawn_vital, stop_at_the_end, stop_on_signal};
 pub(crate) use storage::CellJournals;
 use storage::{Storage, keep_noting, naming_folder, note_signer, postgres, wrong};
@@ -195,9 +198,9 @@ pub fn run(
     drop(entry);
     let outcome = match started {
         Ok(started) => {
-            let Started { app, engines, storage, .. } = started;
+            let Started { app, engines, sealer, storage, .. } = started;
             // The writers end first, so that their last writes are in the manifest.
-            drop((app, engines));
+            drop((app, engines, sealer));
             let outcome = match ended.get() {
                 None => Ok(()),
                 Some(reason) => Err(StartError::Other(reason.clone())),
@@ -222,6 +225,7 @@ struct Started {
     app: Arc<App>,
     root_key: Option<String>,
     engines: (Arc<Engine<LedgerCodec>>, Arc<Engine<DirectoryCodec>>),
+    sealer: Option<Sealer>,
     storage: Storage,
 }
 
@@ -265,7 +269,10 @@ impl Started {
         // Followers share the connections of the ledger's journal, and the writer must open them
         // first.
         until_serving(&ledger, &stopped)?;
-        let began_at = first_record(&*storage.ledger).map_err(StartError::Other)?;
+        // There is a record, because the writer serves.
+        let began_at =
+            storage.ledger.began_at().map_err(|error| StartError::Other(error.to_string()))?;
+        let began_at = began_at.ok_or_else(|| StartError::Other("the journal is empty".into()))?;
         let history = HistoryService::start(
             (Arc::clone(&storage.ledger), Arc::clone(&followed)),
             ledger.durable(),
@@ -285,6 +292,11 @@ impl Started {
         if let Some(database) = &storage.database {
             database.note_signer(&checkpoint::public_key(&signing))?;
         }
+        let sealing = Sealing {
+            segment_bytes: config.journal.segment_bytes,
+            level: config.journal.compression,
+            signer: Some(signing.clone()),
+        };
         let root_key = root.show.then(|| root.key.clone());
         let provider = config.oidc.clone().map(|options| Provider::new(options, &base_url));
         let provider = provider.transpose().map_err(io("[oidc] client_secret_file"))?;
@@ -409,7 +421,11 @@ impl Started {
         })?;
         // From here on every machine has a batch, and so has its tail.
         storage.note(false);
-        Ok(Started { app, root_key, engines: (ledger, directory), storage })
+        let sealer = match config.journal.seal {
+            true => Some(Sealer::start(storage.machines(), sealing).map_err(io("the sealer"))?),
+            false => None,
+        };
+        Ok(Started { app, root_key, engines: (ledger, directory), sealer, storage })
     }
 }
 
@@ -461,15 +477,6 @@ fn until_serving<C: bursar_engine::Codec>(
             tracing::info!(replayed, replay_until, "reading the journal");
         }
     }
-}
-
-/// When the first record was made. There is one, because the writer serves.
-fn first_record(journal: &dyn Journal) -> Result<Timestamp, String> {
-    let mut batches =
-        journal.read(Head::genesis(journal.id())).map_err(|error| error.to_string())?;
-    let first = batches.next().ok_or("the journal is empty")?.map_err(|error| error.to_string())?;
-    let record = first.frames().next().ok_or("the first batch is empty")?;
-    record.map(|record| record.time).map_err(|error| error.to_string())
 }
 
 /// Repeats a request until it is answered. Fails only if the writer has stopped or the server is

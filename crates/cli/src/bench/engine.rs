@@ -6,6 +6,7 @@ use std::time::Duration;
 use bursar_bench::engine::{Effort, EngineRate, SnapshotCost, rate, snapshot_cost};
 use bursar_bench::memory::{LongRun, MemoryStep, long_run};
 use bursar_bench::replay::{ReplaySpeed, replay_speed};
+use bursar_bench::segments::{SealingRun, SegmentCost, segment_cost};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -49,6 +50,12 @@ pub(crate) struct EngineArguments {
     /// Let the long run drop its records instead of writing them, without the engine.
     #[arg(long)]
     unwritten: bool,
+    /// Bytes of records in a segment.
+    #[arg(long, default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..))]
+    segment_bytes: u64,
+    /// The level of the compression of segments.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
+    compression: i32,
     #[command(flatten)]
     place: Place,
     /// Print only JSON on standard output.
@@ -66,6 +73,8 @@ enum Part {
     Replay,
     /// Whether memory stays flat over a long run.
     Memory,
+    /// Bytes of the journal for each pair, and the effect of sealing on waiting requests.
+    Segments,
 }
 
 /// All figures, as JSON.
@@ -75,11 +84,12 @@ struct Figures {
     snapshots: Option<SnapshotCost>,
     replay: Option<ReplaySpeed>,
     memory: Vec<MemoryStep>,
+    segments: Vec<SegmentCost>,
 }
 
 pub(crate) fn run(arguments: &EngineArguments) -> Result<(), Failure> {
     let mut figures = Figures::default();
-    for part in [Part::Rates, Part::Snapshots, Part::Replay, Part::Memory] {
+    for part in [Part::Rates, Part::Snapshots, Part::Replay, Part::Memory, Part::Segments] {
         if arguments.part.contains(&part) {
             let folder = arguments.place.folder()?;
             measure(part, folder.path(), arguments, &mut figures)?;
@@ -138,8 +148,42 @@ fn measure(
                 figures.memory.push(at);
             })?;
         }
+        Part::Segments => {
+            let (segment_bytes, level) = (arguments.segment_bytes, arguments.compression);
+            for in_flight in &arguments.in_flight {
+                let in_flight = *in_flight as usize;
+                let run = SealingRun { in_flight, segment_bytes, level };
+                let cost = segment_cost(folder, run, effort)?;
+                say(segment_lines(&cost))?;
+                figures.segments.push(cost);
+            }
+        }
     }
     Ok(())
+}
+
+fn segment_lines(cost: &SegmentCost) -> String {
+    format!(
+        "segments, {} in flight, level {}: {} pairs\n  bytes a pair: {:.0} of records, {:.0} in the \
+         database, {:.0} sealed ({} segments, live file {})\n  sealing takes {} of records a \
+         second\n  commands/s {} without, {} while sealing, ratio {}\n  p99 of answers {} ms without, \
+         {} ms while sealing, load {}",
+        cost.in_flight,
+        cost.level,
+        cost.pairs,
+        cost.record_bytes_per_pair,
+        cost.unsealed_bytes_per_pair,
+        cost.sealed_bytes_per_pair,
+        cost.segments,
+        mebibytes(cost.live_bytes),
+        mebibytes(cost.sealed_bytes_per_second as u64),
+        spread(cost.off_per_second, 0),
+        spread(cost.on_per_second, 0),
+        spread(cost.ratio, 3),
+        spread(cost.off_p99_ms, 2),
+        spread(cost.on_p99_ms, 2),
+        cost.load
+    )
 }
 
 fn rate_lines(rate: &EngineRate) -> String {

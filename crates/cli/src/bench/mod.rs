@@ -31,7 +31,8 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  bursar bench engine\n  \
         bursar bench engine --part rates --in-flight 1,64,8000 --json\n  \
         bursar bench engine --part replay --events 10000000 --dir /var/tmp\n  \
-        bursar bench engine --part memory --pairs 10000000")]
+        bursar bench engine --part memory --pairs 10000000\n  \
+        bursar bench engine --part segments --in-flight 64,1000")]
     Engine(engine::EngineArguments),
     /// Pages of a long list of entries.
     #[command(after_help = "Example:\n  bursar bench history --entries 10000000 --dir /var/tmp")]

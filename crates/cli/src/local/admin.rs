@@ -12,7 +12,7 @@ use bursar_core::time::Timestamp;
 use bursar_journal::postgres::PostgresOptions;
 use bursar_server::backup::cells::{self, cell_files};
 use bursar_server::backup::postgres::{self, Beside};
-use bursar_server::backup::{backup, restore};
+use bursar_server::backup::{archive, backup, restore};
 use clap::{Args, Subcommand};
 
 use super::{Bar, check_folder, failed, ledger_file};
@@ -57,6 +57,20 @@ pub(crate) enum AdminCommand {
         /// The folder of the store.
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
+    },
+    /// Move sealed segments of the journals to another folder, for example on another disk or in a
+    /// mounted bucket, and remember where they are. The server may run.
+    #[command(after_help = "Example:\n  bursar admin archive --data /var/lib/bursar --to \
+        /mnt/archive\n\nSegments are copied, read again, and then removed from the store. The newest \
+        one stays. Keep the folder mounted: a start does not need it, but old events, proofs, \
+        verification and backups read from it.")]
+    Archive {
+        /// The folder of the store.
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// The folder to move them to.
+        #[arg(long, value_name = "FOLDER")]
+        to: PathBuf,
     },
     /// Export every record of the ledger, or of a region's cell, as a line of JSON.
     #[command(
@@ -105,6 +119,11 @@ pub(crate) fn run(
             let report = check::check(&ledger_file(&data)?, |progress| bar.verified(progress))?;
             bar.finish();
             conclude(&report)
+        }
+        AdminCommand::Archive { data, to } => {
+            let moved = archive(&data, &to, &bar).map_err(failed);
+            bar.finish();
+            moved
         }
         AdminCommand::Export { data, region, to } => {
             let (journal, of) = match region {

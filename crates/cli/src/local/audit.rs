@@ -97,7 +97,7 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             // The cells first: every message that they received is then in the copy of the ledger.
             let cells = copy_cells(&data, folder.path()).map_err(failed)?;
             let copy = folder.path().join("ledger-0.db");
-            backup::copy(&ledger_file(&data)?, &copy, |_| {})?;
+            backup::copy_to_read(&ledger_file(&data)?, &copy)?;
             // One after the other: the ledger opens its journal exclusively.
             let broken = verify(&open_source(&copy)?, None, |_| {}).problem.is_some();
             let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::server::Server;
 
 /// Reads events off a stream until `count` have come.
-async fn events(
+pub(crate) async fn events(
     server: &Server,
     key: &str,
     path: &str,

@@ -25,6 +25,7 @@ mod reading;
 #[path = "../rehearsal/mod.rs"]
 mod rehearsal;
 mod retention;
+mod segments;
 mod self_check;
 #[allow(dead_code, reason = "the tests of jobs use the rest of it")]
 mod server;

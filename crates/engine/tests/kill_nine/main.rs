@@ -1,7 +1,7 @@
 //! `kill -9` under load, repeatedly, on one SQLite journal.
 //!
-//! The test runs itself again as a child: a till with eight clients and a follower that makes
-//! snapshots. The child writes every attempt and every answer to its standard output, which the
+//! The test runs itself again as a child: a till with eight clients, a follower that makes snapshots,
+//! and a thread that seals old batches. The child writes every attempt and every answer to its standard output, which the
 //! parent keeps as the clients' log. Some children are killed at a random moment, some by `strace`
 //! at a chosen system call of the write path. After each kill the journal is compared with the log.
 
@@ -15,12 +15,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bursar_core::machine::Machine;
 use bursar_engine::follower::Follower;
 use bursar_engine::{Engine, EngineError, Snapshotter, WallClock, replay, replay_from_genesis};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Journal, backup};
+use bursar_journal::{Journal, Sealing, backup};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use support::till::{Command as Till, TillCodec};
@@ -51,17 +52,21 @@ fn main() {
         let acknowledged = 10 + u64::from(random.next_u32() % 300);
         let point = match round % 3 {
             0 | 1 => None,
-            _ => Some((
-                ["pwrite64", "fsync,fdatasync"][(round / 3 % 2) as usize],
-                20 + random.next_u32() % 200,
-            )),
+            _ => Some(match round / 3 % 3 {
+                0 => ("pwrite64", 20 + random.next_u32() % 200),
+                1 => ("fsync,fdatasync", 20 + random.next_u32() % 200),
+                // Of a snapshot or of a segment.
+                _ => ("rename", 1 + random.next_u32() % 4),
+            }),
         };
         kill_one(directory.path(), acknowledged, point, &mut log);
         log.compare(directory.path());
     }
     rehearse(directory.path());
+    let segments = open(directory.path()).segments().len();
+    assert!(segments > 10, "hardly anything was sealed");
     println!(
-        "{ROUNDS} kills, {} commands acknowledged, {} with unknown outcome of which {} had happened; \
+        "{ROUNDS} kills, {segments} segments, {} commands acknowledged, {} with unknown outcome of which {} had happened; \
          none lost, none twice",
         log.acknowledged.len(),
         log.unknown,
@@ -208,6 +213,18 @@ fn serve(directory: &Path, first: u64) {
     let codec = Arc::new(TillCodec);
     let clock = Arc::new(WallClock::new());
     let engine = Engine::start(Arc::clone(&journal), Arc::clone(&codec), clock, options("child"));
+    let sealed = Arc::clone(&journal);
+    // Ends with the process. Segments are small, so that kills also hit sealing.
+    std::thread::spawn(move || {
+        let sealing = Sealing { segment_bytes: 8 << 10, level: 3, signer: None };
+        loop {
+            match sealed.seal(&sealing, &|| true) {
+                Ok(Some(_)) => {}
+                // A full disk, which is outlived: the batches are where they were.
+                Ok(None) | Err(_) => std::thread::park_timeout(Duration::from_millis(1)),
+            }
+        }
+    });
     let snapshotter = Snapshotter::new(Arc::clone(&journal), Arc::clone(&codec), 200);
     let snapshotter = snapshotter.expect("the journal is whole");
     let _follower = Follower::start(journal, codec, engine.durable(), snapshotter);

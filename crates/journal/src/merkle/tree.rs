@@ -48,6 +48,18 @@ impl Frontier {
         Frontier::default()
     }
 
+    /// The tree over `size` records with these roots of complete subtrees, largest first. `None` if
+    /// a tree of that size has another number of them.
+    pub fn from_peaks(size: u64, peaks: Vec<Digest>) -> Option<Frontier> {
+        let fits = usize::try_from(size.count_ones()).is_ok_and(|count| count == peaks.len());
+        fits.then_some(Frontier { size, peaks })
+    }
+
+    /// The roots of the complete subtrees, largest first.
+    pub fn peaks(&self) -> &[Digest] {
+        &self.peaks
+    }
+
     /// Adds the frame of the next record.
     pub fn push(&mut self, frame: &[u8]) {
         let mut hash = leaf(frame);

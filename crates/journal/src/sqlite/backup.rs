@@ -1,5 +1,7 @@
 //! Copies a journal, even while a server has it open, and creates and truncates backup files.
 
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +11,11 @@ use rusqlite::{Connection, OpenFlags};
 use thiserror::Error;
 
 use super::files::beside;
-use super::schema;
 use super::tail::Tail;
+use super::{schema, segment_table};
 use crate::chain::{Head, JournalId, StoredBatch};
 use crate::error::JournalError;
+use crate::segment::{ArchivedSegment, Places, SegmentMark};
 
 /// Batches written in one transaction.
 const IMPORTED_AT_ONCE: usize = 64;
@@ -30,6 +33,9 @@ pub enum CopyError {
     /// The target exists.
     #[error("{0} is not empty: nothing is ever overwritten, choose another place")]
     NotEmpty(PathBuf),
+    /// A segment could not be read or written.
+    #[error(transparent)]
+    Segment(#[from] JournalError),
     /// A file could not be read or written.
     #[error("{doing} {path}: {reason}")]
     Database {
@@ -56,13 +62,33 @@ pub struct CopiedPages {
     pub of: u64,
 }
 
-/// Copies a journal into one new file, consistent as of one instant, without verifying it. A server
-/// that has the journal open can continue to write.
+/// Copies a journal into one new file, consistent as of one instant, without verifying it, and its
+/// segments beside it, also archived ones: the copy needs nothing else. A server that has the
+/// journal open can continue to write.
 pub fn copy(
     journal: &Path,
     target: &Path,
-    mut progress: impl FnMut(CopiedPages),
+    progress: impl FnMut(CopiedPages),
 ) -> Result<(), CopyError> {
+    let (id, sealed) = copy_database(journal, target, progress)?;
+    copy_all(&Places::of(journal, id), &Places::of(target, id), &sealed)?;
+    Ok(())
+}
+
+/// The same without its segments, which never change: the copy remembers where they are. For a copy
+/// that is read and then removed.
+pub fn copy_to_read(journal: &Path, target: &Path) -> Result<(), CopyError> {
+    let (id, sealed) = copy_database(journal, target, |_| {})?;
+    refer(&Places::of(journal, id), &Places::of(target, id), &sealed)?;
+    Ok(())
+}
+
+/// Copies the file and the tail. Returns the journal's identity and its segments.
+fn copy_database(
+    journal: &Path,
+    target: &Path,
+    mut progress: impl FnMut(CopiedPages),
+) -> Result<(JournalId, Vec<SegmentMark>), CopyError> {
     if target.exists() {
         return Err(CopyError::NotEmpty(target.to_owned()));
     }
@@ -70,6 +96,8 @@ pub fn copy(
     // One read transaction around the whole copy: later writes are not seen, so the copy never has
     // to start again, however busy the journal is.
     let (stored, behind) = begin(&from, journal).map_err(failed("reading", journal))?;
+    let id = schema::read_identity(&from)?;
+    let sealed = segment_table::read(&from, id)?;
     let mut to = Connection::open(target).map_err(failed("making", target))?;
     let copying = failed::<rusqlite::Error>;
     {
@@ -89,7 +117,50 @@ pub fn copy(
     }
     let head = behind.last().map_or(stored, |last| last.head());
     schema::add(&to, &behind, head).map_err(copying("finishing", target))?;
-    schema::finish_copy(&to).map_err(copying("finishing", target))
+    if let Some(last) = sealed.last() {
+        let discarded = segment_table::discard(&to, last.last, u64::MAX);
+        discarded.map_err(copying("finishing", target))?;
+    }
+    schema::finish_copy(&to).map_err(copying("finishing", target))?;
+    Ok((id, sealed))
+}
+
+/// Copies the segments of a journal that no server uses beside a copy of its file.
+pub fn copy_segments(journal: &Path, target: &Path) -> Result<(), CopyError> {
+    let from = open_read_only(journal)?;
+    let id = schema::read_identity(&from)?;
+    let sealed = segment_table::read(&from, id)?;
+    copy_all(&Places::of(journal, id), &Places::of(target, id), &sealed)?;
+    Ok(())
+}
+
+/// Copies segments, each verified.
+fn copy_all(from: &Places, to: &Places, sealed: &[SegmentMark]) -> Result<(), JournalError> {
+    let failed = |error: std::io::Error| JournalError::storage("copying a segment", error);
+    if sealed.is_empty() {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new().mode(0o700).create(to.folder()).map_err(failed)?;
+    for mark in sealed {
+        let segment = from.open(mark)?;
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600);
+        let mut file = file.open(to.folder().join(mark.name())).map_err(failed)?;
+        file.write_all(segment.bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Remembers where segments are.
+fn refer(from: &Places, to: &Places, sealed: &[SegmentMark]) -> Result<(), JournalError> {
+    let failed = |error: std::io::Error| JournalError::storage("finding the segments", error);
+    if sealed.is_empty() {
+        return Ok(());
+    }
+    let here = std::path::absolute(from.folder()).map_err(failed)?;
+    let mut places = from.archived()?;
+    places.extend(sealed.iter().map(|mark| ArchivedSegment::at(mark, here.clone())));
+    to.write(places)
 }
 
 fn open_read_only(path: &Path) -> Result<Connection, CopyError> {
@@ -160,10 +231,31 @@ pub fn import(
     Ok(head)
 }
 
-/// Deletes the batches after `end` from a copy that no server uses.
+/// Deletes the batches after `end` from a copy that no server uses, also from its segments.
 pub fn truncate(path: &Path, end: Head) -> Result<(), JournalError> {
     let connection = schema::open_new(path)?;
-    schema::truncate(&connection, end)
+    let id = schema::read_identity(&connection)?;
+    let places = Places::of(path, id);
+    let sealed = segment_table::read(&connection, id)?;
+    let beyond: Vec<_> = sealed.iter().filter(|mark| mark.last >= end.sequence).collect();
+    let mut kept = Vec::new();
+    if let Some(mark) = beyond.first().filter(|mark| mark.has(end.sequence)) {
+        let segment = places.open(mark)?;
+        let mut next = mark.first;
+        while next <= end.sequence {
+            let batches = segment.batches_from(next);
+            let batches = batches.map_err(|reason| super::segments::altered(mark, reason))?;
+            next = batches.back().map_or(u64::MAX, |batch| batch.sequence + 1);
+            kept.extend(batches.into_iter().map(Arc::new));
+        }
+        kept.retain(|batch| batch.sequence <= end.sequence);
+    }
+    segment_table::truncate(&connection, end, &kept)
         .and_then(|()| schema::finish_copy(&connection))
-        .map_err(|error| super::failure("trimming the copy", &error))
+        .map_err(|error| super::failure("trimming the copy", &error))?;
+    for mark in beyond {
+        // A file that is not listed is not read. Archived ones belong to the original.
+        let _ = std::fs::remove_file(places.folder().join(mark.name()));
+    }
+    Ok(())
 }

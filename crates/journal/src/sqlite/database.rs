@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode};
 
-use super::{failure, schema};
+use super::{failure, schema, segment_table};
 use crate::chain::{Epoch, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError};
 
@@ -87,6 +87,39 @@ impl Database {
             let grown = bytes + PAGES_BESIDE_ROWS * self.page_bytes;
             self.log_bytes = self.log_bytes.saturating_add(grown);
         }
+        self.checkpoint(checkpoint_bytes)
+    }
+
+    /// Changes the database, and nothing that batches need.
+    pub(super) fn change<T>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Trouble> {
+        let changed = self.run(work)?;
+        self.log_bytes = self.log_bytes.saturating_add(PAGES_BESIDE_ROWS * self.page_bytes);
+        Ok(changed)
+    }
+
+    /// Deletes sealed batches up to `through`, about `bytes` bytes of them. Returns the deleted
+    /// bytes; 0 if there are no more.
+    pub(super) fn discard(
+        &mut self,
+        through: u64,
+        bytes: u64,
+        checkpoint_bytes: u64,
+    ) -> Result<u64, Trouble> {
+        let deleted = self.run(|connection| segment_table::discard(connection, through, bytes))?;
+        if deleted > 0 {
+            // Pages that become free are not written, but for the ones that list them.
+            let grown = deleted / 16 + PAGES_BESIDE_ROWS * self.page_bytes;
+            self.log_bytes = self.log_bytes.saturating_add(grown);
+            self.checkpoint(checkpoint_bytes)?;
+        }
+        Ok(deleted)
+    }
+
+    /// Moves the log into the file, if it has reached a number of bytes.
+    fn checkpoint(&mut self, checkpoint_bytes: u64) -> Result<(), Trouble> {
         if self.log_bytes < checkpoint_bytes {
             return Ok(());
         }

@@ -8,9 +8,12 @@ use std::sync::Arc;
 use rusqlite::{Connection, OpenFlags};
 
 use super::files::beside;
+use super::newest::Newest;
 use super::rows::ReaderPool;
+use super::schema;
+use super::segments::Segments;
+use super::stored::{sealed, stored_head};
 use super::tail::Tail;
-use super::{Newest, head_in_database, schema, stored_head};
 use crate::chain::{Head, JournalId};
 use crate::error::JournalError;
 
@@ -107,8 +110,9 @@ pub fn inspect(path: &Path, expected: Option<&Expected>) -> Result<Inspected, Jo
     } else {
         stored
     };
+    let segments = Segments::new(path, id, sealed(&readers, id, stored)?);
     if let Some(Expected { bound, .. }) = expected {
-        check_bound(path, &readers, (id, stored, head), *bound)?;
+        check_bound(path, (&readers, &segments), (stored, head), *bound)?;
     }
     Ok(Inspected { id, head })
 }
@@ -135,8 +139,8 @@ pub fn cut_database(path: &Path) -> Option<(u64, u64)> {
 
 fn check_bound(
     path: &Path,
-    readers: &Arc<ReaderPool>,
-    (id, stored, head): (JournalId, Head, Head),
+    (readers, segments): (&ReaderPool, &Segments),
+    (stored, head): (Head, Head),
     bound: Head,
 ) -> Result<(), JournalError> {
     if head.sequence < bound.sequence {
@@ -148,8 +152,7 @@ fn check_bound(
         return Err(refused(path, &reason));
     }
     // Batches only in the tail follow the database's last batch by their hash.
-    if bound.sequence <= stored.sequence && head_in_database(readers, id, bound.sequence)? != bound
-    {
+    if bound.sequence <= stored.sequence && segments.head_at(readers, bound.sequence)? != bound {
         let reason = format!("batch {} is not the one that was stored here", bound.sequence);
         return Err(refused(path, &reason));
     }

@@ -1,40 +1,54 @@
-//! A journal in one SQLite file and a tail beside it, for one process.
+//! A journal in one SQLite file, with a tail and sealed segments beside it, for one process.
 //!
 //! A batch is appended to the tail ([`tail`]), with one write and one sync, and is then durable.
 //! Another thread moves batches from the tail into the database ([`SqliteJournal::compact`]), many in
 //! one transaction, in WAL mode with `synchronous=FULL`. Readers have their own connections, and
-//! get batches that are not in the database yet from memory. A file beside the database is locked
+//! get batches that are not in the database yet from memory, and old ones from sealed segments
+//! ([`SqliteJournal::seal`]). A file beside the database is locked
 //! for as long as the journal is open. The first failed write or sync stops the journal until the
 //! process restarts: the contents of the disk are known only after the page cache was dropped and
 //! everything was read again, at the next start.
 
+mod archive;
 pub mod backup;
 mod database;
 mod files;
 mod inspect;
 mod log;
+mod newest;
 mod rows;
 mod schema;
+mod seal;
+mod segment_table;
+mod segments;
+mod stored;
 mod tail;
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use bursar_core::time::Timestamp;
 use rusqlite::{ErrorCode, InterruptHandle};
 
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
-use crate::journal::{BatchReader, Journal, Lease, MaintenanceUrgency, Pending, checked_head};
+use crate::journal::{
+    BatchReader, Journal, Lease, MaintenanceUrgency, Pending, checked_head, first_time,
+};
 use crate::record::Batch;
+use crate::segment::{Places, Sealing, SegmentMark};
 use crate::snapshot::{Snapshot, SnapshotMark};
 use database::{Database, Trouble};
 use files::{LockFile, SnapshotFiles};
+use newest::Newest;
 use rows::{ReaderPool, Rows};
-use tail::{Occupied, Tail, Waiting, WriteError};
+use segments::Segments;
+use stored::{sealed, shrink, stored_head};
+use tail::{Tail, WriteError};
 
+pub use archive::{ArchiveTotals, archive, sealed_segments};
 pub use inspect::{Expected, Inspected, cut_database, inspect, is_begun, tail_file, written_tail};
 
 /// Options of a SQLite journal.
@@ -73,6 +87,11 @@ pub struct SqliteJournal {
     interrupt: Mutex<InterruptHandle>,
     readers: Arc<ReaderPool>,
     snapshots: SnapshotFiles,
+    segments: Arc<Segments>,
+    /// Held while a segment is sealed.
+    sealing: Mutex<()>,
+    /// The last batch up to which there was too little for a segment.
+    looked_until: AtomicU64,
     // Last, so that the lock is released after every connection is closed.
     _lock: LockFile,
 }
@@ -82,13 +101,6 @@ struct Writer {
     tail: Tail,
     /// The epoch that may append.
     epoch: Epoch,
-}
-
-/// The state that readers see. Locked only for a read or a change of it.
-struct Newest {
-    head: Head,
-    /// The batches that are not known to be in the database. The last one is the head.
-    waiting: VecDeque<Waiting>,
 }
 
 impl SqliteJournal {
@@ -108,6 +120,7 @@ impl SqliteJournal {
         }
         let connection = schema::open_writer(path, &options)?;
         let id = schema::create_or_check(&connection)?;
+        shrink(&connection)?;
         // If the log could not be emptied now, it is emptied at the next opportunity.
         let log_bytes = if schema::restart_log(&connection)? { 0 } else { u64::MAX };
         let epoch = schema::read_ownership(&connection)
@@ -115,6 +128,7 @@ impl SqliteJournal {
             .epoch;
         let readers = Arc::new(ReaderPool::new(path));
         let head = stored_head(&readers, id)?;
+        let segments = Arc::new(Segments::new(path, id, sealed(&readers, id, head)?));
         let tail = Tail::open(path, id, options.tail_bytes, !options.unsafe_normal_sync)?;
         let newest = Newest::recover(&tail, head)?;
         files::sync_directory(path)?;
@@ -130,6 +144,9 @@ impl SqliteJournal {
             stopped: OnceLock::new(),
             readers,
             snapshots: SnapshotFiles::new(path, id),
+            segments,
+            sealing: Mutex::new(()),
+            looked_until: AtomicU64::new(0),
             _lock: lock,
         };
         match journal.move_tail() {
@@ -282,14 +299,33 @@ impl SqliteJournal {
         database: &mut Database,
         batches: &[Arc<StoredBatch>],
     ) -> Result<(), AppendError> {
-        let checkpoint_bytes = u64::from(self.options.checkpoint_pages) << 12;
-        database.store(batches, checkpoint_bytes).map_err(|trouble| match trouble {
+        let stored = database.store(batches, self.checkpoint_bytes());
+        stored.map_err(|trouble| self.trouble(database, trouble))
+    }
+
+    fn checkpoint_bytes(&self) -> u64 {
+        u64::from(self.options.checkpoint_pages) << 12
+    }
+
+    /// Stops the journal after a failed write or sync of the database.
+    fn trouble(&self, database: &mut Database, trouble: Trouble) -> AppendError {
+        match trouble {
             Trouble::Failed(reason) => {
                 database.close();
                 self.stop(reason)
             }
             other => other.into(),
-        })
+        }
+    }
+
+    /// The sealed segments, oldest first.
+    pub fn segments(&self) -> Vec<SegmentMark> {
+        self.segments.list()
+    }
+
+    /// Where the segments are.
+    pub fn segment_places(&self) -> &Places {
+        self.segments.places()
     }
 
     /// Records how much work there is for [`Journal::compact`].
@@ -310,63 +346,6 @@ enum Appended {
     Done(Head),
     /// The batch is returned.
     NoRoom(StoredBatch),
-}
-
-impl Newest {
-    /// The state from the database and the tail.
-    fn recover(tail: &Tail, stored: Head) -> Result<Newest, JournalError> {
-        let waiting = tail.recover(stored)?;
-        let head = waiting.back().map_or(stored, |last| last.batch.head());
-        Ok(Newest { head, waiting })
-    }
-
-    /// The head, and the occupied part of the tail.
-    fn end(&self) -> (Head, Option<Occupied>) {
-        (self.head, Occupied::by(&self.waiting))
-    }
-
-    /// How many of the waiting batches are up to `sequence`.
-    fn count_to(&self, sequence: u64) -> usize {
-        let before = self.waiting.front().map_or(0, |first| first.batch.sequence - 1);
-        let count = usize::try_from(sequence.saturating_sub(before)).unwrap_or(usize::MAX);
-        count.min(self.waiting.len())
-    }
-
-    /// The waiting batches after `sequence`.
-    fn behind(&self, sequence: u64) -> VecDeque<Arc<StoredBatch>> {
-        let behind = self.waiting.range(self.count_to(sequence)..);
-        behind.map(|waiting| Arc::clone(&waiting.batch)).collect()
-    }
-
-    /// The batch `sequence`, if it waits.
-    fn batch(&self, sequence: u64) -> Option<Arc<StoredBatch>> {
-        let last = self.count_to(sequence).checked_sub(1)?;
-        let batch = &self.waiting.get(last)?.batch;
-        (batch.sequence == sequence).then(|| Arc::clone(batch))
-    }
-}
-
-/// The last batch in the database. The head row and that batch must agree, or one of them is
-/// damaged.
-fn stored_head(readers: &ReaderPool, id: JournalId) -> Result<Head, JournalError> {
-    let head = readers.with("reading the head", schema::read_head)?.check()?;
-    if head_in_database(readers, id, head.sequence)? != head {
-        let reason = "it is not the batch that the journal's head names".into();
-        return Err(JournalError::Corrupt { sequence: head.sequence, reason });
-    }
-    Ok(head)
-}
-
-fn head_in_database(
-    readers: &ReaderPool,
-    id: JournalId,
-    sequence: u64,
-) -> Result<Head, JournalError> {
-    if sequence == 0 {
-        return Ok(Head::genesis(id));
-    }
-    let row = readers.with("reading a batch", |connection| rows::read_one(connection, sequence))?;
-    checked_head(sequence, row)
 }
 
 /// Converts an error of SQLite.
@@ -418,7 +397,8 @@ impl Journal for SqliteJournal {
             (newest.head, newest.behind(after.sequence))
         };
         let stored = waiting.front().map_or(until.sequence, |first| first.sequence - 1);
-        let rows = Rows::new(Arc::clone(&self.readers), after.sequence, stored, waiting);
+        let (readers, segments) = (Arc::clone(&self.readers), Arc::clone(&self.segments));
+        let rows = Rows::new(readers, segments, after.sequence, stored, waiting);
         Ok(BatchReader::new(Box::new(rows), after, until))
     }
 
@@ -427,8 +407,24 @@ impl Journal for SqliteJournal {
         let waiting = self.newest().batch(sequence);
         match waiting {
             Some(batch) => checked_head(sequence, Some(Arc::unwrap_or_clone(batch))),
-            None => head_in_database(&self.readers, self.id, sequence),
+            None => self.segments.head_at(&self.readers, sequence),
         }
+    }
+
+    fn seal(
+        &self,
+        sealing: &Sealing,
+        going: &dyn Fn() -> bool,
+    ) -> Result<Option<SegmentMark>, JournalError> {
+        self.seal_next(sealing, going)
+    }
+
+    fn began_at(&self) -> Result<Option<Timestamp>, JournalError> {
+        if let Some(first) = self.segments.first() {
+            return Ok(Some(first.began_at));
+        }
+        let first = self.read(Head::genesis(self.id))?.next().transpose()?;
+        Ok(first.as_ref().map(first_time).transpose()?)
     }
 
     fn reopen(&self) -> Result<(), JournalError> {
@@ -443,6 +439,7 @@ impl Journal for SqliteJournal {
         })?;
         self.readers.clear();
         let stored = stored_head(&self.readers, self.id)?;
+        self.segments.replace(sealed(&self.readers, self.id, stored)?);
         *self.newest() = Newest::recover(&writer.tail, stored)?;
         Ok(())
     }

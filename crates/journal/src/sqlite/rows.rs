@@ -11,9 +11,11 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 
 use super::failure;
 use super::schema::{digest, unsigned};
+use super::segments::{Segments, altered};
 use crate::chain::{Epoch, StoredBatch};
 use crate::error::JournalError;
 use crate::journal::RowSource;
+use crate::segment::SegmentMark;
 
 /// Batches fetched in one query.
 const PAGE_ROWS: i64 = 32;
@@ -70,9 +72,11 @@ impl ReaderPool {
     }
 }
 
-/// Batches in order: from the database, page by page, and then those that are not there yet.
+/// Batches in order: from sealed segments, from the database, page by page, and then those that are
+/// not there yet. Batches may be sealed while they are read.
 pub(super) struct Rows {
     readers: Arc<ReaderPool>,
+    segments: Arc<Segments>,
     after: u64,
     /// The last one to read from the database.
     stored: u64,
@@ -83,11 +87,12 @@ pub(super) struct Rows {
 impl Rows {
     pub(super) fn new(
         readers: Arc<ReaderPool>,
+        segments: Arc<Segments>,
         after: u64,
         stored: u64,
         waiting: VecDeque<Arc<StoredBatch>>,
     ) -> Rows {
-        Rows { readers, after, stored, fetched: VecDeque::new(), waiting }
+        Rows { readers, segments, after, stored, fetched: VecDeque::new(), waiting }
     }
 }
 
@@ -97,18 +102,17 @@ impl RowSource for Rows {
             return Ok(self.waiting.pop_front().map(Arc::unwrap_or_clone));
         }
         if self.fetched.is_empty() {
-            let (after, until) = (self.after, self.stored);
-            let page = self
-                .readers
-                .with("reading batches", |connection| read_page(connection, after, until));
-            self.fetched = match page {
-                Ok(page) => page,
-                // Only one row of the page may be bad: find that row.
-                Err(JournalError::Damaged { reason, .. }) => {
-                    return self.next_alone(&reason).map(Some);
-                }
-                Err(other) => return Err(other),
-            };
+            let next = self.after.saturating_add(1);
+            if let Some(mark) = self.segments.covering(next) {
+                self.fetch_sealed(&mark)?;
+            } else if let Some(found) = self.fetch_stored()? {
+                return Ok(Some(found));
+            } else if self.fetched.front().is_none_or(|row| row.sequence != next)
+                && let Some(mark) = self.segments.covering(next)
+            {
+                // It was sealed and deleted meanwhile.
+                self.fetch_sealed(&mark)?;
+            }
         }
         let row = self.fetched.pop_front();
         if let Some(row) = &row {
@@ -119,6 +123,32 @@ impl RowSource for Rows {
 }
 
 impl Rows {
+    /// Fetches the next batches of a segment.
+    fn fetch_sealed(&mut self, mark: &SegmentMark) -> Result<(), JournalError> {
+        let segment = self.segments.open(mark)?;
+        let next = self.after.saturating_add(1);
+        self.fetched = segment.batches_from(next).map_err(|reason| altered(mark, reason))?;
+        let beyond = self.fetched.iter().rev().take_while(|row| row.sequence > self.stored).count();
+        self.fetched.truncate(self.fetched.len() - beyond);
+        Ok(())
+    }
+
+    /// Fetches the next page of the database. Returns its first row alone if the page has a bad one.
+    fn fetch_stored(&mut self) -> Result<Option<StoredBatch>, JournalError> {
+        let (after, until) = (self.after, self.stored);
+        let page =
+            self.readers.with("reading batches", |connection| read_page(connection, after, until));
+        match page {
+            Ok(page) => {
+                self.fetched = page;
+                Ok(None)
+            }
+            // Only one row of the page may be bad: find that row.
+            Err(JournalError::Damaged { reason, .. }) => self.next_alone(&reason).map(Some),
+            Err(other) => Err(other),
+        }
+    }
+
     /// Reads one row by its number, after a page of rows could not be read.
     fn next_alone(&mut self, reason: &str) -> Result<StoredBatch, JournalError> {
         let sequence = self.after.saturating_add(1);

@@ -20,8 +20,11 @@ use crate::error::JournalError;
 /// The first release without the WAL-reset race.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 /// `user_version` of the file: the version of the tables below and of the files beside it. Version
-/// 1 had no tail. A build that knows no tail would miss the newest batches, and rejects version 2.
+/// 1 had no tail. A build that knows no tail would miss the newest batches, and rejects version 2. A
+/// journal gets version 3 with its first segment: a build that knows no segments would miss the
+/// oldest batches.
 const SCHEMA_VERSION: i64 = 2;
+pub(super) const WITH_SEGMENTS: i64 = 3;
 const WITHOUT_TAIL: i64 = 1;
 /// `application_id` of the file: "BRSR".
 const APPLICATION_ID: i64 = 0x4252_5352;
@@ -131,9 +134,9 @@ pub(super) fn create_or_check(connection: &Connection) -> Result<JournalId, Jour
             "the file is a SQLite database but not a Bursar journal".into(),
         ));
     }
-    if version != SCHEMA_VERSION && version != WITHOUT_TAIL {
+    if !(WITHOUT_TAIL..=WITH_SEGMENTS).contains(&version) {
         return Err(JournalError::Refused(format!(
-            "the journal has schema version {version}; this build knows version {SCHEMA_VERSION}"
+            "the journal has schema version {version}; this build knows version {WITH_SEGMENTS}"
         )));
     }
     let id = read_identity(connection)?;
@@ -174,21 +177,12 @@ pub(super) fn open_new(path: &Path) -> Result<Connection, JournalError> {
     open().map_err(|error: rusqlite::Error| failure("opening a copy", &error))
 }
 
-/// Deletes the batches after `end`.
-pub(super) fn truncate(connection: &Connection, end: Head) -> rusqlite::Result<()> {
-    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Exclusive)?;
-    transaction
-        .execute("DELETE FROM batch WHERE sequence > ?1", params![end.sequence.cast_signed()])?;
-    move_head(&transaction, end)?;
-    transaction.commit()
-}
-
 /// Makes the copy a single file without a log. A server that opens it switches back.
 pub(super) fn finish_copy(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update_and_check(None, "journal_mode", "delete", |_| Ok(()))
 }
 
-fn damaged(part: &'static str, reason: String) -> JournalError {
+pub(super) fn damaged(part: &'static str, reason: String) -> JournalError {
     JournalError::Damaged { part, reason }
 }
 
@@ -215,7 +209,7 @@ pub(super) fn create(connection: &Connection, id: JournalId) -> rusqlite::Result
 }
 
 /// A checksum over one small row, with the name of its table as a separator.
-fn checksum(part: &str, fields: &[&[u8]]) -> Digest {
+pub(super) fn checksum(part: &str, fields: &[&[u8]]) -> Digest {
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"bursar row v1\0").update(part.as_bytes());
     for field in fields {
@@ -360,7 +354,10 @@ pub(super) fn add(
 }
 
 /// Returns the bytes of rows written.
-fn insert(connection: &Connection, batches: &[Arc<StoredBatch>]) -> rusqlite::Result<u64> {
+pub(super) fn insert(
+    connection: &Connection,
+    batches: &[Arc<StoredBatch>],
+) -> rusqlite::Result<u64> {
     let mut insert =
         connection.prepare_cached("INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
     let mut bytes = 0;
@@ -380,7 +377,7 @@ fn insert(connection: &Connection, batches: &[Arc<StoredBatch>]) -> rusqlite::Re
     Ok(bytes as u64)
 }
 
-fn move_head(connection: &Connection, end: Head) -> rusqlite::Result<()> {
+pub(super) fn move_head(connection: &Connection, end: Head) -> rusqlite::Result<()> {
     connection.execute(
         "UPDATE head SET sequence = ?1, position = ?2, hash = ?3, checksum = ?4 WHERE only = 1",
         params![

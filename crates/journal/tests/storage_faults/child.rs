@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{AppendError, Batch, Epoch, Head, Journal, JournalError, MaintenanceUrgency};
+use bursar_journal::{
+    AppendError, Batch, Epoch, Head, Journal, JournalError, MaintenanceUrgency, Sealing, Snapshot,
+};
 
 use super::support::{read_all, sample};
 
@@ -25,6 +27,8 @@ pub(crate) enum Compaction {
     Between,
     /// By another thread, while this one appends.
     Meanwhile,
+    /// By the appending thread, which also makes snapshots and seals what is older.
+    Sealing,
 }
 
 impl Compaction {
@@ -33,6 +37,7 @@ impl Compaction {
         match self {
             Compaction::Between => "between",
             Compaction::Meanwhile => "meanwhile",
+            Compaction::Sealing => "sealing",
         }
     }
 }
@@ -60,6 +65,13 @@ pub(crate) fn run(directory: &str, sync: &str, compaction: &str, appends: &str) 
     let genesis = journal.head().expect("the head can be read");
     note("ready\n".into());
     let mut child = Child { journal: &journal, epoch, genesis, note };
+    if compaction == Compaction::Sealing.name() {
+        let append = |head, batch| journal.append(epoch, head, batch);
+        return child.append_all(appends, append, |number| match number % 10 {
+            0 => journal.compact().map(|()| seal(&journal)),
+            _ => Ok(()),
+        });
+    }
     if compaction == Compaction::Between.name() {
         let append = |head, batch| journal.append(epoch, head, batch);
         let compact = |number: u64| match number % 20 < 8
@@ -83,6 +95,16 @@ pub(crate) fn run(directory: &str, sync: &str, compaction: &str, appends: &str) 
             std::thread::yield_now();
         }
     });
+}
+
+/// Seals what is older than a new snapshot. If that fails, everything is where it was.
+fn seal(journal: &SqliteJournal) {
+    let head = journal.head().expect("the head can be read");
+    let snapshot = Snapshot { head, state: Vec::new() };
+    let sealing = Sealing { segment_bytes: 3_000, level: 3, signer: None };
+    while journal.put_snapshot(&snapshot).is_ok()
+        && journal.seal(&sealing, &|| true).is_ok_and(|sealed| sealed.is_some())
+    {}
 }
 
 struct Child<'a, N> {

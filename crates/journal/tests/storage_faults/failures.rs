@@ -26,8 +26,12 @@ impl fmt::Display for Tried {
 
 /// How often a clean run makes a call before it is ready, and in total.
 fn calls(name: &str) -> (usize, usize) {
+    calls_of(Compaction::Between, name)
+}
+
+fn calls_of(compaction: Compaction, name: &str) -> (usize, usize) {
     let directory = TempDir::in_memory();
-    run(directory.path(), "full", Compaction::Between, APPENDS, &[]);
+    run(directory.path(), "full", compaction, APPENDS, &[]);
     let trace = std::fs::read_to_string(directory.path().join("trace")).expect("just recorded");
     // The note "ready" and its line end, as strace writes them.
     let (before, _) = trace.split_once(r"\x72\x65\x61\x64\x79\x0a").expect("the child came up");
@@ -133,14 +137,43 @@ pub(crate) fn moving_the_log_fails() -> Tried {
     tried
 }
 
+/// EIO from every third write and every sync of a run that seals. The journal stops, or the segment
+/// is sealed later; nothing is lost.
+pub(crate) fn sealing_fails() -> Tried {
+    let mut tried = Tried { runs: 0, acknowledged: 0 };
+    for (call, step) in [("pwrite64", 3), ("fsync", 1), ("fdatasync", 3), ("rename", 1)] {
+        let (before, all) = calls_of(Compaction::Sealing, call);
+        assert!(all > before, "{call} is never called");
+        for number in (before + 1..=all).step_by(step) {
+            let fault = format!("inject={call}:error=EIO:when={number}");
+            let directory = TempDir::in_memory();
+            let options = ["-e", fault.as_str()];
+            let steps = run(directory.path(), "full", Compaction::Sealing, APPENDS, &options);
+            assert!(steps.iter().any(|step| matches!(step, Step::Injected)), "{fault}");
+            tried.acknowledged += nothing_is_lost(directory.path(), &steps, &fault);
+            tried.runs += 1;
+        }
+    }
+    tried
+}
+
+/// ENOSPC from some consecutive writes of a run that seals. Then there is space again.
+pub(crate) fn a_full_disk_while_sealing_is_survived() -> Tried {
+    full_disk(Compaction::Sealing, 5)
+}
+
 /// ENOSPC from some consecutive writes. Then there is space again.
 pub(crate) fn a_full_disk_is_survived() -> Tried {
-    let (before, all) = calls("pwrite64");
+    full_disk(Compaction::Between, 9)
+}
+
+fn full_disk(compaction: Compaction, step: usize) -> Tried {
+    let (before, all) = calls_of(compaction, "pwrite64");
     let mut tried = Tried { runs: 0, acknowledged: 0 };
-    for first in (before + 1..=all).step_by(9) {
+    for first in (before + 1..=all).step_by(step) {
         let fault = format!("inject=pwrite64:error=ENOSPC:when={first}..{}", first + 3);
         let directory = TempDir::in_memory();
-        let steps = run(directory.path(), "full", Compaction::Between, APPENDS, &["-e", &fault]);
+        let steps = run(directory.path(), "full", compaction, APPENDS, &["-e", &fault]);
         assert!(steps.iter().any(|step| matches!(step, Step::Injected)), "{fault} never happened");
         assert_eq!(acknowledged(&steps), APPENDS, "{fault}: the journal did not recover");
         assert_eq!(check(directory.path(), "full"), APPENDS, "{fault}");

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use super::child::{Compaction, JOURNAL, options};
-use super::record::{FILES, Step, run};
+use super::record::{FILES, NEXT, SEGMENTS, Step, run};
 use super::support::{TempDir, sample};
 
 /// The unit in which the hardware writes.
@@ -107,7 +107,8 @@ pub(crate) fn power_loss(
 ) -> (usize, usize) {
     let recorded = TempDir::new();
     let steps = run(recorded.path(), sync, compaction, super::APPENDS, slow_move(compaction));
-    assert!(compaction == Compaction::Between || moved_while_appending(&steps));
+    assert!(compaction != Compaction::Meanwhile || moved_while_appending(&steps));
+    let mut segments = Vec::<Segment>::new();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let every = (crash_points(&steps) / wanted).max(1);
     let (mut lost, mut images, mut points) = (0, 0, 0);
@@ -122,6 +123,11 @@ pub(crate) fn power_loss(
             Step::Syncing { file, thread } => disk[file].begin_sync(thread),
             Step::Synced { file, thread } => disk[file].end_sync(thread),
             Step::Remove { file } => disk[file] = File::default(),
+            Step::Rename { to } => {
+                let file = std::mem::take(&mut disk[NEXT]);
+                segments.push(Segment { name: to, file, is_durable: false });
+            }
+            Step::SyncedNames => segments.iter_mut().for_each(|segment| segment.is_durable = true),
             Step::Note(note) => match note.trim().split_once(' ') {
                 Some(("begin", number)) => begun = number.parse().expect("a number"),
                 Some(("ack", number)) => acknowledged = number.parse().expect("a number"),
@@ -139,11 +145,34 @@ pub(crate) fn power_loss(
             }
             images += 1;
             let files = disk.each_ref().map(|file| file.image(*survivors, &mut random));
-            lost += usize::from(open(&files, sync, begun) < acknowledged);
+            let sealed: Vec<_> =
+                segments.iter().map(|segment| segment.image(*survivors, &mut random)).collect();
+            lost += usize::from(open(&files, &sealed, sync, begun) < acknowledged);
         }
     }
     assert_eq!(acknowledged, super::APPENDS, "the child did not finish");
+    assert_eq!(compaction == Compaction::Sealing, segments.len() > 5, "{} sealed", segments.len());
     (lost, images)
+}
+
+/// A segment that got its name. Until the folder is synced it may still have the name before.
+struct Segment {
+    name: String,
+    file: File,
+    is_durable: bool,
+}
+
+impl Segment {
+    fn image(&self, survivors: Survivors, random: &mut ChaCha8Rng) -> (&str, Option<Vec<u8>>) {
+        let is_named = self.is_durable
+            || match survivors {
+                Survivors::None => false,
+                Survivors::All => true,
+                Survivors::Some | Survivors::Torn => random.next_u32().is_multiple_of(2),
+            };
+        let name = if is_named { self.name.as_str() } else { "next.tmp" };
+        (name, self.file.image(survivors, random))
+    }
 }
 
 /// Options of strace that make the compacting thread sleep after every write, so that batches are
@@ -151,7 +180,7 @@ pub(crate) fn power_loss(
 /// its own thread.
 fn slow_move(compaction: Compaction) -> &'static [&'static str] {
     match compaction {
-        Compaction::Between => &[],
+        Compaction::Between | Compaction::Sealing => &[],
         Compaction::Meanwhile => &["-e", "inject=pwrite64:delay_exit=5000:when=20+"],
     }
 }
@@ -170,6 +199,8 @@ fn moved_while_appending(steps: &[Step]) -> bool {
             | Step::Syncing { .. }
             | Step::Synced { .. }
             | Step::Remove { .. }
+            | Step::Rename { .. }
+            | Step::SyncedNames
             | Step::Injected => {}
         }
         false
@@ -190,8 +221,19 @@ fn crash_points(steps: &[Step]) -> usize {
 }
 
 /// Opens an image, checks that it is a prefix of what the child wrote, and returns its length.
-fn open(files: &[Option<Vec<u8>>], sync: &str, begun: u64) -> u64 {
+fn open(
+    files: &[Option<Vec<u8>>],
+    segments: &[(&str, Option<Vec<u8>>)],
+    sync: &str,
+    begun: u64,
+) -> u64 {
     let directory = TempDir::in_memory();
+    let folder = directory.path().join(SEGMENTS);
+    std::fs::create_dir(&folder).expect("there is space");
+    for (name, content) in segments {
+        let content = content.as_deref().unwrap_or_default();
+        std::fs::write(folder.join(name), content).expect("there is space");
+    }
     for (name, content) in FILES.iter().zip(files) {
         if let Some(content) = content {
             std::fs::write(directory.path().join(name), content).expect("there is space");

@@ -27,7 +27,7 @@ fn main() {
         return child::run(directory, sync, compaction, appends);
     }
     println!("seed {SEED}");
-    for compaction in [Compaction::Between, Compaction::Meanwhile] {
+    for compaction in [Compaction::Between, Compaction::Meanwhile, Compaction::Sealing] {
         let (lost, images) = images::power_loss("full", compaction, SEED, 3_000);
         println!(
             "power loss, tail moved {}: {images} images, {lost} lost batches",
@@ -50,4 +50,6 @@ fn main() {
     println!("failed writes: {}", failures::every_failed_write_stops_the_journal());
     println!("failures while the tail is moved: {}", failures::moving_the_log_fails());
     println!("full disk: {}", failures::a_full_disk_is_survived());
+    println!("failures while sealing: {}", failures::sealing_fails());
+    println!("full disk while sealing: {}", failures::a_full_disk_while_sealing_is_survived());
 }

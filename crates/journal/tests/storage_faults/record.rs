@@ -31,6 +31,12 @@ pub(crate) enum Step {
     Remove {
         file: usize,
     },
+    /// A new segment gets its name.
+    Rename {
+        to: String,
+    },
+    /// The names of segments so far are durable.
+    SyncedNames,
     /// A line of the child's own log.
     Note(String),
     /// A call that strace made fail.
@@ -38,8 +44,14 @@ pub(crate) enum Step {
 }
 
 /// The files that a power loss may tear, by their number in [`Step`].
-pub(crate) const FILES: [&str; 4] =
-    ["journal.db", "journal.db-wal", "journal.db-journal", "journal.db-tail"];
+pub(crate) const FILES: [&str; 5] =
+    ["journal.db", "journal.db-wal", "journal.db-journal", "journal.db-tail", NEXT_SEGMENT];
+/// The folder of segments.
+pub(crate) const SEGMENTS: &str = "journal.db.segments";
+/// A segment that is being written.
+const NEXT_SEGMENT: &str = "journal.db.segments/next.tmp";
+/// Its number in [`FILES`].
+pub(crate) const NEXT: usize = 4;
 
 /// Runs the child in `directory` under strace, with further `options`, and returns its steps.
 pub(crate) fn run(
@@ -53,7 +65,7 @@ pub(crate) fn run(
     let program = std::env::current_exe().expect("this very test");
     let output = Command::new("strace")
         .args(["-f", "-y", "-xx", "-s", "1000000"])
-        .args(["-e", "trace=pwrite64,write,ftruncate,fsync,fdatasync,unlink"])
+        .args(["-e", "trace=pwrite64,write,ftruncate,fsync,fdatasync,unlink,rename"])
         .args(options)
         .arg("-o")
         .arg(&trace)
@@ -117,7 +129,7 @@ impl Record {
 /// The file of a call, by its name in `directory`.
 fn traced_file(name: &str, arguments: &str, directory: &Path) -> Option<String> {
     let path = match name {
-        "unlink" => unescape(arguments.trim_matches('"')),
+        "unlink" | "rename" => unescape(arguments.split('"').nth(1)?),
         _ => unescape(arguments.split_once('<')?.1.split_once('>')?.0),
     };
     let path = String::from_utf8(path).ok()?;
@@ -143,14 +155,25 @@ fn parse(thread: u32, call: &str, directory: &Path) -> Option<Step> {
         return Some(Step::Note(String::from_utf8(data()?).ok()?));
     }
     debug_assert_eq!(FILES[0], JOURNAL);
+    if file == SEGMENTS && name == "fsync" {
+        return Some(Step::SyncedNames);
+    }
     let file = FILES.iter().position(|known| *known == file)?;
     let last_number = || arguments.rsplit_once(", ")?.1.parse().ok();
+    if name == "unlink" && result.starts_with("-1") {
+        // It was not there.
+        return None;
+    }
     assert!(!result.starts_with("-1"), "a call failed without injection: {call}");
     match name {
         "pwrite64" => Some(Step::Write { file, offset: last_number()?, bytes: data()? }),
         "ftruncate" => Some(Step::Truncate { file, length: last_number()? }),
         "fsync" | "fdatasync" => Some(Step::Synced { file, thread }),
         "unlink" => Some(Step::Remove { file }),
+        "rename" => {
+            let to = String::from_utf8(unescape(arguments.split('"').nth(3)?)).ok()?;
+            Some(Step::Rename { to: Path::new(&to).file_name()?.to_str()?.to_owned() })
+        }
         _ => None,
     }
 }

@@ -41,12 +41,12 @@ pub fn cell_file(data: &Path, region: &str) -> Result<PathBuf, BackupError> {
     })
 }
 
-/// Copies the cells of a store, each consistent as of one instant.
+/// Copies the cells of a store, each consistent as of one instant, to be read and then removed.
 pub fn copy_cells(data: &Path, to: &Path) -> Result<Vec<(String, PathBuf)>, BackupError> {
     let mut copies = Vec::new();
     for (region, file) in cell_files(data)? {
         let copy = to.join(format!("cell-{region}.db"));
-        copies::copy(&file, &copy, |_| {})?;
+        copies::copy_to_read(&file, &copy)?;
         copies.push((region, copy));
     }
     Ok(copies)

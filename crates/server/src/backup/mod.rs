@@ -1,5 +1,6 @@
 //! `bursar admin backup` and `restore`: a whole store, at one consistent cut, in one folder.
 
+mod archive;
 pub mod cells;
 mod error;
 pub mod postgres;
@@ -24,6 +25,7 @@ use bursar_journal::{Head, Journal, JournalId, backup as copies};
 use crate::followers::checkpoint;
 use crate::logs::is_lost;
 use crate::store::{DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make_folder};
+pub use archive::archive;
 use cells::cell_files;
 pub use error::BackupError;
 
@@ -235,6 +237,7 @@ fn copy_machines(
         let copy = Manifest::file(folder, &machine);
         fs::copy(Manifest::file(backup, &machine), &copy)?;
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
+        copies::copy_segments(&Manifest::file(backup, &machine), &copy)?;
         let end = known.iter().find(|(name, _)| *name == machine).map(|(_, head)| *head);
         check_end(backup, &copy, end)?;
     }
@@ -384,6 +387,7 @@ fn cut_at(folder: &Path, until: Timestamp) -> Result<(), BackupError> {
             let file = Manifest::file(folder, &machine);
             fs::remove_file(&file)?;
             remove_beside(&file);
+            remove_segments(&file)?;
         } else {
             let reason = format!("{machine}.db has no record that is so old");
             return Err(BackupError::because(format!("--until: {reason}")).into_misuse());
@@ -399,6 +403,16 @@ fn remove_beside(file: &Path) {
         name.push(end);
         // A missing file need not be removed.
         let _ = fs::remove_file(name);
+    }
+}
+
+/// Removes the segments of a copy that is removed.
+fn remove_segments(file: &Path) -> Result<(), BackupError> {
+    let mut folder = file.as_os_str().to_owned();
+    folder.push(".segments");
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => Ok(removed?),
     }
 }
 

@@ -1,0 +1,106 @@
+//! A server that seals old records: everything reads them, from wherever they are.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::json;
+
+use crate::feed::events;
+use crate::server::Server;
+
+/// Snapshots are frequent and segments small, so that a short test seals some.
+const SETTINGS: &str = "snapshot_every = 30\n[journal]\nsegment_bytes = 1048576\n";
+
+/// The files of the ledger's segments in the folder of a store.
+fn segments(data: &Path) -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(data.join("ledger-0.db.segments"));
+    let files = folder.into_iter().flatten().map(|entry| entry.expect("listed").path());
+    let mut files: Vec<_> =
+        files.filter(|file| file.extension().is_some_and(|end| end == "segment")).collect();
+    files.sort();
+    files
+}
+
+/// Changes the metadata of an account, until segments are there.
+async fn until_sealed(server: &Server, wanted: usize) {
+    let note = "a note that compresses well ".repeat(300);
+    let mut changes = 0;
+    while segments(server.data()).len() < wanted {
+        for _ in 0..40 {
+            changes += 1;
+            let body = json!({ "metadata": { "note": note, "n": changes } });
+            server.call("PATCH", "/v1/accounts/acme", body).await.expect(200);
+        }
+        assert!(changes < 20_000, "nothing is sealed");
+    }
+}
+
+/// Runs the binary.
+fn bursar(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.args(arguments).output().expect("the binary is there")
+}
+
+#[tokio::test]
+async fn old_records_are_sealed_archived_and_read_wherever_they_are() {
+    let mut server = Server::configured(SETTINGS, &["--clock", "manual"]);
+    server.open("acme", "org").await;
+    let root = server.root.clone();
+    server.grant("funds", "acme", "7").await;
+    until_sealed(&server, 3).await;
+    let data = server.data().to_owned();
+    let [first, ..] = &segments(&data)[..] else { panic!("three are there") };
+    let name = first.file_name().expect("it has one").to_string_lossy().into_owned();
+    // A cursor before the first segment ends.
+    let before = events(&server, &root, "/v1/events?after=0", None, 40).await;
+    let place = data.to_string_lossy().into_owned();
+    let verified = bursar(&["audit", "verify", "--data", &place]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    // Beside the running server.
+    let archive = data.with_file_name("archive");
+    let to = archive.to_string_lossy().into_owned();
+    let moved = bursar(&["admin", "archive", "--data", &place, "--to", &to]);
+    let said = String::from_utf8_lossy(&moved.stdout);
+    assert!(moved.status.success() && said.contains("ledger-0: "), "{said}");
+    assert!(!first.exists() && segments(&data).len() == 1, "the newest stays");
+    let after = events(&server, &root, "/v1/events?after=0", None, 40).await;
+    assert_eq!(after, before, "an old cursor reads the archive");
+    for command in ["verify", "check"] {
+        let area = if command == "verify" { "audit" } else { "admin" };
+        let checked = bursar(&[area, command, "--data", &place]);
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    }
+    // A start needs neither the archive nor what is beside the journal.
+    server.stop();
+    let away = data.with_file_name("away");
+    std::fs::rename(&archive, &away).expect("it is ours");
+    server.restart(&["--clock", "manual"]);
+    assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "7");
+    for arguments in [
+        &["audit", "verify", "--data", &place][..],
+        &["admin", "check", "--data", &place],
+        &["admin", "backup", "--data", &place, &data.with_file_name("copy").to_string_lossy()],
+    ] {
+        let refused = bursar(arguments);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(&name), "{arguments:?}: {said}");
+        assert!(said.contains("mount"), "{said}");
+    }
+    std::fs::rename(&away, &archive).expect("it is ours");
+    // History is built again from all records.
+    let entries = "/v1/accounts/acme/entries?limit=100";
+    let expected = server.get(entries).await;
+    server.stop();
+    for name in ["history.db", "history.db-wal", "history.db-shm"] {
+        // Not every one is there after a clean stop.
+        let _ = std::fs::remove_file(data.join(name));
+    }
+    server.restart(&["--clock", "manual"]);
+    loop {
+        let answer = server.call("GET", entries, serde_json::Value::Null).await;
+        if answer.status == 200 && answer.body == expected {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}

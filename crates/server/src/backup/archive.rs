@@ -1,0 +1,28 @@
+//! `bursar admin archive`: moves sealed segments of a store to another folder.
+
+use std::path::Path;
+
+use bursar_journal::sqlite::{ArchiveTotals, archive as archive_journal};
+
+use super::{BackupError, Watch, check_folder, ledger_file, machines};
+use crate::store::Manifest;
+
+/// Moves the sealed segments of all journals of a store into `to`, also while a server has it open.
+pub fn archive(data: &Path, to: &Path, watch: &dyn Watch) -> Result<(), BackupError> {
+    ledger_file(data)?;
+    check_folder(data)?;
+    let same = |path: &Path| path.canonicalize().ok();
+    if same(to).is_some() && same(to) == same(data) {
+        let reason = "it is the folder of the store";
+        let next = "give a folder elsewhere, for example on another disk or a mounted bucket";
+        return Err(BackupError::new(to.display(), reason).with_next(next).into_misuse());
+    }
+    for machine in machines(data)? {
+        let totals = archive_journal(&Manifest::file(data, &machine), to)?;
+        let ArchiveTotals { moved, bytes, before, kept } = totals;
+        watch.say(&format!(
+            "{machine}: {moved} segments moved ({bytes} bytes), {before} archived before, {kept} kept"
+        ))?;
+    }
+    Ok(())
+}
