@@ -41,6 +41,9 @@ pub trait Database {
     /// Runs a query.
     fn query(&self, sql: &'static str, values: &[Value]) -> Result<Vec<Row>, HistoryError>;
 
+    /// Starts a transaction that only reads.
+    fn begin_read(&self) -> Result<(), HistoryError>;
+
     /// Starts a transaction.
     fn begin(&self) -> Result<(), HistoryError>;
 

@@ -102,6 +102,54 @@ impl EntryType {
             EntryType::Scheduled | EntryType::Uncollected => (0, 0),
         }
     }
+
+    /// The factor by which the amount changes the spent credits.
+    pub fn spends(self) -> i128 {
+        match self {
+            EntryType::Captured | EntryType::Charged | EntryType::Collected => 1,
+            EntryType::Refunded => -1,
+            EntryType::Granted
+            | EntryType::Scheduled
+            | EntryType::Reissued
+            | EntryType::Received
+            | EntryType::Held
+            | EntryType::Returned
+            | EntryType::Expired
+            | EntryType::Cut
+            | EntryType::Revoked
+            | EntryType::ExpiryReversed
+            | EntryType::Moved
+            | EntryType::Uncollected => 0,
+        }
+    }
+
+    /// The factor by which the amount changes the expired credits.
+    pub fn expires(self) -> i128 {
+        match self {
+            EntryType::Expired | EntryType::Cut => 1,
+            EntryType::ExpiryReversed => -1,
+            EntryType::Granted
+            | EntryType::Scheduled
+            | EntryType::Reissued
+            | EntryType::Received
+            | EntryType::Held
+            | EntryType::Captured
+            | EntryType::Returned
+            | EntryType::Revoked
+            | EntryType::Charged
+            | EntryType::Refunded
+            | EntryType::Moved
+            | EntryType::Collected
+            | EntryType::Uncollected => 0,
+        }
+    }
+
+    /// The factor by which the amount changes the sum of available, held and spent credits. Only
+    /// credits that enter or leave an account change it.
+    pub fn funds(self) -> i128 {
+        let (available, held) = self.effect();
+        available + held + self.spends()
+    }
 }
 
 /// One movement on one account.
@@ -133,4 +181,32 @@ pub struct Entry {
     pub available_after: i128,
     /// The held credits of the account afterwards.
     pub held_after: i128,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Holding, spending and returning only move credits inside an account.
+    #[test]
+    fn only_credits_that_enter_or_leave_change_the_funds_of_an_account() {
+        for kind in EntryType::ALL {
+            let expected = match kind {
+                EntryType::Granted
+                | EntryType::Reissued
+                | EntryType::Received
+                | EntryType::ExpiryReversed => 1,
+                EntryType::Expired | EntryType::Cut | EntryType::Revoked | EntryType::Moved => -1,
+                EntryType::Scheduled
+                | EntryType::Held
+                | EntryType::Captured
+                | EntryType::Returned
+                | EntryType::Charged
+                | EntryType::Refunded
+                | EntryType::Collected
+                | EntryType::Uncollected => 0,
+            };
+            assert_eq!(kind.funds(), expected, "{}", kind.name());
+        }
+    }
 }

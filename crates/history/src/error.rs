@@ -45,6 +45,14 @@ pub enum HistoryError {
     /// The cursor is not valid for this list.
     #[error("the cursor is not valid for this list; start again without a cursor")]
     BadCursor,
+    /// A report would read too many rows.
+    #[error(
+        "the period has more than {most} rows; choose a shorter one, or an account further down"
+    )]
+    TooMuch {
+        /// The most rows that a report reads.
+        most: usize,
+    },
     /// The file has another format or version.
     #[error("{0}")]
     Refused(String),

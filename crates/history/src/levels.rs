@@ -1,4 +1,4 @@
-//! Step functions over time: the free amount of a bucket, the uncollected amount of an account.
+//! Step functions over time: the free amount of a bucket, amounts of an account that change seldom.
 //!
 //! A row is keyed by its first instant. It encodes each level as the difference from the one
 //! before. One slice of the journal adds one row, or several if there are many levels. If a slice
@@ -9,6 +9,29 @@ use crate::error::HistoryError;
 
 /// The maximum number of instants in one row.
 pub(crate) const MAX_IN_A_ROW: usize = 256;
+
+/// An amount of an account that is kept over time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AccountLevel {
+    /// Usage for which no credits were found.
+    Uncollected,
+    /// Its own credits that are available, held or spent.
+    Funded,
+    /// Its own credits that expired.
+    Expired,
+}
+
+impl AccountLevel {
+    /// The key of the level of an account.
+    pub(crate) fn key(self, account: u32) -> i64 {
+        let which = match self {
+            AccountLevel::Uncollected => 0,
+            AccountLevel::Funded => 1,
+            AccountLevel::Expired => 2,
+        };
+        i64::from(account) * 4 + which
+    }
+}
 
 /// An instant in milliseconds, and the level from then on.
 pub(crate) type Level = (i64, i128);

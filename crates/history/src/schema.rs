@@ -3,7 +3,7 @@
 
 /// The version of the tables below. A file of another version is never migrated: the server deletes
 /// and rebuilds it.
-pub const SCHEMA_VERSION: i64 = 9;
+pub const SCHEMA_VERSION: i64 = 10;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -36,8 +36,8 @@ CREATE TABLE accounts (
 CREATE INDEX accounts_by_available ON accounts (kind, available_class);
 CREATE INDEX accounts_by_held ON accounts (kind, held_class);
 CREATE INDEX accounts_by_hour ON accounts (kind, hour);
--- The current state of an account. rest: the uncollected amount, and the usage of the last hour as
--- in usage_hours, as sums of variable length.
+-- The current state of an account. rest: the uncollected amount, the usage of the last hour as in
+-- usage_hours, and totals since the account was opened, as sums of variable length.
 CREATE TABLE account_states (
   number INTEGER PRIMARY KEY, available BLOB NOT NULL, held BLOB NOT NULL,
   rest BLOB NOT NULL) STRICT;
@@ -56,15 +56,15 @@ CREATE TABLE buckets (
   length BLOB NOT NULL) STRICT;
 CREATE INDEX buckets_by_terms ON buckets (terms, number);
 CREATE INDEX buckets_by_account ON buckets (account, number);
--- The free amount of a bucket, and the uncollected amount of an account, from an instant on. The
--- last level is the current one. Many instants per row (see the module of levels), keyed by the
--- first.
+-- The free amount of a bucket, and amounts of an account that change seldom, from an instant on.
+-- The last level is the current one. Many instants per row (see the module of levels), keyed by the
+-- first. level: the account and which amount.
 CREATE TABLE bucket_levels (
   bucket INTEGER NOT NULL, at INTEGER NOT NULL, levels BLOB NOT NULL,
   PRIMARY KEY (bucket, at)) STRICT, WITHOUT ROWID;
-CREATE TABLE uncollected_levels (
-  account INTEGER NOT NULL, at INTEGER NOT NULL, levels BLOB NOT NULL,
-  PRIMARY KEY (account, at)) STRICT, WITHOUT ROWID;
+CREATE TABLE account_levels (
+  level INTEGER NOT NULL, at INTEGER NOT NULL, levels BLOB NOT NULL,
+  PRIMARY KEY (level, at)) STRICT, WITHOUT ROWID;
 
 -- Holds and charges under their own numbers, because the ledger reuses its numbers.
 -- entries: the numbers of the first entries, in steps; further ones are in lists.
@@ -92,15 +92,28 @@ CREATE INDEX usage_by_account ON usage_hours (account, hour);
 -- Jobs, and the decisions that concern them.
 CREATE TABLE jobs (
   number INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, name TEXT NOT NULL, account INTEGER NOT NULL,
-  state INTEGER NOT NULL, submitted_at INTEGER NOT NULL, ended_at INTEGER) STRICT;
+  state INTEGER NOT NULL, submitted_at INTEGER NOT NULL, ended_at INTEGER,
+  class TEXT NOT NULL) STRICT;
 CREATE INDEX jobs_by_name ON jobs (tenant, name, number);
 CREATE TABLE record_jobs (
   job INTEGER NOT NULL, position INTEGER NOT NULL, item INTEGER NOT NULL,
   PRIMARY KEY (job, position, item)) STRICT, WITHOUT ROWID;
--- Usage per job and hour.
-CREATE TABLE job_hours (
-  hour INTEGER NOT NULL, job INTEGER NOT NULL, spent BLOB NOT NULL, gpu_ms BLOB NOT NULL,
-  PRIMARY KEY (hour, job)) STRICT, WITHOUT ROWID;
+CREATE TABLE job_labels (
+  job INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+  PRIMARY KEY (job, name)) STRICT, WITHOUT ROWID;
+-- The holds of jobs, and what the attempt of each runs on: '' while it is not known.
+CREATE TABLE job_holds (
+  hold INTEGER PRIMARY KEY, job INTEGER NOT NULL, gpu_type TEXT NOT NULL, region TEXT NOT NULL,
+  class TEXT NOT NULL) STRICT;
+CREATE INDEX job_holds_by_job ON job_holds (job, hold);
+-- The cells by their numbers in the ledger.
+CREATE TABLE cells (number INTEGER PRIMARY KEY, region TEXT NOT NULL) STRICT;
+-- Spending per spender and hour on jobs (-1: none) and on GPU types, regions and classes ('': none).
+-- Spending on nothing of these has no row: it is the rest of usage_hours.
+CREATE TABLE spend_hours (
+  account INTEGER NOT NULL, hour INTEGER NOT NULL, job INTEGER NOT NULL, gpu_type TEXT NOT NULL,
+  region TEXT NOT NULL, class TEXT NOT NULL, spent BLOB NOT NULL,
+  PRIMARY KEY (account, hour, job, gpu_type, region, class)) STRICT, WITHOUT ROWID;
 
 CREATE TABLE budgets (
   account INTEGER NOT NULL, name TEXT NOT NULL, budget_limit BLOB NOT NULL, unit INTEGER NOT NULL,

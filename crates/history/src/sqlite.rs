@@ -164,6 +164,10 @@ impl Database for Sqlite {
         run().map_err(failure("reading history"))
     }
 
+    fn begin_read(&self) -> Result<(), HistoryError> {
+        self.execute("BEGIN DEFERRED", &[])
+    }
+
     fn begin(&self) -> Result<(), HistoryError> {
         self.execute("BEGIN IMMEDIATE", &[])
     }

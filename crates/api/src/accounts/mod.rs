@@ -3,5 +3,7 @@
 pub mod account;
 pub mod balance;
 pub mod budget;
+pub mod effective;
 pub mod quota;
+pub mod spend;
 pub mod top;

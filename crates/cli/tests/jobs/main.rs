@@ -23,6 +23,7 @@ mod scopes;
 #[path = "../service/server.rs"]
 #[allow(dead_code, reason = "the other test binary uses the rest of it")]
 mod server;
+mod spending;
 mod stores;
 mod submitting;
 mod usage;

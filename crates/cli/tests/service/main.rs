@@ -17,6 +17,7 @@ mod files;
 mod idempotency;
 mod keys;
 mod load;
+mod money;
 mod postgres;
 mod postgres_serve;
 mod postgres_store;

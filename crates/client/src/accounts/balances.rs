@@ -4,6 +4,8 @@ use bursar_api::List;
 use bursar_api::accounts::balance::{
     Balance, BalanceQuery, EntriesQuery, Entry, Forecast, Statement, StatementQuery,
 };
+use bursar_api::accounts::effective::{Effective, EffectiveQuery};
+use bursar_api::accounts::spend::{AccountSeries, AccountSeriesQuery, Spend, SpendQuery};
 use bursar_api::accounts::top::{Top, TopQuery};
 
 use crate::call::{Call, path};
@@ -31,6 +33,21 @@ pub fn statement(account: &str, query: &StatementQuery) -> Call<Statement> {
 /// How long the credits of an account last.
 pub fn forecast(account: &str) -> Call<Forecast> {
     Call::get(path(&["v1", "accounts", account, "forecast"]))
+}
+
+/// What an account can spend: its own credits and those above it, and the budgets that limit it.
+pub fn effective(account: &str, query: &EffectiveQuery) -> Call<Effective> {
+    Call::get(path(&["v1", "accounts", account, "effective"])).with_query(query)
+}
+
+/// What an account and all below it spent, by period and group.
+pub fn spend(account: &str, query: &SpendQuery) -> Call<Spend> {
+    Call::get(path(&["v1", "accounts", account, "spend"])).with_query(query)
+}
+
+/// An amount of an account's own credits over time.
+pub fn series(account: &str, query: &AccountSeriesQuery) -> Call<AccountSeries> {
+    Call::get(path(&["v1", "accounts", account, "series"])).with_query(query)
 }
 
 /// Rankings of accounts and jobs.

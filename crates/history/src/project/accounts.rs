@@ -16,14 +16,32 @@ pub(super) struct AccountState {
     pub(super) uncollected: i128,
     /// The usage in the last hour with usage.
     pub(super) usage: Usage,
+    pub(super) totals: Totals,
+}
+
+/// Totals of an account since it was opened.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Held by the subtree now, whichever account owns the credits.
+    pub(crate) held_by: i128,
+    /// Spent by the subtree, whichever account owns the credits.
+    pub(crate) spent_by: i128,
+    /// Its own credits that entered, less those that left: available, held and spent.
+    pub(crate) funded: i128,
+    /// Its own credits that expired.
+    pub(crate) expired: i128,
 }
 
 impl AccountState {
     /// The fields that no query sorts by.
     fn encode_rest(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(24);
+        let mut bytes = Vec::with_capacity(48);
         write_sum(&mut bytes, self.uncollected);
         self.usage.write(&mut bytes);
+        let Totals { held_by, spent_by, funded, expired } = self.totals;
+        for sum in [held_by, spent_by, funded, expired] {
+            write_sum(&mut bytes, sum);
+        }
         bytes
     }
 
@@ -33,10 +51,13 @@ impl AccountState {
     }
 }
 
-/// The uncollected amount, and the usage in the last hour.
-pub(crate) fn decode_rest(bytes: &[u8]) -> Result<(i128, Usage), HistoryError> {
+/// The uncollected amount, the usage in the last hour, and the totals.
+pub(crate) fn decode_rest(bytes: &[u8]) -> Result<(i128, Usage, Totals), HistoryError> {
     let mut bytes = Bytes(bytes);
-    Ok((bytes.sum()?, Usage::read(&mut bytes)?))
+    let (uncollected, usage) = (bytes.sum()?, Usage::read(&mut bytes)?);
+    let (held_by, spent_by) = (bytes.sum()?, bytes.sum()?);
+    let (funded, expired) = (bytes.sum()?, bytes.sum()?);
+    Ok((uncollected, usage, Totals { held_by, spent_by, funded, expired }))
 }
 
 pub(super) struct AccountRow {
@@ -63,8 +84,8 @@ impl AccountRow {
         let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
         let (kind, parent, tenant) = (row.number()?, row.maybe_number()?, row.number()?);
         let (hour, available, held) = (row.maybe_integer()?, row.sum()?, row.sum()?);
-        let (uncollected, usage) = decode_rest(&row.bytes()?)?;
-        let state = AccountState { available, held, uncollected, usage };
+        let (uncollected, usage, totals) = decode_rest(&row.bytes()?)?;
+        let state = AccountState { available, held, uncollected, usage, totals };
         let indexed = (state.classes(), hour);
         Ok(AccountRow { kind, parent, tenant, state, hour, indexed, dirty: false })
     }

@@ -4,17 +4,16 @@
 //! The written content does not depend on how records are grouped, except for the division of lists
 //! and blocks.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 use rustc_hash::FxHashMap;
 
 use super::accounts::AccountRow;
 use super::levels::Levels;
 use super::live::LiveHold;
+use super::spend::Spend;
 use super::usage::Usage;
 use super::{History, no_progress};
 use crate::blocks::{BlocksOf, NewBlocks};
@@ -38,7 +37,7 @@ pub(super) struct Cache {
     pub(super) entries: NewBlocks<11>,
     /// Usage to add to past hours of accounts.
     pub(super) usage: FxHashMap<(i64, u32), Usage>,
-    pub(super) job_usage: BTreeMap<(i64, JobNo), Usage>,
+    pub(super) spend: Spend,
     pub(super) levels: Levels,
 }
 
@@ -54,7 +53,7 @@ impl Default for Cache {
             decisions: NewBlocks::new(BlocksOf::Decisions),
             entries: NewBlocks::new(BlocksOf::Entries),
             usage: FxHashMap::default(),
-            job_usage: BTreeMap::default(),
+            spend: Spend::default(),
             levels: Levels::default(),
         }
     }
@@ -260,7 +259,7 @@ impl<D: Database> History<D> {
         self.flush_levels()?;
         self.flush_holds()?;
         self.flush_usage()?;
-        self.flush_job_usage()?;
+        self.flush_spend()?;
         let progress = self.cache.progress;
         self.cache.written = progress.position;
         self.database.execute(

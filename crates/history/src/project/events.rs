@@ -9,10 +9,11 @@ use bursar_core::message::ToCell;
 
 use super::holds::Of;
 use super::live::HoldNumbers;
-use super::{History, Step};
+use super::{History, Step, Usage};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
+use crate::levels::AccountLevel;
 
 impl<D: Database> History<D> {
     pub(super) fn apply_event(
@@ -85,9 +86,11 @@ impl<D: Database> History<D> {
                 let row = self.account(account.0)?;
                 row.state.uncollected -= i128::from(total(&movement.pieces));
                 row.dirty = true;
-                self.note_uncollected(step.at, account.0)?;
+                self.note_level(step.at, account.0, AccountLevel::Uncollected)?;
                 self.name_movement(step, Resource::Collection, account.0, movement)?;
-                self.named(step, EntryType::Collected, account.0, movement)
+                self.named(step, EntryType::Collected, account.0, movement)?;
+                let spent = total(&movement.pieces).into();
+                self.use_subtree(step.at, account.0, Usage { spent, ..Usage::default() })
             }
             Event::BudgetSet { account, budget, terms, period_start: _, spent: _, held: _ } => {
                 self.budget_set(step, account.0, budget, terms)
@@ -120,8 +123,8 @@ impl<D: Database> History<D> {
                 step.touched.insert(account.0);
                 Ok(())
             }
-            Event::RegionOpened { .. }
-            | Event::RegionBriefed { .. }
+            Event::RegionOpened { cell, region, shard: _ } => self.region_opened(*cell, region),
+            Event::RegionBriefed { .. }
             | Event::SetAside { .. }
             | Event::HeldUpReviewed { .. }
             | Event::MessageReceived { .. } => Ok(()),
@@ -129,7 +132,10 @@ impl<D: Database> History<D> {
             Event::HoldPinned { hold, rate, returned, expires_at } => {
                 self.hold_pinned(step, hold.0, *rate, returned, *expires_at)
             }
-            Event::AttemptConfirmed(confirmed) => self.touch_job(step, confirmed.job),
+            Event::AttemptConfirmed(confirmed) => {
+                self.touch_job(step, confirmed.job)?;
+                self.attempt_confirmed(confirmed)
+            }
             Event::AttemptStarted { job }
             | Event::AttemptFunded { job, .. }
             | Event::ExhaustionWarned { job, .. }

@@ -15,6 +15,7 @@ use super::{History, Movement, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
+use crate::levels::AccountLevel;
 use crate::lists::decode_from_nothing;
 
 /// The context of a movement: its hold, and the account that spends.
@@ -48,12 +49,10 @@ impl<D: Database> History<D> {
                     name: of.name,
                 },
             )?;
-            let burned = match of.kind {
-                EntryType::Captured | EntryType::Charged | EntryType::Collected => owned.amount,
-                EntryType::Refunded => -owned.amount,
-                _ => continue,
-            };
-            self.count_burned(step.at, owned.account, burned)?;
+            if of.kind.spends() != 0 {
+                let burned = of.kind.spends() * owned.amount;
+                self.count_burned(step.at, owned.account, burned)?;
+            }
         }
         Ok(())
     }
@@ -62,7 +61,7 @@ impl<D: Database> History<D> {
     fn count_drawn(&mut self, spender: u32, drawn: &Drawn, sign: i128) -> Result<(), HistoryError> {
         for (piece, at) in drawn {
             let drawn = sign * i128::from(piece.span.len());
-            self.use_subtree(*at, spender, Usage { drawn, ..Usage::default() })?;
+            self.use_subtree(*at, spender, Usage { drawn, held: drawn, ..Usage::default() })?;
         }
         Ok(())
     }
@@ -74,7 +73,7 @@ impl<D: Database> History<D> {
         spent: i128,
         gpu_ms: u64,
     ) -> Result<(), HistoryError> {
-        let usage = Usage { spent, gpu_ms: gpu_ms.into(), ..Usage::default() };
+        let usage = Usage { spent, gpu_ms: gpu_ms.into(), held: -spent, ..Usage::default() };
         self.use_subtree(at, spender, usage)
     }
 
@@ -108,7 +107,10 @@ impl<D: Database> History<D> {
         placed: &HoldPlaced,
     ) -> Result<(), HistoryError> {
         let hold = self.add_hold(placed.hold.0, Hold::placed(step.at, placed))?;
-        step.jobs.extend(placed.job);
+        if let Some(job) = placed.job {
+            step.jobs.insert(job);
+            self.note_job_hold(hold.here, job)?;
+        }
         self.enter_drawn(step, EntryType::Held, hold, placed.account.0, &placed.pieces)
     }
 
@@ -159,10 +161,8 @@ impl<D: Database> History<D> {
         step.touched.insert(spender);
         let total: i128 = pieces.iter().map(|piece| i128::from(piece.span.len())).sum();
         self.count_spent(at, spender, total, gpu_ms)?;
-        if let Some(job) = self.live_hold(number)?.record.job() {
-            step.jobs.insert(job);
-            self.use_job(at, job, total, gpu_ms.into());
-        }
+        step.jobs.extend(self.live_hold(number)?.record.job());
+        self.spend_on(at, number, total)?;
         if capture.uncollected == 0 {
             return Ok(());
         }
@@ -170,7 +170,7 @@ impl<D: Database> History<D> {
         let account = self.account(spender)?;
         account.state.uncollected += owed;
         account.dirty = true;
-        self.note_uncollected(at, spender)?;
+        self.note_level(at, spender, AccountLevel::Uncollected)?;
         self.use_subtree(at, spender, Usage { drawn: owed, ..Usage::default() })?;
         self.enter(
             step,
@@ -264,10 +264,8 @@ impl<D: Database> History<D> {
         let of = Of { kind: EntryType::Refunded, hold: Some(hold), spender, name };
         self.enter_undrawn(step, of, &units)?;
         let total: i128 = units.iter().map(|(piece, _)| i128::from(piece.span.len())).sum();
-        if let Some(job) = self.live_hold(number)?.record.job() {
-            step.jobs.insert(job);
-            self.use_job(at, job, -total, 0);
-        }
+        step.jobs.extend(self.live_hold(number)?.record.job());
+        self.spend_on(at, number, -total)?;
         self.count_spent(at, spender, -total, 0)
     }
 

@@ -1,24 +1,25 @@
-//! The free amount of each bucket and the uncollected amount of each account over time. With them a
-//! past balance is looked up instead of computed from all earlier entries.
+//! The free amount of each bucket and some amounts of each account over time. With them a past
+//! balance is looked up instead of computed from all earlier entries.
 
 use bursar_core::ledger::event::Piece;
 use bursar_core::time::Timestamp;
 
 use super::History;
 use crate::database::{Database, Value};
+use crate::entry::EntryType;
 use crate::error::HistoryError;
-use crate::levels::{Level, MAX_IN_A_ROW, encode};
+use crate::levels::{AccountLevel, Level, MAX_IN_A_ROW, encode};
 
 /// Changed levels that are not written yet, in order of arrival. The last level of an instant
 /// counts.
 #[derive(Default)]
 pub(super) struct Levels {
     buckets: Vec<Change>,
-    uncollected: Vec<Change>,
+    accounts: Vec<Change>,
 }
 
-/// The number of the bucket or account, and its new level.
-type Change = (u32, Level);
+/// The number of the bucket or of the level of an account, and its new value.
+type Change = (i64, Level);
 
 /// The rows of all levels, with the last level of each instant.
 fn rows(changes: &mut Vec<Change>) -> Vec<[Value; 3]> {
@@ -58,7 +59,7 @@ impl<D: Database> History<D> {
         if free < 0 {
             return Err(HistoryError::inconsistent(format!("bucket {bucket} went below zero")));
         }
-        self.cache.levels.buckets.push((bucket, (at.millis(), free)));
+        self.cache.levels.buckets.push((bucket.into(), (at.millis(), free)));
         Ok(())
     }
 
@@ -74,29 +75,55 @@ impl<D: Database> History<D> {
         })
     }
 
-    /// Records the uncollected amount of an account.
-    pub(super) fn note_uncollected(
+    /// Records the current level of an account.
+    pub(super) fn note_level(
         &mut self,
         at: Timestamp,
         account: u32,
+        which: AccountLevel,
     ) -> Result<(), HistoryError> {
-        let uncollected = self.account(account)?.state.uncollected;
-        self.cache.levels.uncollected.push((account, (at.millis(), uncollected)));
+        let state = &self.account(account)?.state;
+        let level = match which {
+            AccountLevel::Uncollected => state.uncollected,
+            AccountLevel::Funded => state.totals.funded,
+            AccountLevel::Expired => state.totals.expired,
+        };
+        self.cache.levels.accounts.push((which.key(account), (at.millis(), level)));
+        Ok(())
+    }
+
+    /// Counts a movement that brings credits into an account or takes them away.
+    pub(super) fn count_funds(
+        &mut self,
+        at: Timestamp,
+        account: u32,
+        kind: EntryType,
+        amount: i128,
+    ) -> Result<(), HistoryError> {
+        let totals = &mut self.account(account)?.state.totals;
+        if kind.funds() != 0 {
+            totals.funded += kind.funds() * amount;
+            totals.expired += kind.expires() * amount;
+            self.note_level(at, account, AccountLevel::Funded)?;
+        }
+        if kind.expires() != 0 {
+            self.note_level(at, account, AccountLevel::Expired)?;
+        }
         Ok(())
     }
 
     /// Writes the levels that changed.
     pub(super) fn flush_levels(&mut self) -> Result<(), HistoryError> {
-        let Levels { buckets, uncollected } = &mut self.cache.levels;
+        let Levels { buckets, accounts } = &mut self.cache.levels;
         self.database.execute_each(
             "INSERT INTO bucket_levels VALUES (?1, ?2, ?3)
              ON CONFLICT (bucket, at) DO UPDATE SET levels = excluded.levels",
             &rows(buckets),
         )?;
         self.database.execute_each(
-            "INSERT INTO uncollected_levels VALUES (?1, ?2, ?3)
-             ON CONFLICT (account, at) DO UPDATE SET levels = excluded.levels",
-            &rows(uncollected),
+            "INSERT INTO account_levels VALUES (?1, ?2, ?3)
+             ON CONFLICT (level, at) DO UPDATE SET levels = excluded.levels",
+            &rows(accounts),
         )
     }
 }

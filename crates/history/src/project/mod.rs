@@ -10,6 +10,7 @@ mod jobs;
 mod levels;
 mod live;
 mod numbered_holds;
+mod spend;
 mod usage;
 
 use bursar_core::ledger::id::{JobNo, Name};
@@ -21,7 +22,7 @@ use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
 use crate::lists::{ListOf, decision};
-pub(crate) use accounts::decode_rest;
+pub(crate) use accounts::{Totals, decode_rest};
 use cache::Cache;
 use live::HoldNumbers;
 pub(crate) use numbered_holds::{decode_holds, encode_holds};
@@ -267,6 +268,7 @@ impl<D: Database> History<D> {
         if available < 0 || held < 0 {
             return Err(HistoryError::inconsistent(format!("account {account} went below zero")));
         }
+        self.count_funds(step.at, account, kind, amount)?;
         self.cache.progress.entries += 1;
         let entry = self.cache.progress.entries;
         let lists = &mut self.cache.lists;

@@ -28,6 +28,8 @@ pub(crate) struct Usage {
     pub(crate) drawn: i128,
     pub(crate) gpu_ms: i128,
     pub(crate) burned: i128,
+    /// The change of what the subtree holds. Counted in the totals, not by hour.
+    pub(crate) held: i128,
 }
 
 impl AddAssign for Usage {
@@ -36,6 +38,7 @@ impl AddAssign for Usage {
         self.drawn += other.drawn;
         self.gpu_ms += other.gpu_ms;
         self.burned += other.burned;
+        self.held += other.held;
     }
 }
 
@@ -48,7 +51,7 @@ impl Usage {
 
     pub(crate) fn read(bytes: &mut Bytes<'_>) -> Result<Usage, HistoryError> {
         let (spent, drawn) = (bytes.sum()?, bytes.sum()?);
-        Ok(Usage { spent, drawn, gpu_ms: bytes.sum()?, burned: bytes.sum()? })
+        Ok(Usage { spent, drawn, gpu_ms: bytes.sum()?, burned: bytes.sum()?, held: 0 })
     }
 }
 
@@ -88,17 +91,18 @@ impl<D: Database> History<D> {
         let hour = hour_of(at);
         let row = self.account(account)?;
         let parent = row.parent;
+        row.state.totals.spent_by += usage.spent;
+        row.state.totals.held_by += usage.held;
+        row.dirty = true;
         let (before, used) = match row.hour {
             Some(last) if hour < last => (hour, usage),
             Some(last) if hour == last => {
                 row.state.usage += usage;
-                row.dirty = true;
                 return Ok(parent);
             }
             last => {
                 let used = std::mem::replace(&mut row.state.usage, usage);
                 row.hour = Some(hour);
-                row.dirty = true;
                 let Some(last) = last else { return Ok(parent) };
                 (last, used)
             }

@@ -9,6 +9,8 @@ mod jobs;
 mod names;
 mod past;
 mod search;
+mod series;
+mod spend;
 mod statement;
 mod usage;
 
@@ -19,8 +21,10 @@ pub use entries::EntriesOf;
 pub use jobs::PastJob;
 pub use names::Named;
 pub use search::FoundName;
+pub use series::{Metric, SpenderTotals};
+pub use spend::{Interval, SpendBy, SpendLine, SpendReport, whole_hours};
 pub use statement::{AsOf, Statement};
-pub use usage::{AccountUsage, BudgetHistory, BurnHour, Ranked, RankedJob, TopBy, TopJobsBy};
+pub use usage::{AccountUsage, BudgetHistory, BurnHour, Ranked, TopBy};
 
 use bursar_core::ledger::id::JobNo;
 
@@ -32,6 +36,17 @@ use crate::project::History;
 pub const MAX_ROWS: u32 = 1000;
 
 impl<D: Database> History<D> {
+    /// Runs several reads that see the same records.
+    fn at_one_position<T>(
+        &self,
+        read: impl FnOnce(&History<D>) -> Result<T, HistoryError>,
+    ) -> Result<T, HistoryError> {
+        self.database.begin_read()?;
+        let found = read(self);
+        self.database.commit()?;
+        found
+    }
+
     /// The number of the newest job with this name, if there was one.
     pub fn job_number(&self, tenant: u32, name: &str) -> Result<Option<JobNo>, HistoryError> {
         let rows = self.database.query(

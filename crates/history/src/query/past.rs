@@ -14,7 +14,7 @@ use bursar_core::time::Timestamp;
 use crate::blocks::{BlocksOf, Numbered, Reader};
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
-use crate::levels::level_at;
+use crate::levels::{AccountLevel, level_at};
 use crate::lists::{decision, decision_parts};
 use crate::project::History;
 
@@ -82,16 +82,25 @@ impl<D: Database> History<D> {
             }
         }
         past.held = self.balance_as_of(account, at)?.held;
-        let rows = self.database.query(
-            "SELECT at, levels FROM uncollected_levels WHERE account = ?1 AND at <= ?2
-             ORDER BY at DESC LIMIT 1",
-            &[account.into(), at.millis().into()],
-        )?;
-        if let Some(row) = rows.into_iter().next() {
-            let mut row = Columns::of(row);
-            past.uncollected = level_at(row.integer()?, &row.bytes()?, at.millis())?;
-        }
+        past.uncollected = self.account_level(account, AccountLevel::Uncollected, at)?;
         Ok(past)
+    }
+
+    /// An amount of an account at an instant, after all events at that instant.
+    pub(super) fn account_level(
+        &self,
+        account: u32,
+        which: AccountLevel,
+        at: Timestamp,
+    ) -> Result<i128, HistoryError> {
+        let rows = self.database.query(
+            "SELECT at, levels FROM account_levels WHERE level = ?1 AND at <= ?2
+             ORDER BY at DESC LIMIT 1",
+            &[which.key(account).into(), at.millis().into()],
+        )?;
+        let Some(row) = rows.into_iter().next() else { return Ok(0) };
+        let mut row = Columns::of(row);
+        level_at(row.integer()?, &row.bytes()?, at.millis())
     }
 
     /// The last record at or before an instant, 0 before the first. A binary search, because times

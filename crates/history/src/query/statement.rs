@@ -67,6 +67,15 @@ impl<D: Database> History<D> {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Statement, HistoryError> {
+        self.at_one_position(|history| history.statement_now(account, from, to))
+    }
+
+    fn statement_now(
+        &self,
+        account: u32,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Statement, HistoryError> {
         let opening = self.balance_as_of(account, from.plus_millis(-1))?;
         let closing = self.balance_as_of(account, to)?;
         let low = self.entries_up_to(from.plus_millis(-1))?.saturating_add(1);

@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use bursar_core::ledger::command::{AccountKind, BudgetMode, BudgetPeriod, BudgetUnit};
-use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
 use crate::blocks::Bytes;
@@ -24,28 +23,6 @@ pub enum TopBy {
     Available,
     /// Credits of the account's own grants that are held, now.
     Held,
-}
-
-/// The sort key of a top list of jobs.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum TopJobsBy {
-    /// Credits spent in the window. A refund is subtracted in the hour in which it was made.
-    Spent,
-    /// GPU time in the window, in milliseconds.
-    GpuMs,
-}
-
-/// One line of a top list of jobs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RankedJob {
-    /// The job.
-    pub job: JobNo,
-    /// Its name.
-    pub name: String,
-    /// The account that pays.
-    pub account: String,
-    /// The value of the sort key.
-    pub value: i128,
 }
 
 /// One line of a top list.
@@ -140,42 +117,6 @@ impl<D: Database> History<D> {
         }
     }
 
-    /// The `k` jobs with the highest values in a window of whole hours. Jobs are ranked only by
-    /// spending and GPU time.
-    pub fn top_jobs(
-        &self,
-        by: TopJobsBy,
-        (from, to): (Timestamp, Timestamp),
-        k: u32,
-    ) -> Result<Vec<RankedJob>, HistoryError> {
-        let sql = match by {
-            TopJobsBy::Spent => "SELECT job, spent FROM job_hours WHERE hour >= ?1 AND hour <= ?2",
-            TopJobsBy::GpuMs => "SELECT job, gpu_ms FROM job_hours WHERE hour >= ?1 AND hour <= ?2",
-        };
-        let mut sums: BTreeMap<i64, i128> = BTreeMap::new();
-        for row in self.database.query(sql, &[hour_of(from).into(), hour_of(to).into()])? {
-            let mut row = Columns::of(row);
-            let (job, sum) = (row.integer()?, row.sum()?);
-            *sums.entry(job).or_default() += sum;
-        }
-        let mut ranked: Vec<(i64, i128)> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
-        ranked.sort_unstable_by_key(|(job, sum)| (Reverse(*sum), *job));
-        ranked.truncate(k as usize);
-        ranked.into_iter().map(|(job, value)| self.ranked_job(job, value)).collect()
-    }
-
-    fn ranked_job(&self, number: i64, value: i128) -> Result<RankedJob, HistoryError> {
-        let rows = self.database.query(
-            "SELECT j.name, a.path FROM jobs j JOIN accounts a ON a.number = j.account
-             WHERE j.number = ?1",
-            &[number.into()],
-        )?;
-        let missing = || HistoryError::inconsistent(format!("there is no job {number}"));
-        let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-        let job = JobNo(number.cast_unsigned());
-        Ok(RankedJob { job, name: row.text()?, account: row.text()?, value })
-    }
-
     /// The `k` accounts with the highest values now: first by the class of the `k`-th, then
     /// exactly.
     fn top_now(
@@ -226,7 +167,7 @@ impl<D: Database> History<D> {
             .collect()
     }
 
-    fn account_path(&self, number: u32) -> Result<String, HistoryError> {
+    pub(super) fn account_path(&self, number: u32) -> Result<String, HistoryError> {
         let rows =
             self.database.query("SELECT path FROM accounts WHERE number = ?1", &[number.into()])?;
         let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
@@ -243,12 +184,12 @@ impl<D: Database> History<D> {
         for (_, usage) in self.hours(account, (from, to))? {
             sums += usage;
         }
-        let Usage { spent, drawn, gpu_ms, burned } = sums;
+        let Usage { spent, drawn, gpu_ms, burned, held: _ } = sums;
         Ok(AccountUsage { spent, drawn, gpu_ms, burned })
     }
 
     /// The hours in which an account had usage, oldest first. The last one is in its state row.
-    fn hours(
+    pub(super) fn hours(
         &self,
         account: u32,
         (from, to): (Timestamp, Timestamp),
@@ -336,7 +277,7 @@ impl<D: Database> History<D> {
 }
 
 /// The usage of a past hour, or of the last hour, which is part of the account's state row.
-fn usage_of(row: &mut Columns) -> Result<Usage, HistoryError> {
+pub(super) fn usage_of(row: &mut Columns) -> Result<Usage, HistoryError> {
     match (row.maybe_bytes()?, row.maybe_bytes()?) {
         (Some(over), _) => Usage::read(&mut Bytes(&over)),
         (None, Some(rest)) => Ok(decode_rest(&rest)?.1),

@@ -10,6 +10,7 @@ mod traffic;
 mod jobs;
 
 mod feeding;
+mod spending;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +23,9 @@ use bursar_core::ledger::id::{AccountNo, HoldNo};
 use bursar_core::ledger::{Event, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
-use bursar_history::query::{AsOf, AuditFilter, EntriesOf, TopBy, TopJobsBy};
+use bursar_history::query::{AsOf, AuditFilter, EntriesOf, SpendBy, TopBy};
 use bursar_history::{Entry, EntryType, Fed, History, HistoryError, Sqlite};
-use support::{ALWAYS, TempDir, accounts, all_entries, bodies, fed, feed};
+use support::{TempDir, accounts, all_entries, bodies, fed, feed};
 use traffic::World;
 
 #[test]
@@ -58,7 +59,7 @@ fn balances_entries_and_pages_agree_with_the_ledger() {
 }
 
 #[test]
-fn entries_and_top_lists_by_job_agree_with_the_ledger() {
+fn entries_and_spending_by_job_agree_with_the_ledger() {
     let directory = TempDir::new();
     let mut world = World::new(5);
     world.perform(&Command::SetPolicy(bursar_core::ledger::command::Policy::default()));
@@ -84,16 +85,16 @@ fn entries_and_top_lists_by_job_agree_with_the_ledger() {
         let first = decisions.data.last().expect("it was submitted");
         assert!(first.events.iter().any(|event| event == "job_submitted"), "{first:?}");
         if captured > 0 {
-            spent.insert(number, captured);
+            spent.insert(name.to_owned(), captured);
         }
     }
     assert!(spent.len() > 5, "{} jobs spent something", spent.len());
-    let top = history.top_jobs(TopJobsBy::Spent, ALWAYS, 1000).expect("a top list");
-    let listed: BTreeMap<_, _> = top.iter().map(|ranked| (ranked.job, ranked.value)).collect();
+    let period = (&[Timestamp::MIN][..], Timestamp::MAX);
+    let report = history.spend(0, &SpendBy::Job, period, 1000).expect("a report");
+    let listed: BTreeMap<_, _> =
+        report.lines.iter().filter_map(|line| Some((line.key.clone()?, line.total))).collect();
     assert_eq!(listed, spent);
-    assert!(top.is_sorted_by(|one, other| one.value >= other.value));
-    let busy = history.top_jobs(TopJobsBy::GpuMs, ALWAYS, 3).expect("a top list");
-    assert_eq!(busy.len(), 3);
+    assert!(report.lines.is_sorted_by(|one, other| one.total >= other.total));
 }
 
 /// A long-lived hold has more entries than are stored with it.
@@ -343,12 +344,8 @@ fn compare_usage(history: &History<Sqlite>, world: &World) -> usize {
     let mut burned: BTreeMap<String, i128> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| hour(entry.at) >= hour(from)) {
         let sign = match entry.kind {
-            EntryType::Captured | EntryType::Charged => 1,
+            EntryType::Captured | EntryType::Charged | EntryType::Collected => 1,
             EntryType::Refunded => -1,
-            EntryType::Collected => {
-                *burned.entry(entry.account.clone()).or_default() += entry.amount;
-                continue;
-            }
             _ => continue,
         };
         *burned.entry(entry.account.clone()).or_default() += sign * entry.amount;

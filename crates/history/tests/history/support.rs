@@ -154,10 +154,10 @@ pub(crate) fn dump(file: &Path) -> Vec<String> {
     let mut lines = lists(&connection);
     lines.extend(blocks(file));
     lines.extend(levels(&connection, "bucket_levels"));
-    lines.extend(levels(&connection, "uncollected_levels"));
+    lines.extend(levels(&connection, "account_levels"));
     for name in names {
         // The division of these depends on how they were fed. Their content is added above.
-        let divided = ["lists", "entries", "decisions", "bucket_levels", "uncollected_levels"];
+        let divided = ["lists", "entries", "decisions", "bucket_levels", "account_levels"];
         if divided.contains(&name.as_str()) {
             continue;
         }

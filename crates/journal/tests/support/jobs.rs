@@ -82,7 +82,7 @@ fn submit(world: &mut World, number: u32) {
         terms,
         offers,
         payload: "{}".into(),
-        shown: "{}".into(),
+        shown: format!(r#"{{"labels":{{"team":"team-{}"}}}}"#, number % 3).into(),
         hold: format!("job-hold-{number}").into(),
         array: None,
         after: Vec::new(),

@@ -186,6 +186,7 @@ fn failure(error: HistoryError) -> Failure {
         HistoryError::BadCursor => {
             Failure::invalid("cursor", "pass the next_cursor of the page before")
         }
+        HistoryError::TooMuch { .. } => Failure::invalid("from", error.to_string()),
         HistoryError::Inconsistent(_) => {
             tracing::error!(reason = %error, "history cannot answer");
             Failure::new(Code::Unavailable, error.to_string())

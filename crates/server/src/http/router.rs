@@ -8,7 +8,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::handlers::accounts::{self, balance, budgets, history, quotas};
+use super::handlers::accounts::{self, balance, budgets, history, quotas, spend};
 use super::handlers::credits::{batch, charges, grants, holds, usage};
 use super::handlers::jobs::{self, logs, quotes, timeline};
 use super::handlers::nodes::{self, agent_logs, agents, map, regions};
@@ -35,6 +35,9 @@ fn keyed() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(history::entries))
         .routes(routes!(history::statement))
         .routes(routes!(history::forecast))
+        .routes(routes!(spend::effective))
+        .routes(routes!(spend::spend))
+        .routes(routes!(spend::series))
         .routes(routes!(history::top))
         .routes(routes!(budgets::list))
         .routes(routes!(budgets::set, budgets::get, budgets::remove))

@@ -53,14 +53,13 @@ impl Change {
     }
 }
 
-impl BudgetTerms {
-    /// The period that contains `at`: its start and the start of the next one.
-    pub fn period_of(&self, at: Timestamp) -> (Timestamp, Option<Timestamp>) {
-        let offset = i64::from(self.utc_offset_minutes) * 60_000;
-        let local = Timestamp::from_millis(at.millis() + offset);
-        let day = local.millis().div_euclid(DAY_MS);
-        let (first, next) = match self.period {
-            BudgetPeriod::Total => return (Timestamp::MIN, None),
+impl BudgetPeriod {
+    /// The days of the calendar period that contains an instant: the first, and the first of the
+    /// next period, in days since 1970. `None` for a period without end.
+    pub fn days_of(self, at: Timestamp) -> Option<(i64, i64)> {
+        let day = at.millis().div_euclid(DAY_MS);
+        Some(match self {
+            BudgetPeriod::Total => return None,
             BudgetPeriod::Day => (day, day + 1),
             BudgetPeriod::Week => {
                 // 1970-01-01 was a Thursday, the fourth day of a week that begins on Monday.
@@ -68,11 +67,22 @@ impl BudgetTerms {
                 (monday, monday + 7)
             }
             BudgetPeriod::Month => {
-                let (year, month, _) = local.civil_date();
+                let (year, month, _) = at.civil_date();
                 let (next_year, next_month) =
                     if month == 12 { (year + 1, 1) } else { (year, month + 1) };
                 (days_from_civil(year, month, 1), days_from_civil(next_year, next_month, 1))
             }
+        })
+    }
+}
+
+impl BudgetTerms {
+    /// The period that contains `at`: its start and the start of the next one.
+    pub fn period_of(&self, at: Timestamp) -> (Timestamp, Option<Timestamp>) {
+        let offset = i64::from(self.utc_offset_minutes) * 60_000;
+        let local = Timestamp::from_millis(at.millis() + offset);
+        let Some((first, next)) = self.period.days_of(local) else {
+            return (Timestamp::MIN, None);
         };
         let instant = |day: i64| Timestamp::from_millis(day * DAY_MS - offset);
         (instant(first), Some(instant(next)))

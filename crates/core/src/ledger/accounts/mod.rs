@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod budget;
+pub mod effective;
 pub mod list;
 pub mod quota;
 pub mod region;

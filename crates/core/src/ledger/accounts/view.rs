@@ -3,6 +3,7 @@
 use fefo::{Part, Span};
 
 use super::account::Path;
+use super::effective::FreeCredits;
 use crate::ledger::command::{Context, GrantKind};
 use crate::ledger::credits::grant::Grant;
 use crate::ledger::credits::spend_order::draw::Request;
@@ -57,21 +58,13 @@ impl Ledger {
     /// The current balance of an account, and the amount that it could spend in a context.
     pub fn balance(&self, account: AccountNo, context: &Context) -> Balance {
         let own = self.account(account);
-        let mut by_kind = [0; 4];
-        let mut expiring: Vec<Expiring> = Vec::new();
-        for ((rank, bucket), ()) in own.open.iter() {
-            let amount = i128::from(self.bucket(*bucket).line.free());
-            by_kind[rank.kind as usize] += amount;
-            if let Some(expires_at) = rank.expires_at() {
-                expiring.push(Expiring { expires_at, kind: rank.kind, amount });
-            }
-        }
+        let FreeCredits { available, by_kind, expiring, .. } = self.free_credits(account);
         Balance {
-            available: own.available,
+            available,
             held: own.held,
             by_kind,
             spendable: self.spendable(account, context),
-            expiring: soonest(expiring),
+            expiring,
             uncollected: own.uncollected(),
         }
     }
@@ -149,7 +142,7 @@ impl Ledger {
 }
 
 /// The entries that expire soonest. Entries of one instant and kind are joined.
-fn soonest(mut expiring: Vec<Expiring>) -> Vec<Expiring> {
+pub(super) fn soonest(mut expiring: Vec<Expiring>) -> Vec<Expiring> {
     expiring.sort_by_key(|entry| (entry.expires_at, entry.kind));
     let mut joined: Vec<Expiring> = Vec::new();
     for entry in expiring {

@@ -25,13 +25,18 @@ use crate::request::{Caller, Failure};
 /// The most entries of the list of expiring credits.
 const MAX_EXPIRING: usize = 20;
 
-fn context(query: &BalanceQuery) -> Result<Context, Failure> {
-    let gpu_type = name(query.gpu_type.clone(), "gpu_type", GpuModel::parse)?;
-    let region = name(query.region.clone(), "region", Region::parse)?;
+/// The context of a purpose.
+pub(super) fn context(
+    gpu_type: &Option<String>,
+    region: &Option<String>,
+    class: &Option<String>,
+) -> Result<Context, Failure> {
+    let gpu_type = name(gpu_type.clone(), "gpu_type", GpuModel::parse)?;
+    let region = name(region.clone(), "region", Region::parse)?;
     Ok(Context {
         gpu_types: gpu_type.map(|gpu_type| vec![gpu_type]),
         regions: region.map(|region| vec![region]),
-        class: name(query.class.clone(), "class", parse_name)?,
+        class: name(class.clone(), "class", parse_name)?,
     })
 }
 
@@ -46,7 +51,8 @@ pub(in crate::http) async fn get(
     Path(id): Path<String>,
     Params(query): Params<BalanceQuery>,
 ) -> Answer {
-    let asked = context(&query)?;
+    let asked = context(&query.gpu_type, &query.region, &query.class)?;
+    let asked_again = asked.clone();
     let path = visible(&caller, id)?;
     let at = query.at.map(instant);
     let now = app.clock.now();
@@ -67,26 +73,30 @@ pub(in crate::http) async fn get(
     let balance = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
     caller.principal.require(Operation::GetBalance)?;
     if let Some(past) = at.filter(|at| *at < seen.at) {
-        let was = app.history.balance_at(seen.position, path.clone(), context(&query)?, past);
+        let was = app.history.balance_at(seen.position, path.clone(), asked_again, past);
         let (balance, position) = was.await?;
         return Ok(json(StatusCode::OK, &shown(&path, balance, past, position)));
     }
     Ok(json(StatusCode::OK, &shown(&path, balance, seen.at, seen.position)))
 }
 
-fn shown(account: &str, balance: view::Balance, at: Timestamp, position: u64) -> Balance {
-    let expiring = balance.expiring.into_iter().map(|entry| Expiring {
+pub(super) fn expiring(entries: Vec<view::Expiring>) -> Vec<Expiring> {
+    let shown = |entry: view::Expiring| Expiring {
         expires_at: time(entry.expires_at),
         amount: Sum::from_micros(entry.amount),
         kind: grant_kind(entry.kind),
-    });
+    };
+    entries.into_iter().map(shown).collect()
+}
+
+fn shown(account: &str, balance: view::Balance, at: Timestamp, position: u64) -> Balance {
     Balance {
         account: account.to_owned(),
         available: Sum::from_micros(balance.available),
         held: Sum::from_micros(balance.held),
         by_kind: by_kind(balance.by_kind),
         spendable: Sum::from_micros(balance.spendable),
-        expiring: expiring.collect(),
+        expiring: expiring(balance.expiring),
         uncollected: Sum::from_micros(balance.uncollected),
         as_of: time(at),
         position,

@@ -33,7 +33,7 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 const MAX_RANKED: u32 = 100_000;
 
 /// An account that the caller may read, its number, and the position of the ledger.
-async fn known(
+pub(super) async fn known(
     app: &App,
     caller: &Caller,
     id: String,

@@ -4,6 +4,7 @@ pub(in crate::http) mod balance;
 pub(in crate::http) mod budgets;
 pub(in crate::http) mod history;
 pub(in crate::http) mod quotas;
+pub(in crate::http) mod spend;
 
 use std::sync::Arc;
 
