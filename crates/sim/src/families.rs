@@ -18,6 +18,7 @@
 
 pub mod cluster;
 pub mod files;
+pub mod load;
 pub mod queue;
 
 use crate::random::Dice;

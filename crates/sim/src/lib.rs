@@ -5,6 +5,7 @@
 //! (waiting and fairness), [`speed`] (the cost of a decision). Separate from them are [`world`]
 //! (ledgers, cells and agents under faults) and [`auditor`] (which checks the world).
 
+pub mod ablation;
 pub mod auditor;
 pub mod families;
 pub mod parallel;
