@@ -99,6 +99,29 @@ fn queue_prints_the_figures_of_each_policy_as_json() {
 }
 
 #[test]
+fn ablation_prints_what_a_policy_gives_with_a_rule_off() {
+    let some = ["ablation", "--family", "gang-heavy", "--whole-only", "--json"];
+    let policy = |more: &[&str]| -> Value {
+        let output = simulate(&[&some, more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut report: Value = serde_json::from_slice(&output.stdout).expect("only JSON");
+        assert_eq!(report["half"], "report");
+        report["policies"][0].take()
+    };
+    let (all, off) = (policy(&[]), policy(&["--without", "share", "--without", "guests"]));
+    let starts = |of: &Value| of["starts_per_job"].as_f64().expect("a number");
+    assert_eq!(starts(&off), 1.0, "only higher classes preempt");
+    assert!(starts(&all) > 1.1, "{all}");
+    assert!(all["families"]["gang-heavy"]["share_error_p95"].is_number(), "{all}");
+    let unknown = simulate(&["ablation", "--without", "luck"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there are: share, guests"));
+    let unknown = simulate(&["ablation", "--family", "none"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("use one of bursty"));
+}
+
+#[test]
 fn queue_refuses_a_cluster_that_a_job_can_never_run_on() {
     let jobs = traces().join("jobs-gangs.csv").display().to_string();
     let output = simulate(&["queue", "--jobs", &jobs, "--gpus", "16"]);

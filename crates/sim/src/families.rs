@@ -11,13 +11,16 @@
 //!   gangs);
 //! - [`queue`]: jobs like those of the Philly cluster (USENIX ATC 2019), as the simulators of
 //!   Tiresias and Muri use them: durations from seconds to weeks, arrivals in bursts, gangs of up
-//!   to half the cluster; and a short one like Shockwave (NSDI 2023).
+//!   to half the cluster; and a short one like Shockwave (NSDI 2023);
+//! - [`load`]: jobs of four tenants at random instants, in bursts, by day, mostly gangs, or with a
+//!   flood of tiny jobs. They follow no published trace.
 //!
 //! All draws are integers, so that a seed gives the same rows on every machine. [`files`] writes
 //! them in the columns that [`crate::traces`] reads.
 
 pub mod cluster;
 pub mod files;
+pub mod load;
 pub mod queue;
 
 use crate::random::Dice;

@@ -2,9 +2,11 @@
 //!
 //! Read in this order: [`traces`] (the files) and [`families`] (synthetic traces), [`placement`]
 //! (the published packing experiment) and [`policy`] (the policies to compare with), [`queue`]
-//! (waiting and fairness), [`speed`] (the cost of a decision). Separate from them are [`world`]
-//! (ledgers, cells and agents under faults) and [`auditor`] (which checks the world).
+//! (waiting and fairness), [`ablation`] (what each rule of the policy buys), [`speed`] (the cost of
+//! a decision). Separate from them are [`world`] (ledgers, cells and agents under faults) and
+//! [`auditor`] (which checks the world).
 
+pub mod ablation;
 pub mod auditor;
 pub mod families;
 pub mod parallel;

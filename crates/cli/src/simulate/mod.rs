@@ -1,5 +1,6 @@
 //! `bursar simulate`: studies on traces.
 
+mod ablation;
 mod generate;
 mod placement;
 mod queue;
@@ -14,6 +15,8 @@ pub(crate) enum Simulate {
     Placement(placement::PlacementArguments),
     /// Measure waiting times and fairness, by scheduling policy.
     Queue(queue::QueueArguments),
+    /// Measure what each rule of the scheduling policy buys.
+    Ablation(ablation::AblationArguments),
     /// Generate traces from a seed, modelled on published ones.
     Generate(generate::GenerateArguments),
 }
@@ -22,6 +25,7 @@ pub(crate) fn run(study: Simulate) -> Result<(), Failure> {
     match study {
         Simulate::Placement(arguments) => placement::run(arguments),
         Simulate::Queue(arguments) => queue::run(arguments),
+        Simulate::Ablation(arguments) => ablation::run(arguments),
         Simulate::Generate(arguments) => generate::run(&arguments),
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn run(mut arguments: QueueArguments) -> Result<(), Failure> {
     let jobs = read_jobs(&arguments.jobs)?;
     let cluster = cluster(&arguments, &jobs)?;
     let tenants = tenants(&arguments, &jobs);
-    let (config, changed) = settings(&arguments);
+    let (config, changed) = settings(&arguments.settings);
     let run = |policy: &QueuePolicy| run_policy(*policy, &jobs, &tenants, cluster, &config);
     let outcomes = arguments.policy.iter().map(run).collect::<Result<Vec<_>, _>>()?;
     if let Some(path) = &arguments.svg {
@@ -165,7 +165,7 @@ fn put<T>(field: &mut T, value: T) -> bool {
     true
 }
 
-fn parse_setting(text: &str) -> Result<(usize, i64), String> {
+pub(super) fn parse_setting(text: &str) -> Result<(usize, i64), String> {
     let (name, value) = text.split_once('=').ok_or("NAME=VALUE is needed")?;
     let known = || SETTINGS.map(|(name, _)| name).join(", ");
     let place = SETTINGS.iter().position(|(known, _)| *known == name);
@@ -176,10 +176,10 @@ fn parse_setting(text: &str) -> Result<(usize, i64), String> {
 }
 
 /// The cell's settings, and those of them that were set, by name.
-fn settings(arguments: &QueueArguments) -> (CellConfig, BTreeMap<&'static str, i64>) {
+pub(super) fn settings(set: &[(usize, i64)]) -> (CellConfig, BTreeMap<&'static str, i64>) {
     let mut config = CellConfig::default();
     let mut changed = BTreeMap::new();
-    for (place, value) in &arguments.settings {
+    for (place, value) in set {
         let (name, set) = SETTINGS[*place];
         set(&mut config, *value);
         changed.insert(name, *value);

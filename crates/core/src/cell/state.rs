@@ -19,6 +19,7 @@ use super::nodes::maintenance::MaintenanceWindow;
 use super::nodes::node::{NodeId, RackId, Room};
 use super::nodes::used_names::UsedNames;
 use super::schedule::demand::Demand;
+use super::schedule::preemption::rules::{Rule, Rules};
 use super::schedule::reservation::Reservation;
 use super::schedule::shape::{LabelId, ModelId, Shapes};
 use super::share::accounts::{Accounts, ROOT};
@@ -108,6 +109,8 @@ pub struct Cell {
     pub(crate) fences: BTreeMap<JobId, u32>,
     /// Preemptible attempts that have GPUs, by class.
     pub(crate) preemptible: BTreeMap<ClassRank, u32>,
+    /// The rules of its policy. Only studies switch some off.
+    pub(crate) rules: Rules,
     pub(crate) saved: Option<Box<Cell>>,
 }
 
@@ -155,8 +158,14 @@ impl Cell {
             generation: 0,
             fences: BTreeMap::new(),
             preemptible: BTreeMap::new(),
+            rules: Rules::ALL,
             saved: None,
         }
+    }
+
+    /// An empty cell that applies only some rules of its policy, for studies.
+    pub fn with_rules(rules: Rules) -> Cell {
+        Cell { rules, ..Cell::new() }
     }
 
     /// The list price of a model.
@@ -255,6 +264,7 @@ impl Cell {
 
     /// Wakes the parked requests that a node with more free resources may serve, and no others.
     pub(crate) fn wake_for(&mut self, node: NodeId) {
+        let gathering = self.rules.has(Rule::Gathering);
         let Some(record) = self.inventory.get(node).filter(|record| record.is_open()) else {
             return;
         };
@@ -274,7 +284,7 @@ impl Cell {
                 let shape = self.shapes.get(request.shape);
                 if room.holds(shape)
                     && record.node.accepts(shape)
-                    && record.allows_some(*class, self.now, request, &self.config)
+                    && record.allows_some(*class, self.now, request, &self.config, gathering)
                 {
                     woken.insert(index);
                     self.idle = false;
@@ -289,6 +299,7 @@ impl Cell {
     /// Parks woken requests again that no hot node can serve any more. They need not be tried,
     /// because no other node could serve them before.
     pub(crate) fn park_again(&mut self) {
+        let gathering = self.rules.has(Rule::Gathering);
         if self.hot.len() > HOT_NODES_LOOKED_AT {
             return;
         }
@@ -305,7 +316,7 @@ impl Cell {
                 let served = hot.iter().any(|(record, room)| {
                     room.holds(shape)
                         && record.node.accepts(shape)
-                        && record.allows_some(*class, self.now, request, &self.config)
+                        && record.allows_some(*class, self.now, request, &self.config, gathering)
                 });
                 if !served {
                     parked.insert(index);

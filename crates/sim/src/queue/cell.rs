@@ -9,6 +9,7 @@ use bursar_core::cell::command::{
 use bursar_core::cell::event::{Event, JobOutcome};
 use bursar_core::cell::index::interner::InternedId;
 use bursar_core::cell::jobs::orders::OrderKind;
+use bursar_core::cell::schedule::preemption::rules::Rules;
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, CellConfig, JobId, Refusal};
 use bursar_core::machine::{Machine, advance, execute};
@@ -33,8 +34,21 @@ pub enum SettingsError {
     },
 }
 
-/// Runs a trace. Every job must fit on the cluster: see [`super::first_impossible`]. `accounts`
-/// names the account of each job. `done` is called for every job that ends.
+/// The settings and rules of a run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The settings of the cell.
+    pub config: CellConfig,
+    /// The rules that the cell applies.
+    pub rules: Rules,
+    /// Whether a job that is not resumable starts over after a preemption. Otherwise all work is
+    /// kept.
+    pub starts_over: bool,
+}
+
+/// Runs a trace with all rules of the cell; all work is kept. Every job must fit on the cluster:
+/// see [`super::first_impossible`]. `accounts` names the account of each job. `done` is called for
+/// every job that ends.
 pub fn run(
     jobs: &[JobRow],
     accounts: &[String],
@@ -42,11 +56,24 @@ pub fn run(
     config: &CellConfig,
     done: &mut dyn FnMut(),
 ) -> Result<Run, SettingsError> {
+    let setup = Setup { config: config.clone(), rules: Rules::ALL, starts_over: false };
+    run_with(jobs, accounts, cluster, &setup, done)
+}
+
+/// Runs a trace with some rules of the cell.
+pub fn run_with(
+    jobs: &[JobRow],
+    accounts: &[String],
+    cluster: Cluster,
+    setup: &Setup,
+    done: &mut dyn FnMut(),
+) -> Result<Run, SettingsError> {
+    let config = &setup.config;
     let (lease_ms, heartbeat_ms) = (config.node_lease_ms, config.heartbeat_ms);
     if lease_ms <= heartbeat_ms {
         return Err(SettingsError::LeaseTooShort { lease_ms, heartbeat_ms });
     }
-    let mut world = World::new(jobs, accounts, cluster, config)?;
+    let mut world = World::new(jobs, accounts, cluster, setup)?;
     while world.unfinished > 0 {
         let before = world.unfinished;
         world.step();
@@ -64,6 +91,7 @@ struct World<'a> {
     jobs: &'a [JobRow],
     accounts: &'a [String],
     cluster: Cluster,
+    starts_over: bool,
     cell: Cell,
     now: i64,
     agents: Vec<Agent>,
@@ -120,8 +148,9 @@ impl<'a> World<'a> {
         jobs: &'a [JobRow],
         accounts: &'a [String],
         cluster: Cluster,
-        config: &CellConfig,
+        setup: &Setup,
     ) -> Result<World<'a>, SettingsError> {
+        let config = &setup.config;
         let progress = jobs
             .iter()
             .map(|job| Progress { remaining_ms: job.duration_ms, ..Progress::default() });
@@ -129,7 +158,8 @@ impl<'a> World<'a> {
             jobs,
             accounts,
             cluster,
-            cell: Cell::new(),
+            starts_over: setup.starts_over,
+            cell: Cell::with_rules(setup.rules),
             now: 0,
             agents: Vec::new(),
             progress: progress.collect(),
@@ -211,10 +241,14 @@ impl<'a> World<'a> {
     /// Ends an attempt on all its nodes and counts its work.
     fn stop_local(&mut self, attempt: AttemptId, state: ReportState) {
         let job = job_index(attempt);
+        let row = &self.jobs[job];
         let progress = &mut self.progress[job];
         if let Some(since) = progress.running_since.take() {
+            self.ends.remove(&(since + progress.remaining_ms, attempt));
             progress.remaining_ms -= self.now - since;
-            self.ends.remove(&(since + progress.remaining_ms + (self.now - since), attempt));
+            if self.starts_over && !row.resumable && progress.remaining_ms > 0 {
+                progress.remaining_ms = row.duration_ms;
+            }
             if self.now > since {
                 self.stretches.push(Stretch { job, from_ms: since, to_ms: self.now });
             }

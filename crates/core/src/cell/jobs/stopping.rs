@@ -7,6 +7,7 @@ use crate::cell::event::{AttemptOutcome, Event, StopReason};
 use crate::cell::ids::{AttemptId, JobId};
 use crate::cell::index::timers::Timer;
 use crate::cell::nodes::node::NodeId;
+use crate::cell::schedule::preemption::rules::Rule;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
@@ -74,12 +75,13 @@ impl Cell {
     pub(crate) fn note_preempted(&mut self, id: JobId, reason: StopReason) {
         let StopReason::Preempted { by, for_share } = reason else { return };
         let taker = self.jobs.get(&by).map(CellJob::class);
+        let limited = self.rules.has(Rule::GuestLimit);
         let job = self.job_mut(id);
         // A taker of the same class that does not take for its share evicted a guest.
         let as_guest = !for_share && taker == Some(job.class());
         job.preempted_by = Some(by);
         job.share_preemptions += u32::from(for_share);
-        job.guest_turns += u32::from(as_guest);
+        job.guest_turns += u32::from(as_guest && limited);
         self.victims += 1;
         // A job that may no longer be a guest has another request.
         let job = self.job(id);

@@ -122,12 +122,13 @@ impl NodeRecord {
         now: Timestamp,
         request: &Request,
         config: &CellConfig,
+        gathering: bool,
     ) -> bool {
         // Most nodes have no claims.
         self.claims.is_empty() || {
             let length = request.occupancy.limit_ms(config);
             let until = now.plus_millis(length.saturating_add(config.start_allowance_ms));
-            let named = request.occupancy != Occupancy::Unlimited;
+            let named = !gathering || request.occupancy != Occupancy::Unlimited;
             self.claims.iter().all(|claim| {
                 class > claim.class || claim.is_after(until, named) || request.guest && claim.guests
             })

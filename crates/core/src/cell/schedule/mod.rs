@@ -6,7 +6,7 @@ pub mod explain;
 pub(super) mod forecast;
 pub(super) mod pass;
 pub(super) mod placement;
-pub(super) mod preemption;
+pub mod preemption;
 pub(super) mod reservation;
 pub mod score;
 pub mod shape;

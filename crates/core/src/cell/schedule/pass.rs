@@ -6,6 +6,7 @@
 
 use super::placement::Obstacle;
 use super::preemption::Trigger;
+use super::preemption::rules::Rule;
 use crate::cell::event::Event;
 use crate::cell::ids::{AttemptId, ClassRank, JobId};
 use crate::cell::index::bitset::Bits;
@@ -91,7 +92,9 @@ impl Cell {
         class: ClassRank,
     ) -> impl Iterator<Item = &CellJob> {
         let queue = self.classes.get(&class).into_iter();
-        let due = queue.filter(|queue| queue.since_aged >= self.config.ageing_one_in);
+        let due = queue.filter(|queue| {
+            self.rules.has(Rule::Ageing) && queue.since_aged >= self.config.ageing_one_in
+        });
         let oldest = due.flat_map(|queue| queue.by_age.iter().take(AGED_LOOKED_AT));
         oldest
             .map(|(_, id)| self.job(*id))
@@ -144,7 +147,7 @@ impl Cell {
         for trigger in [Trigger::Class, Trigger::Share] {
             let possible = match trigger {
                 Trigger::Class => self.has_lower_class(class),
-                Trigger::Share => self.config.share_preemption,
+                Trigger::Share => self.config.share_preemption && self.rules.has(Rule::Share),
             };
             let mut only = self.parked_requests(class, |_| possible);
             for _ in 0..REVIEWED_AT_ONCE {
@@ -163,6 +166,7 @@ impl Cell {
             }
             if trigger == Trigger::Share
                 && possible
+                && self.rules.has(Rule::ReservedTake)
                 && self.decide_review_of_kept(now, class, events)
             {
                 return;
@@ -219,7 +223,8 @@ impl Cell {
     /// Whether ageing is due and a job is among the oldest. It then starts before jobs that came
     /// later, whatever its account has used.
     pub(crate) fn is_turn_of_age_of(&self, now: Timestamp, job: &CellJob) -> bool {
-        self.aged_jobs(now, job.class()).any(|aged| aged.spec.job == job.spec.job)
+        self.rules.has(Rule::SlicesByAge)
+            && self.aged_jobs(now, job.class()).any(|aged| aged.spec.job == job.spec.job)
     }
 
     /// Examines jobs with reserved nodes for preemption. Other jobs may not take there. If the

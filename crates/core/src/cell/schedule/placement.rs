@@ -7,6 +7,7 @@ use std::ops::Bound;
 use smallvec::SmallVec;
 
 use super::candidates::Rank;
+use super::preemption::rules::Rule;
 use super::score::{Cost, scarcity_cost};
 use super::shape::{ModelId, Shape};
 use crate::cell::event::Placement;
@@ -73,7 +74,8 @@ impl Cell {
 
     /// The request of a job for a placement that starts now.
     pub(crate) fn visit(&self, now: Timestamp, job: &CellJob, as_guest: bool) -> Visit {
-        let named = self.requests.get(job.request).occupancy != Occupancy::Unlimited;
+        let named = !self.rules.has(Rule::Gathering)
+            || self.requests.get(job.request).occupancy != Occupancy::Unlimited;
         let until = self.gone_by(now, job);
         Visit { job: job.spec.job, class: job.class(), until, named, as_guest }
     }

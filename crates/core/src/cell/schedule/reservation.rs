@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use super::forecast::{fits_at, whole_gpus};
+use super::preemption::rules::Rule;
 use super::shape::ModelId;
 use crate::cell::event::Event;
 use crate::cell::ids::{ClassRank, JobId};
@@ -136,7 +137,7 @@ impl Cell {
         visit: &Visit,
     ) -> Option<Timestamp> {
         let starting = |claim: &Claim| {
-            let holder = claim.job?;
+            let holder = claim.job.filter(|_| self.rules.has(Rule::AfterPlans))?;
             let plan = self.reservations.get(&holder).filter(|kept| kept.slot.is_none())?;
             Some(self.gone_by(plan.expires_at, self.job(holder)))
         };
@@ -163,7 +164,9 @@ impl Cell {
             if let Some((start_at, model, nodes)) = self.earliest(now, job) {
                 let job = job.spec.job;
                 let preempting = false;
-                let guests = !preempting && self.config.share_preemption && self.is_guess(&nodes);
+                let guests = self.config.share_preemption
+                    && self.rules.has(Rule::Guests)
+                    && self.is_guess(&nodes);
                 events.push(Event::ReservationMade {
                     job,
                     model,

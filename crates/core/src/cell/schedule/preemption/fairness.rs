@@ -34,6 +34,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::Trigger;
+use super::rules::{Rule, Rules};
 use crate::cell::ids::{AccountId, ClassRank};
 use crate::cell::jobs::attempt::CellAttempt;
 use crate::cell::jobs::job::CellJob;
@@ -83,6 +84,7 @@ struct Taker {
     resumes: bool,
     /// Whether the account has other jobs.
     several: bool,
+    rules: Rules,
 }
 
 impl Taker {
@@ -90,13 +92,13 @@ impl Taker {
     /// not jobs. Between two accounts with one job each it is better that one job ends before the
     /// other.
     fn is_among_many(&self, other: &Account) -> bool {
-        self.several || other.in_use.has_several_jobs()
+        !self.rules.has(Rule::SingleJobs) || self.several || other.in_use.has_several_jobs()
     }
 
     /// Whether the job is time-sliced against an account: it is larger than the near rule allows,
     /// but resumable and among several jobs.
     fn is_sliced(&self, other: &Account) -> bool {
-        self.resumes && self.is_among_many(other) && !self.near
+        self.rules.has(Rule::Slices) && self.resumes && self.is_among_many(other) && !self.near
     }
 
     /// Whether the job may take from an account with this usage per weight. For a time-sliced job
@@ -105,8 +107,9 @@ impl Taker {
     fn takes_from(&self, other: &Account, used: u128) -> bool {
         let least = if self.is_sliced(other) {
             self.after_turn.max(self.used.saturating_add(self.used / NEAR_GAP))
-        } else if self.near {
-            self.after_turn.saturating_add(self.after_turn / NEAR_GAP)
+        } else if self.near || !self.rules.has(Rule::FarGap) {
+            let gap = if self.rules.has(Rule::NearGap) { self.after_turn / NEAR_GAP } else { 0 };
+            self.after_turn.saturating_add(gap)
         } else {
             self.after_entry.saturating_add(self.after_entry / FAR_GAP)
         };
@@ -167,6 +170,7 @@ impl ShareRule {
                     near: u64::from(job.thousandths()) <= NEAR_SHARE.saturating_mul(entitled),
                     resumes: job.spec.resumable,
                     several: account.in_use.has_several_jobs(),
+                    rules: cell.rules,
                 };
                 rule.takers.insert(id, taker);
             }
@@ -195,8 +199,9 @@ impl ShareRule {
         attempt: &CellAttempt,
     ) -> Option<VictimOrder> {
         let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
-        let takes_back =
-            job.preempted_by == Some(victim.spec.job) && !cell.had_its_turn(now, job, victim, ran);
+        let takes_back = cell.rules.has(Rule::NoTakingBack)
+            && job.preempted_by == Some(victim.spec.job)
+            && !cell.had_its_turn(now, job, victim, ran);
         let spared = takes_back || !cell.may_preempt(job, victim);
         if spared || !attempt.confirmed || attempt.stop.is_some() {
             return None;
@@ -214,14 +219,19 @@ impl ShareRule {
             Trigger::Share if victim.account == job.account => {
                 let had_its_turn = ran >= cell.config.share_minimum_runtime_ms;
                 let makes_room = victim.spec.resumable && victim.devices() < job.devices();
-                let fair = class <= job.class() && had_its_turn && makes_room;
+                let fair = cell.rules.has(Rule::OwnJobs)
+                    && class <= job.class()
+                    && had_its_turn
+                    && makes_room;
                 let (over, decides) = (Reverse(0), None);
                 fair.then_some(VictimOrder { own: true, class, over, lost_micros, decides })
             }
             Trigger::Share => {
                 let over = self.over_by(cell, job, victim, Some(attempt))?;
                 let fair = class <= job.class() && ran >= cell.protected_ms(victim, over.theirs);
-                let decides = (over.among_many && job.spec.resumable).then_some(over.by);
+                let decides =
+                    over.among_many && job.spec.resumable && cell.rules.has(Rule::FurthestOver);
+                let decides = decides.then_some(over.by);
                 let over = Reverse(over.by);
                 fair.then_some(VictimOrder { own: false, class, over, lost_micros, decides })
             }
@@ -267,8 +277,10 @@ impl ShareRule {
         let unused = attempt.map_or(0, |attempt| {
             if taker.is_sliced(other) && victim.spec.resumable {
                 cell.unused_by(self.now, theirs)
-            } else {
+            } else if cell.rules.has(Rule::UnusedEntry) {
                 cell.unused_entry(attempt)
+            } else {
+                0
             }
         });
         let used = cell.used_without(theirs, unused);
@@ -292,8 +304,14 @@ impl Cell {
     /// job, a growing quantum lets it end before similar jobs, instead of all ending late together.
     fn protected_ms(&self, job: &CellJob, parting: AccountId) -> i64 {
         let minimum = self.config.share_minimum_runtime_ms;
-        if job.spec.resumable && self.accounts.get(parting).in_use.has_several_jobs() {
+        let several = !self.rules.has(Rule::SingleJobs)
+            || self.accounts.get(parting).in_use.has_several_jobs();
+        let fixed = !self.rules.has(Rule::Doubling);
+        if job.spec.resumable && (fixed || several && self.rules.has(Rule::ShortQuantum)) {
             return minimum;
+        }
+        if fixed {
+            return job.spec.max_runtime_ms.unwrap_or(self.config.assumed_runtime_ms);
         }
         let doublings = job.share_preemptions.min(MAX_DOUBLINGS);
         let longest = job.spec.max_runtime_ms.unwrap_or(0).max(self.config.assumed_runtime_ms);
@@ -311,7 +329,9 @@ impl Cell {
             branches.is_some_and(|(ours, theirs)| rule.is_sliced(self, theirs, ours))
         };
         let turn = self.config.share_minimum_runtime_ms;
-        victim.spec.resumable && (ran >= self.config.entry_charge_ms || ran >= turn && sliced())
+        self.rules.has(Rule::TakingBack)
+            && victim.spec.resumable
+            && (ran >= self.config.entry_charge_ms || ran >= turn && sliced())
     }
 
     /// Whether a job is time-sliced and its account has used more than that of `next`, the next job

@@ -7,6 +7,7 @@
 //! are evicted when they are the only obstacle to its start.
 
 mod fairness;
+pub mod rules;
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use self::fairness::{ShareRule, VictimOrder};
+use self::rules::Rule;
 use super::forecast::whole_gpus;
 use super::shape::{GpuDemand, ModelId};
 use crate::cell::event::{Event, StopReason};
@@ -122,7 +124,8 @@ impl Cell {
         let visit = self.visit(now, job, false);
         let taken = !nodes.clone().all(|record| record.is_open() && record.allows(&visit));
         let shares = ShareRule::new(self, now, job, Trigger::Share);
-        let far = job.spec.nodes > 1 && !shares.is_near(job.account);
+        let far =
+            self.rules.has(Rule::LikeGuests) && job.spec.nodes > 1 && !shares.is_near(job.account);
         let by_age = self.is_turn_of_age_of(now, job);
         let guests: BTreeSet<AttemptId> = nodes
             .flat_map(|record| &record.members)
@@ -280,7 +283,10 @@ impl Cell {
         let by_turn = kept.is_some_and(|kept| {
             !(kept.gathers() && job.spec.preemptible) || self.takes_where_kept(now, holder)
         });
-        by_turn && claim.class <= job.class() && shares.is_over(self, job, holder)
+        self.rules.has(Rule::Yielding)
+            && by_turn
+            && claim.class <= job.class()
+            && shares.is_over(self, job, holder)
     }
 
     /// Whether a job takes for its share on the nodes reserved for it: it is resumable and at most
