@@ -12,6 +12,7 @@ mod load;
 pub mod memory;
 mod raw;
 pub mod replay;
+pub mod soak;
 pub mod store;
 mod world;
 
