@@ -84,7 +84,7 @@ pub(crate) const EVENTS: &[Named] = &[
     ("budget_threshold_reached", &["account", "budget", "percent", "used"]),
     ("answered", &["key", "fingerprint", "answer"]),
     ("credits_denied", &["account", "refusal"]),
-    ("forgotten", &["answers", "holds", "movements", "buckets", "jobs"]),
+    ("forgotten", &["answers", "holds", "movements", "buckets", "jobs", "archived"]),
     ("hold_revived", &["hold", "record"]),
     ("region_opened", &["cell", "region", "shard"]),
     ("quota_set", &["account", "region", "quota"]),
@@ -139,6 +139,7 @@ pub(crate) const COMMANDS: &[&str] = &[
     "report_usage",
     "receive",
     "keep_batch",
+    "forget",
 ];
 
 /// Refusals by number.

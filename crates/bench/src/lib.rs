@@ -13,6 +13,7 @@ pub mod memory;
 mod raw;
 pub mod replay;
 pub mod segments;
+pub mod soak;
 pub mod store;
 mod world;
 

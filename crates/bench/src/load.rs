@@ -360,16 +360,26 @@ impl LoadedEngine {
         self.engine.stats()
     }
 
+    /// The orgs that place holds.
+    pub(crate) fn orgs(&self) -> &[Name] {
+        &self.orgs
+    }
+
     /// Settles the open holds, stops the engine, and checks that neither the live state nor a
     /// replay lost anything.
-    pub(crate) fn finish(mut self) -> Result<(), BenchError> {
+    pub(crate) fn finish(self) -> Result<(), BenchError> {
+        self.finish_refunded(0)
+    }
+
+    /// The same after so many pairs were refunded.
+    pub(crate) fn finish_refunded(mut self, refunded: i64) -> Result<(), BenchError> {
         for number in 0..self.clients.len() {
             if self.clients[number].hold.is_some() {
                 self.ask(number);
                 self.answer()?;
             }
         }
-        let (orgs, settled) = (self.orgs.len(), self.settled.into());
+        let (orgs, settled) = (self.orgs.len(), i128::from(self.settled - refunded));
         let live = self
             .engine
             .handle()

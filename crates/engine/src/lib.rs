@@ -11,6 +11,7 @@
 //! update projections, one of them makes snapshots, and couriers deliver messages to other
 //! machines.
 
+pub mod archiver;
 pub mod clock;
 mod codec;
 pub mod courier;

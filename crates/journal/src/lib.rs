@@ -10,6 +10,7 @@
 //! into compressed [`segment`]s. [`merkle`] proves to third parties that history was not rewritten. `docs/journal-format.md` describes the stored form
 //! byte by byte.
 
+pub mod archive;
 pub mod chain;
 mod error;
 mod journal;

@@ -12,6 +12,9 @@ pub(crate) struct Memory {
     answer_queue: VecDeque<Vec<u8>>,
     hold_names: BTreeSet<(u32, u64, String)>,
     hold_queue: VecDeque<u32>,
+    /// Holds of jobs that stay for the whole retention.
+    old_hold_queue: VecDeque<u32>,
+    archived_through: u64,
     movements: BTreeMap<u32, (u32, u64, String)>,
     movement_names: BTreeSet<(u32, u64, String)>,
     movement_queue: VecDeque<u32>,
@@ -28,6 +31,8 @@ impl Default for Memory {
             answer_queue: VecDeque::new(),
             hold_names: BTreeSet::new(),
             hold_queue: VecDeque::new(),
+            old_hold_queue: VecDeque::new(),
+            archived_through: 0,
             movements: BTreeMap::new(),
             movement_names: BTreeSet::new(),
             movement_queue: VecDeque::new(),
@@ -85,10 +90,13 @@ impl Memory {
 impl Books {
     pub(super) fn forgotten(&mut self, at: i64, event: &Node) -> Kept<()> {
         let memory = &mut self.memory;
-        let early = || "more is forgotten than was kept".to_owned();
+        let early = || EARLY.to_owned();
         for _ in 0..event.unsigned_or_zero(0)? {
             let key = memory.answer_queue.pop_front();
             require(key.is_some_and(|key| memory.answers.remove(&key)), "L5", early)?;
+        }
+        if let Some(archived) = event.get(5) {
+            return self.forgotten_with_archive(event, archived);
         }
         for _ in 0..event.unsigned_or_zero(1)? {
             let number = memory.hold_queue.pop_front();
@@ -115,4 +123,57 @@ impl Books {
         }
         Ok(())
     }
+
+    /// Holds and movements that the archive has: all that were examined, but for those whose places are listed.
+    fn forgotten_with_archive(&mut self, event: &Node, archived: &Node) -> Kept<()> {
+        let through = archived.field(0)?.unsigned()?;
+        let advances = through >= self.memory.archived_through && through > 0;
+        require(advances, "L5", || "the archive went back".to_owned())?;
+        self.memory.archived_through = through;
+        let (kept, longer) = (places(archived, 2)?, places(archived, 3)?);
+        let holds = event.unsigned_or_zero(1)?;
+        for place in 0..holds + archived.unsigned_or_zero(1)? {
+            let is_old = place >= holds;
+            let memory = &mut self.memory;
+            let queue = if is_old { &mut memory.old_hold_queue } else { &mut memory.hold_queue };
+            let Some(number) = queue.pop_front() else {
+                return require(false, "L5", || EARLY.to_owned());
+            };
+            if kept.contains(&place) {
+                queue.push_back(number);
+            } else if longer.contains(&place) {
+                memory.old_hold_queue.push_back(number);
+            } else {
+                let hold = self.holds.remove(&number);
+                let closed = hold.as_ref().is_some_and(|hold| hold.state != 0);
+                require(closed, "L6", || format!("hold {number} is forgotten while it is open"))?;
+                let Some(hold) = hold else { continue };
+                let tenant = self.accounts[hold.account as usize].tenant;
+                memory.hold_names.remove(&(tenant, hold.kind, hold.name));
+            }
+        }
+        let kept = places(archived, 4)?;
+        for place in 0..event.unsigned_or_zero(2)? {
+            let memory = &mut self.memory;
+            let Some(number) = memory.movement_queue.pop_front() else {
+                return require(false, "L5", || EARLY.to_owned());
+            };
+            if kept.contains(&place) {
+                memory.movement_queue.push_back(number);
+                continue;
+            }
+            let name = memory.movements.remove(&number);
+            let known = name.is_some_and(|name| memory.movement_names.remove(&name));
+            require(known, "L5", || EARLY.to_owned())?;
+        }
+        Ok(())
+    }
+}
+
+const EARLY: &str = "more is forgotten than was kept";
+
+/// A list of places in a field.
+fn places(node: &Node, key: u64) -> Kept<BTreeSet<u64>> {
+    let list = node.get(key).map_or(Ok(&[][..]), Node::list)?;
+    Ok(list.iter().map(Node::unsigned).collect::<Result<_, _>>()?)
 }

@@ -9,6 +9,7 @@ mod http;
 mod jobs;
 mod peer;
 mod postgres;
+mod soak;
 
 use std::path::PathBuf;
 
@@ -48,6 +49,9 @@ pub(crate) enum Bench {
     /// The journal in PostgreSQL with a synchronous standby, beside a plain SQL implementation.
     #[command(after_help = "Example:\n  bursar bench postgres --dir /var/tmp --json")]
     Postgres(postgres::PostgresArguments),
+    /// A long run at default settings: memory and disk, and requests about holds that were forgotten.
+    #[command(after_help = "Example:\n  bursar bench soak --pairs 20000000 --dir /var/tmp")]
+    Soak(soak::SoakArguments),
 }
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -59,6 +63,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Http(arguments) => http::run(&arguments),
         Bench::Jobs(arguments) => jobs::run(&arguments),
         Bench::Postgres(arguments) => postgres::run(&arguments),
+        Bench::Soak(arguments) => soak::run(&arguments),
     }
 }
 

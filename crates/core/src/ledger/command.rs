@@ -7,10 +7,12 @@ use smallvec::SmallVec;
 
 use super::accounts::quota::Quota;
 use super::credits::price::Rate;
-use super::id::{CellNo, Name};
+use super::holds::archive::{ArchivedAnswer, ArchivedHold, RecalledRecord};
+use super::holds::hold::HoldKind;
+use super::id::{AccountNo, CellNo, Name};
 use super::jobs::{JobTerms, Offer};
 use super::refusal::Resource;
-use super::state::short_fingerprint;
+use super::state::{Movement, short_fingerprint};
 use crate::credits::Credits;
 use crate::message::ToLedger;
 use crate::name::{GpuModel, Region};
@@ -31,24 +33,62 @@ pub struct Envelope {
     /// The id of the request; zero if it has none. A kept refusal stores it, so that a repeated
     /// answer is identical.
     pub request: u128,
-    /// What the archive said of the id under which the command creates something, if it was asked. It is no
-    /// part of the record: what happened is.
+    /// What history said of the id under which the command creates something, if it was asked. It is no part of the
+    /// record: what happened is.
     pub looked_up: Option<LookUp>,
+    /// The position of the archive in which the idempotency key and the names of the command were looked up. Nothing
+    /// is checked if it is absent.
+    pub archive: Option<u64>,
+    /// What the archive has under those names.
+    pub recalled: Vec<RecalledRecord>,
 }
 
-/// What a look-up in the archive came to, for an id that the ledger may have forgotten.
+/// What a look-up in history came to, for an id that the ledger may have forgotten.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LookUp {
-    /// The archive has every record before this instant, and nothing under this id among them.
+    /// History has every record before this instant, and nothing under this id among them.
     Absent {
         /// That instant.
         through: Timestamp,
     },
-    /// The archive has it, and the ledger had it as well.
+    /// History has it, and the ledger had it as well.
     Present,
 }
 
 impl Envelope {
+    /// The record of a forgotten hold or charge that came with the command.
+    pub(super) fn recalled_hold(
+        &self,
+        tenant_of: impl Fn(AccountNo) -> Option<AccountNo>,
+        (tenant, kind, id): (AccountNo, HoldKind, &str),
+    ) -> Option<&ArchivedHold> {
+        self.recalled.iter().find_map(|recalled| match recalled {
+            RecalledRecord::Hold(record) => {
+                let hold = &record.hold;
+                let own = tenant_of(hold.account) == Some(tenant);
+                (own && hold.kind == kind && hold.id == id).then_some(record)
+            }
+            RecalledRecord::Movement(_) => None,
+        })
+    }
+
+    /// The parts of a forgotten refund, transfer or collection that came with the command.
+    pub(super) fn recalled_movement(
+        &self,
+        tenant: AccountNo,
+        what: Resource,
+        id: &str,
+    ) -> Option<&[Movement]> {
+        self.recalled.iter().find_map(|recalled| match recalled {
+            RecalledRecord::Hold(_) => None,
+            RecalledRecord::Movement(parts) => {
+                let whole = parts.first()?;
+                let own = whole.tenant == tenant && whole.what == what && whole.movement.id == id;
+                own.then_some(parts.as_slice())
+            }
+        })
+    }
+
     /// The hash of the request or batch that the idempotency key identifies.
     pub fn keyed_fingerprint(&self) -> u128 {
         self.batch.unwrap_or(self.fingerprint)
@@ -433,6 +473,8 @@ pub enum Command {
         /// Whether this is the final usage: the hold is settled, and the job has succeeded.
         ended: bool,
     },
+    /// Forgets what the archive has durably.
+    Forget(Box<Forget>),
     /// A message of a cell, delivered by the courier.
     Receive {
         /// The cell.
@@ -444,6 +486,29 @@ pub enum Command {
         /// The message.
         message: Box<ToLedger>,
     },
+}
+
+/// What the archive has durably and the ledger may forget, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Forget {
+    /// The position of the archive: the last record of the journal that these states contain.
+    pub through: u64,
+    /// Answers.
+    pub answers: Vec<ArchivedAnswer>,
+    /// Closed holds and charges.
+    pub holds: Vec<ArchivedHold>,
+    /// Closed holds of jobs that were kept for the whole retention.
+    pub old_holds: Vec<ArchivedHold>,
+    /// Refunds, transfers and collections.
+    pub movements: Vec<Movement>,
+}
+
+impl Forget {
+    /// Whether there is nothing to forget.
+    pub fn is_empty(&self) -> bool {
+        let Forget { through: _, answers, holds, old_holds, movements } = self;
+        answers.is_empty() && holds.is_empty() && old_holds.is_empty() && movements.is_empty()
+    }
 }
 
 /// What usage measured outside Bursar belongs to.
@@ -599,6 +664,36 @@ pub struct Transfer {
 }
 
 impl Command {
+    /// The names of holds, charges and movements that its decision depends on: what it creates, and what it changes.
+    /// Each with its account or tenant.
+    pub fn archived_names(&self) -> SmallVec<[(Resource, &str, &Name); 2]> {
+        let mut names = SmallVec::new();
+        names.extend(self.creates_for_a_while().filter(|(what, ..)| *what != Resource::Job));
+        if let Some((tenant, hold)) = self.changed_hold() {
+            names.push((Resource::Hold, tenant.as_str(), hold));
+        } else if let Command::Refund(Refund { tenant, of, .. }) = self {
+            match of {
+                RefundOf::Hold(hold) => names.push((Resource::Hold, tenant.as_str(), hold)),
+                RefundOf::Charge(charge) => names.push((Resource::Charge, tenant.as_str(), charge)),
+                RefundOf::Job(_) | RefundOf::PastJob(..) => {}
+            }
+        }
+        names
+    }
+
+    /// The hold that it changes: its tenant and its name.
+    pub(super) fn changed_hold(&self) -> Option<(&Name, &Name)> {
+        if let Command::CaptureHold { tenant, hold, .. }
+        | Command::ExtendHold { tenant, hold, .. }
+        | Command::SettleHold { tenant, hold, .. }
+        | Command::ReleaseHold { tenant, hold, .. }
+        | Command::ReportUsage { tenant, of: UsageOf::Hold(hold), .. } = self
+        {
+            return Some((tenant, hold));
+        }
+        None
+    }
+
     /// What it creates that will be forgotten: its kind, its account or tenant, and its id.
     pub fn creates_for_a_while(&self) -> Option<(Resource, &str, &Name)> {
         match self {
@@ -628,6 +723,7 @@ impl Command {
             | Command::RemoveQuota { .. }
             | Command::CancelJob { .. }
             | Command::ReportUsage { .. }
+            | Command::Forget(_)
             | Command::Receive { .. } => None,
         }
     }

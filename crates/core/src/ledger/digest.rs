@@ -30,6 +30,10 @@ impl Ledger {
         digester.value((&self.cells, self.jobs.next, &self.jobs.reviews));
         self.jobs.all.iter().for_each(|job| _ = digester.value(job));
         digester.value((&self.aside, &self.briefings));
+        if aging.archived_through > 0 {
+            digester.value((&aging.old_holds, aging.archived_through, &aging.recent));
+            digester.value(&self.past_usage);
+        }
         digester.finish()
     }
 }

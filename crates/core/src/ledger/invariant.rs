@@ -5,6 +5,7 @@ use std::fmt;
 
 use fefo::Part;
 
+use super::accounts::past_usage::PastUsage;
 use super::credits::spend_order::FirstBucket;
 use super::holds::hold::HoldState;
 use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
@@ -225,8 +226,10 @@ pub fn check_budgets_of(ledger: &Ledger, number: AccountNo) -> Check {
         let numbers = budget.numbers(ledger.now);
         let (period_start, _) = budget.terms.period_of(ledger.now);
         let oldest = ledger.now.plus_millis(-ledger.policy.retention_ms);
-        // Holds may have been forgotten under an earlier, shorter retention.
+        // What was forgotten by its age alone is in no sum. Holds may have been forgotten under an earlier, shorter
+        // retention.
         let nothing_forgotten = period_start >= oldest
+            && PastUsage::is_exact_since(period_start)
             && ledger.aging.forgotten_until.is_none_or(|until| until < period_start);
         let counted = ledger.count_usage(ledger.now, number, &budget.terms);
         holds(!nothing_forgotten || counted == numbers, "L4", Some(account.tenant), || {

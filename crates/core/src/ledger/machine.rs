@@ -61,6 +61,7 @@ impl Machine for Ledger {
             };
         }
         self.require_looked_up(envelope, command).map_err(fresh)?;
+        self.require_archive(envelope, command).map_err(fresh)?;
         let first = events.len();
         let answer = self.decide_command(now, envelope, command, events);
         if let Err(refusal) = &answer {
@@ -265,6 +266,9 @@ impl Ledger {
         command: &Command,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
+        if let Some(record) = self.archived_target(envelope, command) {
+            return self.decide_on_archived(&record.hold, command);
+        }
         match command {
             Command::SetPolicy(policy) => {
                 events.push(Event::PolicySet(*policy));
@@ -314,6 +318,7 @@ impl Ledger {
                 self.decide_remove_budget(path, budget, events)
             }
             Command::ReviveHold { record } => self.decide_revive(record, events),
+            Command::Forget(command) => self.decide_forget(now, command, events),
             Command::KeepBatch { aborted: None } => Ok(Reply::Done),
             Command::KeepBatch { aborted: Some(told) } => {
                 Err(Refusal::BatchAborted { told: told.clone() })
@@ -375,6 +380,7 @@ impl Ledger {
             | Command::RemoveQuota { .. }
             | Command::CancelJob { .. }
             | Command::ReportUsage { .. }
+            | Command::Forget(_)
             | Command::Receive { .. }
             | Command::KeepBatch { .. } => None,
         };
@@ -447,8 +453,12 @@ impl Ledger {
                 self.remember(|| Undo::Answered);
             }
             Event::CreditsDenied { account: _, refusal: _ } => {}
-            Event::Forgotten { answers, holds, movements, buckets, jobs } => {
-                self.apply_forgotten(at, [*answers, *holds, *movements, *buckets, *jobs]);
+            Event::Forgotten { answers, holds, movements, buckets, jobs, archived } => {
+                let (answers, holds, movements) = (*answers, *holds, *movements);
+                match archived {
+                    Some(archived) => self.apply_forgetting((answers, holds, movements), archived),
+                    None => self.apply_forgotten(at, [answers, holds, movements, *buckets, *jobs]),
+                }
             }
             Event::HoldRevived { hold, record } => self.apply_revived(at, *hold, record),
             Event::RegionOpened { cell, region, shard } => {

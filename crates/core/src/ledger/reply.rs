@@ -2,6 +2,7 @@
 //! data that can be read from the state is not repeated here.
 
 use super::command::{AccountSettings, BudgetTerms};
+use super::holds::archive::RecalledRecord;
 use super::holds::hold::HoldState;
 use super::id::{AccountNo, CellNo, GrantNo, HoldNo, JobNo, Name};
 use super::jobs::JobState;
@@ -66,6 +67,8 @@ pub enum Reply {
         /// Whether it was taken now; false if it was taken before.
         taken: bool,
     },
+    /// A hold, charge or movement as the archive has it: the ledger has forgotten it.
+    Archived(Box<RecalledRecord>),
 }
 
 /// The fields of an account that may change later, as they were when a command was answered.

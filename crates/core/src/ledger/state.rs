@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use fefo::{Line, Part};
 
 use super::accounts::account::Account;
+use super::accounts::past_usage::PastUsage;
 use super::accounts::region::CellBook;
 use super::accounts::tally::Tallies;
 use super::command::{Policy, Restriction};
@@ -18,6 +19,7 @@ use super::index::aside::LedgerAside;
 use super::index::hash_index::HashIndex;
 use super::index::idempotency::Answers;
 use super::index::names::{HashedIndex, NameIndex};
+use super::index::recent::RecentlyForgotten;
 use super::index::slab::Slab;
 use super::index::timers::Timers;
 use super::jobs::table::Jobs;
@@ -55,6 +57,8 @@ pub struct Ledger {
     /// Timers and messages that were set aside.
     pub(super) aside: BTreeSet<LedgerAside>,
     pub(super) aging: Aging,
+    /// What forgotten holds have spent, for budgets that are set later.
+    pub(super) past_usage: PastUsage,
     /// The cells.
     pub(super) cells: Vec<CellBook>,
     pub(super) jobs: Jobs,
@@ -88,10 +92,18 @@ pub struct Aging {
     pub buckets: VecDeque<(Timestamp, BucketNo)>,
     /// Ended jobs, by the instant at which they ended.
     pub jobs: VecDeque<(Timestamp, JobNo)>,
-    /// The latest change of any hold or charge that was forgotten.
+    /// Closed holds of jobs that stay for the whole retention, by the instant of the last change.
+    pub old_holds: VecDeque<(Timestamp, HoldNo)>,
+    /// The latest change of any hold or charge that was forgotten by its age alone, as earlier releases did.
     pub forgotten_until: Option<Timestamp>,
-    /// The last movement of anything with an id that was forgotten: holds, charges, movements, jobs.
+    /// Whether movements were forgotten by their age alone.
+    pub forgotten_movements: bool,
+    /// The last change of anything with an id that was forgotten by its age alone, jobs included.
     pub forgotten_through: Option<Timestamp>,
+    /// The position of the archive that came with the last forgetting.
+    pub archived_through: u64,
+    /// The names and keys that were forgotten last.
+    pub recent: RecentlyForgotten,
 }
 
 /// The shortened hash of a request that is stored with the resources that it created.

@@ -6,6 +6,7 @@
 use fefo::Part;
 
 use super::accounts::account::AccountRare;
+use super::accounts::past_usage::PastSpending;
 use super::command::Policy;
 use super::event::Piece;
 use super::holds::hold::Hold;
@@ -77,6 +78,8 @@ pub enum Undo {
     CellOpened,
     /// A message was sent to a cell or received from it.
     Cell(CellNo, u64, Mark),
+    /// What forgotten holds spent was changed.
+    PastUsage((AccountNo, i64), Option<PastSpending>),
 }
 
 impl Ledger {
@@ -115,6 +118,7 @@ impl Ledger {
     fn undo_step(&mut self, step: Undo) {
         match step {
             Undo::Time(now) => self.now = now,
+            Undo::PastUsage(place, before) => self.set_past_usage(place, before),
             Undo::Policy(policy) => self.policy = policy,
             Undo::AccountOpened => {
                 let account = self.accounts.pop().expect("the account was opened in this group");

@@ -100,9 +100,10 @@ impl Command {
                 path(account, "account")?;
                 name(budget)
             }
-            Command::ReviveHold { .. } | Command::Receive { .. } | Command::KeepBatch { .. } => {
-                Ok(())
-            }
+            Command::ReviveHold { .. }
+            | Command::Forget(_)
+            | Command::Receive { .. }
+            | Command::KeepBatch { .. } => Ok(()),
             Command::OpenRegion { region, shard: _ } => is_region(region),
             Command::SetQuota { path: account, region, quota } => {
                 path(account, "account")?;

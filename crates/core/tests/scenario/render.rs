@@ -170,11 +170,14 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         Event::CreditsDenied { account: number, refusal } => {
             format!("CreditsDenied {} {}", account(ledger, *number), refusal.code())
         }
-        Event::Forgotten { answers, holds, movements, buckets, jobs } => {
+        Event::Forgotten { answers, holds, movements, buckets, jobs, archived } => {
             let jobs = if *jobs > 0 { format!(" jobs {jobs}") } else { String::new() };
+            let through =
+                archived.as_ref().map(|archived| format!(" through {}", archived.through));
+            let through = through.unwrap_or_default();
             format!(
                 "Forgotten answers {answers} holds {holds} movements {movements} buckets \
-                 {buckets}{jobs}"
+                 {buckets}{jobs}{through}"
             )
         }
         Event::HoldRevived { record, .. } => format!("HoldRevived {}", record.hold.id),
@@ -250,6 +253,7 @@ pub(crate) fn reply(ledger: &Ledger, reply: &Reply) -> String {
         Reply::Job { job, state } => format!("job {} {state:?}", super::job::name(ledger, *job)),
         Reply::Region(cell) => format!("cell {cell}"),
         Reply::Received { taken } => if *taken { "taken" } else { "taken before" }.into(),
+        Reply::Archived(record) => format!("archived {record:?}"),
     }
 }
 

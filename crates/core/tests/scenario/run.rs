@@ -127,7 +127,8 @@ impl Play {
     fn untouched(&self) -> Digest {
         let mut ledger = self.ledger.clone();
         let (answers, holds, movements, buckets, jobs) = (0, 0, 0, 0, 0);
-        let nothing = Event::Forgotten { answers, holds, movements, buckets, jobs };
+        let archived = None;
+        let nothing = Event::Forgotten { answers, holds, movements, buckets, jobs, archived };
         ledger.apply(self.now, &nothing);
         ledger.digest()
     }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use bursar_audit::{LiveNumbers, SqliteSource, verify};
 use bursar_core::ledger::{Ledger, invariant};
 use bursar_core::machine::Machine;
+use bursar_engine::archiver::build_archive;
 use bursar_engine::{Engine, LedgerCodec, WallClock, replay, replay_from_genesis};
 use bursar_journal::backup;
 
-use crate::child::open;
-use crate::support::ledger_log::{Log, compare_holds};
+use crate::child::{open, open_archive};
+use crate::support::ledger_log::{Log, compare_with_archive};
 use crate::support::options;
 use crate::temp_dir::TempDir;
 
@@ -30,13 +31,19 @@ pub(crate) fn compare(directory: &Path, log: &mut Log) {
     let (served, numbers) = live.expect("it serves").value;
     assert_eq!(served, digest, "L11: the served state is the journal's");
     engine.stop();
+    let archive = open_archive(directory, &*journal);
+    if archive.position() == 0 {
+        build_archive(&*journal, &archive).expect("the journal is whole");
+    }
+    let forgotten = whole.machine.forgotten_through();
+    assert!(archive.position() >= forgotten, "what the archive does not have was forgotten");
     drop(journal);
     let source =
         SqliteSource::open(&directory.join("journal.db")).expect("no other process has it open");
     let report = verify(&source, Some(&numbers), |_| {});
     assert!(report.holds() && report.compared, "{report}");
     assert_eq!(invariant::check(&whole.machine), Ok(()));
-    compare_holds(&whole.machine, log);
+    compare_with_archive(&whole.machine, Some(&archive), log);
 }
 
 /// A copy of the journal verifies and replays to the same state.

@@ -1,7 +1,7 @@
 //! `kill -9` of a real ledger under load, repeatedly, on one SQLite journal.
 //!
 //! The test runs itself again as a child: a ledger whose eight clients place and settle holds, and
-//! a follower that makes snapshots. The child writes a line to its standard output before every
+//! a follower that makes snapshots, and an archiver that lets the ledger forget every closed hold. The child writes a line to its standard output before every
 //! request and after every answer, which the parent keeps as the clients' log. Some children are
 //! killed at a random moment, some by `strace` at a chosen system call of the write path. After
 //! each kill, the state that a server would serve equals the journal's, byte for byte, the
@@ -40,7 +40,7 @@ fn main() {
     println!("seed {SEED}");
     let directory = TempDir::new();
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
-    let mut log = Log::default();
+    let (mut log, mut forgotten) = (Log::default(), 0);
     for round in 0..ROUNDS {
         let acknowledged = 10 + u64::from(random.next_u32() % 200);
         let number = 20 + random.next_u32() % 150;
@@ -49,11 +49,20 @@ fn main() {
         let point = (round % 3 == 2).then_some((call, inject.as_str()));
         kill_one(directory.path(), acknowledged, point, &mut log);
         books::compare(directory.path(), &mut log);
+        forgotten = forgotten.max(log.forgotten());
+        if round % 7 == 6 {
+            // It is built again from the journal.
+            for end in ["", "-wal", "-shm"] {
+                let _ =
+                    std::fs::remove_file(directory.path().join(format!("{}{end}", child::ARCHIVE)));
+            }
+        }
     }
     books::rehearse(directory.path());
     println!("{ROUNDS} kills: {log}");
     assert!(log.acknowledged() > 1_000, "hardly any load");
     assert!(log.repeated() > 0, "no outcome was ever unknown");
+    assert!(forgotten > 500, "hardly anything was forgotten: {forgotten}");
 }
 
 /// Starts a child, lets it answer `acknowledged` requests, and kills it. Or strace kills it.

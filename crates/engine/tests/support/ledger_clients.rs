@@ -1,17 +1,19 @@
 //! Clients of a real ledger that place and settle holds, and log what they know.
 
 use std::io::Write;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Usage,
 };
-use bursar_core::ledger::id::Name;
-use bursar_core::ledger::{Command, Envelope, Ledger};
+use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::{Command, Envelope, Ledger, Refusal};
+use bursar_engine::archiver::recall;
 use bursar_engine::{CommandAnswer, EngineError, Handle};
+use bursar_journal::archive::Archive;
 
 /// The credits of the org, the amount of a hold, and the part of it that is charged, in µ.
 pub const GRANTED: i64 = 1_000_000_000_000;
@@ -123,12 +125,19 @@ pub fn set_up(handle: &Handle<Ledger>) {
 /// The clients of one process. Their log, its standard output, outlives it.
 pub struct Clients {
     handle: Handle<Ledger>,
+    /// What the ledger has forgotten, if it forgets.
+    archive: Option<Arc<Archive>>,
     output: Mutex<std::io::Stdout>,
 }
 
 impl Clients {
     pub fn new(handle: Handle<Ledger>) -> Clients {
-        Clients { handle, output: Mutex::new(std::io::stdout()) }
+        Clients { handle, archive: None, output: Mutex::new(std::io::stdout()) }
+    }
+
+    /// The same for a ledger that forgets what this archive has.
+    pub fn with_archive(self, archive: Arc<Archive>) -> Clients {
+        Clients { archive: Some(archive), ..self }
     }
 
     /// Runs eight clients that place and settle, with ids from `first` on, for ever.
@@ -151,9 +160,48 @@ impl Clients {
     /// key.
     pub fn ask(&self, request: Request) {
         self.say(format_args!("try {request}"));
-        let ask = || self.handle.execute(request.envelope(), request.command());
-        until_answered(ask).expect("the disk works").value.expect("there are credits enough");
+        match &self.archive {
+            None => {
+                let ask = || self.handle.execute(request.envelope(), request.command());
+                until_answered(ask)
+                    .expect("the disk works")
+                    .value
+                    .expect("there are credits enough");
+            }
+            Some(archive) => self.ask_knowing(request, archive),
+        }
         self.say(format_args!("ack {request}"));
+    }
+
+    /// Sends a request with what the archive has of it, again until nothing more was forgotten in between.
+    fn ask_knowing(&self, request: Request, archive: &Archive) {
+        loop {
+            let (envelope, command) = (request.envelope(), request.command());
+            let names = command.archived_names();
+            let names: Vec<_> =
+                names.iter().map(|(what, _, id)| (*what, AccountNo(0), (*id).clone())).collect();
+            // It is built at the first start.
+            let Ok(found) = recall(archive, &names, envelope.key) else {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            if let Some(answer) = found.answer {
+                assert_eq!(
+                    answer.fingerprint, envelope.fingerprint,
+                    "a key stands for one request"
+                );
+                assert!(answer.answer.is_ok(), "it was accepted");
+                return;
+            }
+            let (archive, recalled) = (Some(found.position), found.recalled);
+            let envelope = Envelope { archive, recalled, ..envelope };
+            let ask = || self.handle.execute(envelope.clone(), command.clone());
+            match until_answered(ask).expect("the disk works").value {
+                Ok(_) => return,
+                Err(refused) if matches!(refused.refusal, Refusal::Forgotten { .. }) => {}
+                Err(refused) => panic!("there are credits enough: {refused:?}"),
+            }
+        }
     }
 
     /// One write for each line. If the parent is gone, the line is not needed.

@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::holds::hold::{HoldKind, HoldState};
+use bursar_core::ledger::holds::archive::RecalledRecord;
+use bursar_core::ledger::holds::hold::{Hold, HoldKind, HoldState};
 use bursar_core::ledger::id::AccountNo;
+use bursar_core::ledger::refusal::Resource;
+use bursar_engine::archiver::recall;
+use bursar_journal::archive::Archive;
 
 use super::ledger_clients::{CHARGED, GRANTED, HELD, Request, hold_name};
 
@@ -16,6 +20,7 @@ pub struct Log {
     acknowledged: BTreeSet<Request>,
     repeated: usize,
     had_happened: usize,
+    forgotten: usize,
 }
 
 impl Log {
@@ -51,6 +56,11 @@ impl Log {
         self.acknowledged.len()
     }
 
+    /// How many holds only the archive has.
+    pub fn forgotten(&self) -> usize {
+        self.forgotten
+    }
+
     pub fn repeated(&self) -> usize {
         self.repeated
     }
@@ -69,15 +79,40 @@ impl fmt::Display for Log {
     }
 }
 
+/// A closed hold as an archive has it.
+fn archived(archive: &Archive, tenant: AccountNo, id: u64) -> Option<Hold> {
+    let names = [(Resource::Hold, tenant, hold_name(id))];
+    let found = recall(archive, &names, None).expect("the archive can be read").recalled.pop()?;
+    match found {
+        RecalledRecord::Hold(record) => Some(record.hold),
+        RecalledRecord::Movement(_) => panic!("a hold is no movement"),
+    }
+}
+
 /// Every hold is as in the log, and the account has exactly what is left.
 pub fn compare_holds(ledger: &Ledger, log: &mut Log) {
+    compare_with_archive(ledger, None, log);
+}
+
+/// The same of a ledger that has forgotten what an archive has.
+pub fn compare_with_archive(ledger: &Ledger, archive: Option<&Archive>, log: &mut Log) {
     // The first child may have been killed before its first command.
     let Some(account) = ledger.find_account("acme") else {
         return assert_eq!(log.acknowledged(), 0, "the account does not exist");
     };
     let mut happened = BTreeSet::new();
     let (mut held, mut charged) = (0, 0);
-    for (_, hold) in ledger.holds_from(0, u32::MAX) {
+    let mut holds: Vec<Hold> =
+        ledger.holds_from(0, u32::MAX).map(|(_, hold)| hold.clone()).collect();
+    let in_memory = holds.len();
+    for request in &log.tried {
+        let Request::Place(id) = request else { continue };
+        if ledger.find_hold(account, HoldKind::Hold, &hold_name(*id)).is_none() {
+            holds.extend(archive.and_then(|archive| archived(archive, account, *id)));
+        }
+    }
+    log.forgotten = holds.len() - in_memory;
+    for (place, hold) in holds.iter().enumerate() {
         let id = hold.id.strip_prefix("hold-").and_then(|id| id.parse().ok());
         let id = id.expect("holds have no other names");
         happened.insert(Request::Place(id));
@@ -90,7 +125,8 @@ pub fn compare_holds(ledger: &Ledger, log: &mut Log) {
             }
             HoldState::Released | HoldState::Lapsed => panic!("no client requested {hold:?}"),
         }
-        assert!(ledger.find_hold(account, HoldKind::Hold, &hold_name(id)).is_some());
+        let found = ledger.find_hold(account, HoldKind::Hold, &hold_name(id));
+        assert_eq!(found.is_some(), place < in_memory);
     }
     for request in &log.acknowledged {
         assert!(happened.contains(request), "{request} was acknowledged and is lost");

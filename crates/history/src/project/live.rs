@@ -151,7 +151,7 @@ fn place(number: u32) -> std::ops::Range<usize> {
 
 /// The row of a new hold.
 fn new_hold(hold: i64, tenant: u32, entries: Vec<u8>, record: Hold) -> [Value; 8] {
-    let archived = ArchivedHold { hold: record };
+    let archived = ArchivedHold { hold: record, counted: false };
     let record = &archived.hold;
     let stored = encode_archived(&archived);
     let digest = digest(&stored).to_vec();
@@ -169,7 +169,7 @@ fn new_hold(hold: i64, tenant: u32, entries: Vec<u8>, record: Hold) -> [Value; 8
 
 /// The changed columns of a hold.
 fn changed_hold(hold: i64, entries: Vec<u8>, record: Hold) -> [Value; 4] {
-    let archived = ArchivedHold { hold: record };
+    let archived = ArchivedHold { hold: record, counted: false };
     let stored = encode_archived(&archived);
     let digest = digest(&stored).to_vec();
     [hold.into(), stored.into(), digest.into(), entries.into()]

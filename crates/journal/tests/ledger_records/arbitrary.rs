@@ -11,6 +11,7 @@ use bursar_core::ledger::command::{
     ClearedSettings, Context, GrantKind, OnExpiry, Policy, Restriction,
 };
 use bursar_core::ledger::credits::price::Rate;
+use bursar_core::ledger::event::Forgetting;
 use bursar_core::ledger::event::{
     Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Piece, Pieces, SliceAmount,
 };
@@ -485,13 +486,25 @@ impl Source {
                 movements: self.u32(),
                 buckets: self.u32(),
                 jobs: 0,
+                archived: None,
             },
-            27 => Event::HoldRevived {
-                hold: self.hold(),
-                record: Box::new(ArchivedHold { hold: self.whole_hold() }),
-            },
+            27 => Event::HoldRevived { hold: self.hold(), record: Box::new(self.archived_hold()) },
             about_jobs => self.job_event(about_jobs),
         }
+    }
+
+    pub(crate) fn forgetting(&mut self) -> Box<Forgetting> {
+        Box::new(Forgetting {
+            through: self.u64(),
+            old_holds: self.u32(),
+            kept: vec![0, self.u32()],
+            longer: Vec::new(),
+            kept_movements: vec![self.u32()],
+        })
+    }
+
+    pub(crate) fn archived_hold(&mut self) -> ArchivedHold {
+        ArchivedHold { hold: self.whole_hold(), counted: false }
     }
 
     fn grant_issued(&mut self) -> GrantIssued {

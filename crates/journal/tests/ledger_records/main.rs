@@ -14,11 +14,12 @@ use body_laws::{body_laws, from_hex, hex};
 use bursar_core::cell::command::JobSpec;
 use bursar_core::ledger::command::{Cause, ClearedSettings};
 use bursar_core::ledger::event::Event;
-use bursar_core::ledger::holds::archive::ArchivedHold;
+use bursar_core::ledger::holds::archive::{ArchivedHold, RecalledRecord};
 use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::{CellNo, HoldNo, JobNo};
 use bursar_core::ledger::jobs::JobOrder;
 use bursar_core::ledger::refusal::Refusal;
+use bursar_core::ledger::reply::Reply;
 use bursar_core::message::ToCell;
 use bursar_journal::RecordKind;
 use bursar_journal::record::codec::FormatError;
@@ -130,7 +131,37 @@ proptest! {
                 request: 0,
             },
             Event::HoldPlaced(Box::new(source.job_hold(placed))),
-            Event::Forgotten { answers: 0, holds: 0, movements: 0, buckets: 0, jobs: 7 },
+            Event::Forgotten {
+                answers: 0,
+                holds: 0,
+                movements: 0,
+                buckets: 0,
+                jobs: 7,
+                archived: None,
+            },
+        ];
+        let bytes = encoded(None, &events);
+        let body = decode_body(&bytes).expect("just written");
+        prop_assert_eq!(&body.events[..], &events[..]);
+        prop_assert_eq!(encoded(None, &body.events), bytes);
+    }
+
+    #[test]
+    fn forgetting_with_an_archive_and_answers_from_it_round_trip(seed in any::<u64>()) {
+        let mut source = Source::new(seed);
+        let record = ArchivedHold { counted: true, ..source.archived_hold() };
+        let answer = Arc::new(Ok(Reply::Archived(Box::new(RecalledRecord::Hold(record.clone())))));
+        let events = [
+            Event::Forgotten {
+                answers: 3,
+                holds: 9,
+                movements: 0,
+                buckets: 0,
+                jobs: 0,
+                archived: Some(source.forgetting()),
+            },
+            Event::HoldRevived { hold: HoldNo(4), record: Box::new(record) },
+            Event::Answered { key: 1, fingerprint: 2, answer, request: 5 },
         ];
         let bytes = encoded(None, &events);
         let body = decode_body(&bytes).expect("just written");
@@ -147,7 +178,7 @@ proptest! {
 
     #[test]
     fn an_archived_hold_round_trips(seed in any::<u64>()) {
-        let record = ArchivedHold { hold: Source::new(seed).whole_hold() };
+        let record = ArchivedHold { hold: Source::new(seed).whole_hold(), counted: seed % 2 == 0 };
         let back = decode_archived(&encode_archived(&record)).expect("just written");
         prop_assert_eq!(encode_archived(&back), encode_archived(&record));
         prop_assert_eq!(back, record);

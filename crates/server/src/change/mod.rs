@@ -322,6 +322,7 @@ impl Change {
                 batch,
                 request: caller.request,
                 looked_up,
+                ..Envelope::default()
             },
             command,
             tenant,

@@ -15,7 +15,8 @@ use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetUnit, Context, GrantKind,
     OnExpiry, Restriction,
 };
-use bursar_core::ledger::event::NamedMovement;
+use bursar_core::ledger::event::{NamedMovement, total};
+use bursar_core::ledger::holds::archive::RecalledRecord;
 use bursar_core::ledger::holds::hold::{Hold, HoldState};
 use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, Name};
 use bursar_core::ledger::refusal::Resource;
@@ -138,9 +139,48 @@ pub fn reply(ledger: &Ledger, reply: &Reply, shape: &AnswerShape) -> Shown {
                 Shown::Charge(Box::new(shown))
             })
         }
+        (Reply::Archived(record), shape) => archived_reply(ledger, record, shape),
         (other, shape) => Some(Shown::Other(other_reply(ledger, other, shape))),
     };
     shown.unwrap_or(Shown::Other(Value::Null))
+}
+
+/// The body of an answer about something that the ledger has forgotten.
+fn archived_reply(ledger: &Ledger, record: &RecalledRecord, shape: &AnswerShape) -> Option<Shown> {
+    match record {
+        RecalledRecord::Hold(record) => match shape {
+            AnswerShape::Charge => Some(Shown::Charge(Box::new(charge(ledger, &record.hold)))),
+            AnswerShape::Hold { closing } => {
+                let mut shown = archived_hold(ledger, &record.hold);
+                if *closing {
+                    show_returned(ledger, &record.hold, &mut shown);
+                }
+                Some(Shown::Hold(Box::new(shown)))
+            }
+            AnswerShape::Nothing
+            | AnswerShape::Account
+            | AnswerShape::Grant { .. }
+            | AnswerShape::Refund { .. }
+            | AnswerShape::Transfer { .. }
+            | AnswerShape::Collection { .. }
+            | AnswerShape::Budget
+            | AnswerShape::Job(_)
+            | AnswerShape::Quota(_) => None,
+        },
+        RecalledRecord::Movement(parts) => {
+            let units = parts.iter().map(|part| total(&part.movement.pieces)).sum();
+            let amount = Credits::from_length(units).unwrap_or(Credits::MAX);
+            Some(Shown::Other(movement(ledger, parts.first()?, parts.iter(), amount, shape)))
+        }
+    }
+}
+
+/// Adds the lots that a closed hold returned.
+fn show_returned(ledger: &Ledger, own: &Hold, shown: &mut hold::Hold) {
+    let lots = ledger.returned_lots(own);
+    shown.returned_truncated = lots.len() > MAX_RETURNED;
+    let lots = lots.into_iter().take(MAX_RETURNED);
+    shown.returned = Some(lots.map(|lot| returned(ledger, lot)).collect());
 }
 
 fn other_reply(ledger: &Ledger, reply: &Reply, shape: &AnswerShape) -> Value {
@@ -188,6 +228,7 @@ fn other_reply(ledger: &Ledger, reply: &Reply, shape: &AnswerShape) -> Value {
             | Reply::Jobs { .. }
             | Reply::Job { .. }
             | Reply::Region(_)
+            | Reply::Archived(_)
             | Reply::Received { .. },
             _,
         ) => Value::Object(serde_json::Map::new()),
@@ -381,10 +422,7 @@ fn hold_reply(ledger: &Ledger, reply: &HoldReply, closing: bool) -> Option<hold:
     shown.uncollected = sum(reply.uncollected);
     shown.expires_at = reply.expires_at.map(time);
     if closing && !open {
-        let lots = ledger.returned_lots(own);
-        shown.returned_truncated = lots.len() > MAX_RETURNED;
-        let lots = lots.into_iter().take(MAX_RETURNED);
-        shown.returned = Some(lots.map(|lot| returned(ledger, lot)).collect());
+        show_returned(ledger, own, &mut shown);
     }
     Some(shown)
 }

@@ -37,6 +37,7 @@ impl Pair {
             Reply::Jobs { .. } | Reply::Job { .. } | Reply::Region(_) | Reply::Received { .. } => {
                 return Err("the model has no jobs".into());
             }
+            Reply::Archived(_) => return Err("the model forgets nothing".into()),
             Reply::Done => ModelAnswer::Done,
             Reply::Account(reply) => {
                 ModelAnswer::Account { path: self.ledger.account(reply.account).path.clone() }

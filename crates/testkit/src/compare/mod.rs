@@ -180,6 +180,7 @@ fn rollback_interval(command: &Command) -> u128 {
         | Command::ExtendHold { .. }
         | Command::Charge(_)
         | Command::ReviveHold { .. }
+        | Command::Forget(_)
         | Command::OpenRegion { .. }
         | Command::SetQuota { .. }
         | Command::RemoveQuota { .. }

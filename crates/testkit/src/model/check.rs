@@ -61,7 +61,8 @@ pub(super) fn fields(command: &Command) -> Result<(), Refusal> {
             require(is_path(path), "account")?;
             require(is_name(budget), "id")
         }
-        Command::ReviveHold { record: _ }
+        Command::Forget(_)
+        | Command::ReviveHold { record: _ }
         | Command::OpenRegion { .. }
         | Command::SetQuota { .. }
         | Command::RemoveQuota { .. }

@@ -147,6 +147,8 @@ impl Model {
             Command::RemoveBudget { path, budget } => self.remove_budget(path, budget),
             // The model never forgets, so no record can be of a forgotten hold.
             Command::ReviveHold { .. } => Err(Refusal::Conflict(Conflict::RecordMismatch)),
+            // The model never forgets.
+            Command::Forget(_) => Ok(Reply::Done),
             // The model has no cells and therefore no jobs.
             Command::OpenRegion { .. }
             | Command::SetQuota { .. }

@@ -117,6 +117,7 @@ fn name_of_command(command: &Command) -> &'static str {
         Command::SetBudget { .. } => "SetBudget",
         Command::RemoveBudget { .. } => "RemoveBudget",
         Command::ReviveHold { .. } => "ReviveHold",
+        Command::Forget(_) => "Forget",
         Command::OpenRegion { .. } => "OpenRegion",
         Command::SetQuota { .. } => "SetQuota",
         Command::RemoveQuota { .. } => "RemoveQuota",

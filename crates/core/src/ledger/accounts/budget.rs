@@ -384,7 +384,7 @@ impl Ledger {
             }),
             None => self.holds.iter().for_each(|(_, hold)| add(hold)),
         }
-        (spent, held)
+        (spent + self.past_usage.since(account, start, terms.unit), held)
     }
 
     /// Whether the current group has opened an account.
@@ -467,6 +467,27 @@ impl Hold {
         match unit {
             BudgetUnit::Credits => self.credits_since(start),
             BudgetUnit::GpuHours => self.gpu_time_since(start),
+        }
+    }
+
+    /// Calls `each` with the instant of a draw and what was spent of it: credits, and GPU time in thousandths of
+    /// GPU-milliseconds. For closed holds.
+    pub(super) fn each_spent(&self, mut each: impl FnMut(Timestamp, i128, i128)) {
+        let mut refunded = self.refunded;
+        for slice in self.slices.iter().rev() {
+            let returned = slice.captured.min(refunded);
+            refunded -= returned;
+            each(self.drawn_at(slice), i128::from(slice.captured - returned), 0);
+        }
+        let Some(rare) = &self.rare else { return };
+        for (at, amount) in &rare.uncollected {
+            each(*at, i128::from(*amount), 0);
+        }
+        let mut used = rare.gpu_spent;
+        for (at, drawn) in &rare.draws {
+            let of_this = used.min(*drawn);
+            used -= of_this;
+            each(*at, 0, of_this);
         }
     }
 

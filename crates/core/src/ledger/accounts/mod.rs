@@ -4,6 +4,7 @@ pub mod account;
 pub mod budget;
 pub mod effective;
 pub mod list;
+pub mod past_usage;
 pub mod quota;
 pub mod region;
 pub mod tally;

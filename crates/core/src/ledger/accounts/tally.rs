@@ -266,7 +266,8 @@ impl Ledger {
         let tally = self.tallies.all.iter().find(finished)?;
         let changed = tally.touched.iter().filter_map(|hold| tally.share_of(self, *hold));
         let sums = (tally.spent, tally.held);
-        Some(changed.fold(sums, |sums, share| (sums.0 + share.0, sums.1 + share.1)))
+        let (spent, held) = changed.fold(sums, |sums, share| (sums.0 + share.0, sums.1 + share.1));
+        Some((spent + self.past_usage.since(account, of.start, terms.unit), held))
     }
 
     /// Marks a hold that is about to change: counts that contain it count it again.

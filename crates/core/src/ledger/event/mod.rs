@@ -242,6 +242,22 @@ impl Event {
     }
 }
 
+/// Forgetting what the archive has durably. Places count from zero over the holds that were examined, those of the
+/// window first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Forgetting {
+    /// The position of the archive.
+    pub through: u64,
+    /// How many closed holds were examined that stayed for the whole retention, oldest first.
+    pub old_holds: u32,
+    /// The places of holds that stay, because they have changed or an answer refers to them.
+    pub kept: Vec<u32>,
+    /// The places of holds that stay for the whole retention.
+    pub longer: Vec<u32>,
+    /// The places of movements that stay.
+    pub kept_movements: Vec<u32>,
+}
+
 /// An event of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
@@ -455,6 +471,8 @@ pub enum Event {
         buckets: u32,
         /// How many ended jobs, oldest first.
         jobs: u32,
+        /// What else was forgotten because the archive has it; absent if all of it was forgotten by its age alone.
+        archived: Option<Box<Forgetting>>,
     },
     /// A forgotten hold or charge was restored.
     HoldRevived {

@@ -155,7 +155,9 @@ impl Hold {
     pub fn revived(at: Timestamp, record: &ArchivedHold) -> Hold {
         let mut hold = record.hold.clone();
         hold.moved_at = at;
-        hold.rare.get_or_insert_default().revived = true;
+        if !record.counted {
+            hold.rare.get_or_insert_default().revived = true;
+        }
         hold
     }
 

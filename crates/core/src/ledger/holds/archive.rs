@@ -1,13 +1,15 @@
 //! The archived record of a forgotten hold, and its restoration for a late refund.
 
+use std::sync::Arc;
+
 use fefo::Part;
 
 use super::hold::Hold;
 use crate::ledger::event::Event;
-use crate::ledger::id::HoldNo;
+use crate::ledger::id::{AccountNo, HoldNo, Name};
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
-use crate::ledger::reply::Reply;
-use crate::ledger::state::Ledger;
+use crate::ledger::reply::{Answer, Reply};
+use crate::ledger::state::{Ledger, Movement};
 use crate::ledger::undo::Undo;
 use crate::time::Timestamp;
 
@@ -16,13 +18,52 @@ use crate::time::Timestamp;
 pub struct ArchivedHold {
     /// The hold.
     pub hold: Hold,
+    /// Whether budgets that were set after it was forgotten count what it spent.
+    pub counted: bool,
+}
+
+/// A hold, charge or movement, by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ArchivedName {
+    /// Its kind.
+    pub what: Resource,
+    /// The tenant in which its name is unique.
+    pub tenant: AccountNo,
+    /// Its name.
+    pub name: Name,
+}
+
+/// An answer that was kept for its idempotency key. It names what it shows: numbers are used again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ArchivedAnswer {
+    /// When it was given.
+    pub at: Timestamp,
+    /// The hash of tenant and key.
+    pub key: u128,
+    /// The hash of the request.
+    pub fingerprint: u128,
+    /// The answer.
+    pub answer: Arc<Answer>,
+    /// The id of the request if it was refused or changed nothing.
+    pub request: u128,
+    /// The hold, charge or movement that it shows.
+    pub of: Option<ArchivedName>,
+}
+
+/// A record from the archive that comes with a command, because the ledger has forgotten it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RecalledRecord {
+    /// A closed hold or charge.
+    Hold(ArchivedHold),
+    /// A refund with all of its parts, a transfer or a collection.
+    Movement(Vec<Movement>),
 }
 
 impl Ledger {
     /// The record of a closed hold, for history.
     pub fn archive(&self, hold: HoldNo) -> Option<ArchivedHold> {
         let hold = self.hold(hold)?.clone();
-        (!hold.is_open()).then_some(ArchivedHold { hold })
+        (!hold.is_open()).then_some(ArchivedHold { hold, counted: false })
     }
 
     pub(in crate::ledger) fn decide_revive(
@@ -76,6 +117,10 @@ impl Ledger {
         number: HoldNo,
         record: &ArchivedHold,
     ) {
+        if record.counted {
+            // It is in memory again, and counted there.
+            self.enter_past_usage(&record.hold, -1);
+        }
         self.insert_hold(number, Hold::revived(at, record));
         self.aging.holds.push_back((at, number));
         self.remember(|| Undo::HoldAged);

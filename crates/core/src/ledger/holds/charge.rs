@@ -32,6 +32,11 @@ impl Ledger {
                 Err(Refusal::AlreadyExists { what: Resource::Charge, name: command.id.clone() })
             };
         }
+        if let Some(answer) =
+            self.made_before(envelope, (tenant, HoldKind::Charge, command.id.as_str()))
+        {
+            return answer;
+        }
         let late_for = self.lateness(now, command.effective_at)?;
         let path = self.path(account);
         self.require_thawed(&path)?;

@@ -266,6 +266,11 @@ impl Ledger {
                 Err(Refusal::AlreadyExists { what: Resource::Hold, name: command.id.clone() })
             };
         }
+        if let Some(answer) =
+            self.made_before(envelope, (tenant, HoldKind::Hold, command.id.as_str()))
+        {
+            return answer;
+        }
         self.require_thawed(&path)?;
         let share = command.rate.map_or(WHOLE_GPU, |rate| rate.share_milli);
         let gpu = gpu_time(command.gpu_ms, share);

@@ -66,6 +66,9 @@ impl Ledger {
         let not_found = || Refusal::NotFound { what: Resource::Job, name: id.clone() };
         let tenant = self.find_account(&command.tenant).ok_or_else(not_found)?;
         let again = self.repeated(tenant, Resource::Refund, &command.id, envelope);
+        if let Ok(Some(reply @ Reply::Archived(_))) = again {
+            return Ok(reply);
+        }
         if let Ok(Some(Reply::Movement { movement, .. })) = again {
             let parts = self.refund_parts(movement);
             let sum: u64 = parts.map(|made| total(&made.movement.pieces)).sum();
@@ -120,7 +123,8 @@ impl Ledger {
         command: &'a Refund,
     ) -> Result<Option<RefundSource<'a>>, Refusal> {
         if let Some(number) = self.find_hold(tenant, kind, id) {
-            return Ok(Some(RefundSource { number: Some(number), hold: self.live_hold(number) }));
+            let hold = self.live_hold(number);
+            return Ok(Some(RefundSource { number: Some(number), hold, counted: true }));
         }
         let mut recalled = command.recalled.iter();
         let named = recalled.find(|recalled| {
@@ -130,7 +134,8 @@ impl Ledger {
         });
         let Some(RecalledHold { record }) = named else { return Ok(None) };
         self.require_genuine(record)?;
-        Ok(Some(RefundSource { number: None, hold: &record.hold }))
+        let counted = record.counted;
+        Ok(Some(RefundSource { number: None, hold: &record.hold, counted }))
     }
 
     /// Pushes one refund of one hold. A forgotten hold is restored first.
@@ -146,7 +151,8 @@ impl Ledger {
             let is_revival = |event: &&Event| matches!(event, Event::HoldRevived { .. });
             let revived = events.iter().filter(is_revival).count();
             let hold = HoldNo(self.holds.next_after(revived));
-            let record = Box::new(ArchivedHold { hold: source.hold.clone() });
+            let record =
+                Box::new(ArchivedHold { hold: source.hold.clone(), counted: source.counted });
             events.push(Event::HoldRevived { hold, record });
             hold
         });
@@ -225,7 +231,9 @@ impl Ledger {
         id: &Name,
         envelope: &Envelope,
     ) -> Result<Option<Reply>, Refusal> {
-        let Some(number) = self.find_movement(tenant, what, id) else { return Ok(None) };
+        let Some(number) = self.find_movement(tenant, what, id) else {
+            return self.moved_before(tenant, what, id, envelope);
+        };
         let made = self.movements.get(number).expect("the index contains only existing movements");
         if envelope.made(short_fingerprint(made.movement.fingerprint)) {
             Ok(Some(self.movement_reply(&made.movement)))
@@ -326,6 +334,8 @@ struct RefundSource<'a> {
     /// Its number; `None` if it is restored from its archived record.
     number: Option<HoldNo>,
     hold: &'a Hold,
+    /// Whether budgets count what it spent.
+    counted: bool,
 }
 
 impl RefundSource<'_> {

@@ -1,5 +1,5 @@
 //! Retention: closed holds, movements, answers and ended jobs are forgotten when their retention
-//! ends. History keeps them.
+//! ends. History keeps them. What an archive has leaves memory earlier: see [`super::forget`].
 
 use std::collections::VecDeque;
 
@@ -21,6 +21,11 @@ const MAX_AT_ONCE: usize = 1024;
 fn full_minute(at: Timestamp) -> Timestamp {
     let millis = at.millis();
     at.plus_millis((STEP_MS - millis.rem_euclid(STEP_MS)) % STEP_MS)
+}
+
+/// When an answer is no longer promised.
+pub(super) fn answer_ends(given_at: Timestamp, ttl_ms: i64) -> Timestamp {
+    full_minute(given_at.plus_millis(ttl_ms).plus_millis(1))
 }
 
 /// When an entry kept since `oldest` has been kept for `ttl_ms`; [`Timestamp::MAX`] if there is
@@ -68,6 +73,7 @@ impl Ledger {
             movements: due(&mut aging.movements.iter().map(|(at, _)| *at), holds_from),
             buckets: due(&mut aging.buckets.iter().map(|(at, _)| *at), buckets_from),
             jobs: due(&mut aging.jobs.iter().map(|(at, _)| *at), holds_from),
+            archived: None,
         });
     }
 
@@ -85,6 +91,7 @@ impl Ledger {
         }
         for (made_at, number) in self.aging.movements.drain(..movements as usize) {
             self.aging.forgotten_through = self.aging.forgotten_through.max(Some(made_at));
+            self.aging.forgotten_movements = true;
             let Some(made) = self.movements.remove(number) else { continue };
             let name = (made.tenant, made.what as u8, made.movement.id.as_str());
             self.movement_names.remove(name, number);
@@ -101,8 +108,8 @@ impl Ledger {
         }
     }
 
-    /// Refuses a creation whose id may have been forgotten since it was looked up in the archive: it would
-    /// happen a second time.
+    /// Refuses a creation whose id may have been forgotten since it was looked up in history: it would happen a
+    /// second time.
     pub(in crate::ledger) fn require_looked_up(
         &self,
         envelope: &Envelope,
@@ -119,8 +126,53 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether the ledger can no longer say that an id is new, by what the archive said of it. The account may be
-    /// any of the tenant's.
+    /// Refuses a command whose key, or one of whose names, may have been forgotten since it was looked up in the
+    /// archive.
+    pub(in crate::ledger) fn require_archive(
+        &self,
+        envelope: &Envelope,
+        command: &Command,
+    ) -> Result<(), Refusal> {
+        let Some(looked_up) = envelope.archive else { return Ok(()) };
+        if self.forgotten_through() <= looked_up {
+            return Ok(());
+        }
+        let gone = |what: Resource, account: &str, id: &str| {
+            self.must_ask_archive(looked_up, what, account, id)
+        };
+        for (what, account, id) in command.archived_names() {
+            if gone(what, account, id) {
+                return Err(Refusal::Forgotten { what, name: id.clone() });
+            }
+        }
+        if envelope.key.is_some_and(|key| self.may_have_forgotten_key(key, looked_up)) {
+            return Err(Refusal::Forgotten {
+                what: Resource::Account,
+                name: "idempotency key".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether something under this name may have been forgotten since it was looked up in the archive. The account
+    /// may be any of the tenant's.
+    pub fn must_ask_archive(
+        &self,
+        looked_up: u64,
+        what: Resource,
+        account: &str,
+        id: &str,
+    ) -> bool {
+        if self.forgotten_through() <= looked_up || self.has(what, account, id) {
+            return false;
+        }
+        let tenant = account.split_once(':').map_or(account, |(tenant, _)| tenant);
+        let tenant = self.find_account(tenant);
+        tenant.is_some_and(|tenant| self.may_have_forgotten(what, tenant, id, looked_up))
+    }
+
+    /// Whether the ledger can no longer say that an id is new, by what history said of it. The account may be any of
+    /// the tenant's.
     pub fn must_look_up(&self, looked_up: LookUp, what: Resource, account: &str, id: &str) -> bool {
         self.is_outdated(looked_up) && !self.has(what, account, id)
     }

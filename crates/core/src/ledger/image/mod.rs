@@ -10,6 +10,7 @@ use fefo::{Part, Span};
 
 use super::accounts::account::Account;
 use super::accounts::budget::Budget;
+use super::accounts::past_usage::PastSpending;
 use super::accounts::quota::Quota;
 use super::accounts::region::CellBook;
 use super::command::{AccountKind, AccountSettings, GrantKind, Policy, Restriction};
@@ -20,6 +21,7 @@ use super::holds::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, HoldNo, JobNo, Name};
 use super::index::aside::LedgerAside;
 use super::index::idempotency::{KeptAnswer, KeptEntry};
+use super::index::recent::RecentlyForgotten;
 use super::jobs::Job;
 use super::jobs::table::Review;
 use super::reply::Answer;
@@ -71,6 +73,16 @@ pub struct Image {
     pub forgotten_until: Option<Timestamp>,
     /// The last movement of anything with an id that was forgotten. Earlier releases did not write it.
     pub forgotten_through: Option<Timestamp>,
+    /// Whether movements were forgotten by their age alone.
+    pub forgotten_movements: bool,
+    /// Closed holds of jobs that stay for the whole retention.
+    pub old_holds: Vec<(Timestamp, HoldNo)>,
+    /// The position of the archive that came with the last forgetting.
+    pub archived_through: u64,
+    /// The names and keys that were forgotten last.
+    pub recent: RecentlyForgotten,
+    /// What forgotten holds have spent, by account and quarter of an hour.
+    pub past_usage: Vec<((AccountNo, i64), PastSpending)>,
     /// What failed again and again and is skipped.
     pub aside: Vec<LedgerAside>,
     /// Cells that have not received all policies, with the first account that remains.
@@ -230,6 +242,16 @@ impl Ledger {
             aging_jobs: self.aging.jobs.iter().copied().collect(),
             forgotten_until: self.aging.forgotten_until,
             forgotten_through: self.aging.forgotten_through,
+            forgotten_movements: self.aging.forgotten_movements,
+            old_holds: self.aging.old_holds.iter().copied().collect(),
+            archived_through: self.aging.archived_through,
+            recent: self.aging.recent.clone(),
+            past_usage: self
+                .past_usage
+                .by_quarter
+                .iter()
+                .map(|(at, spent)| (*at, *spent))
+                .collect(),
             aside: self.aside.iter().copied().collect(),
             briefings: self.briefings.iter().map(|(cell, from)| (*cell, *from)).collect(),
         }

@@ -26,7 +26,7 @@ fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ImageError>
 /// it can have been: then more is looked up.
 fn forgotten_through(image: &Image) -> Option<Timestamp> {
     let forgot = image.forgotten_until.is_some()
-        || !image.free_movements.is_empty()
+        || (image.archived_through == 0 && !image.free_movements.is_empty())
         || image.next_job > image.jobs.len() as u64;
     image.forgotten_through.or(forgot.then_some(image.now))
 }
@@ -70,6 +70,17 @@ impl Ledger {
         ledger.aging.jobs = image.aging_jobs.into();
         ledger.aging.forgotten_until = image.forgotten_until;
         ledger.aging.forgotten_through = forgotten_through;
+        // An image of an earlier release does not say it.
+        ledger.aging.forgotten_movements = image.forgotten_movements
+            || (image.archived_through == 0 && !image.free_movements.is_empty());
+        for (_, number) in &image.old_holds {
+            let closed = ledger.hold(*number).is_some_and(|hold| !hold.is_open());
+            require(closed, || format!("hold {number} is queued for retention but is not closed"))?;
+        }
+        ledger.aging.old_holds = image.old_holds.into();
+        ledger.aging.archived_through = image.archived_through;
+        ledger.aging.recent = image.recent;
+        ledger.past_usage.by_quarter = image.past_usage.into_iter().collect();
         ledger.aside = image.aside.into_iter().collect();
         ledger.briefings = image.briefings.into_iter().collect();
         Ok(ledger)

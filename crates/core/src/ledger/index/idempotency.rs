@@ -104,6 +104,28 @@ impl PackedAnswer {
         }
     }
 
+    fn refers(&self) -> Option<Refers> {
+        let answer = match self {
+            PackedAnswer::Leased { hold, .. } => return Some(Refers::Hold(*hold)),
+            PackedAnswer::Refused(refused) => &refused.0,
+            PackedAnswer::Other(answer) => answer,
+        };
+        match answer.as_ref().as_ref().ok()? {
+            Reply::Hold(reply) => Some(Refers::Hold(reply.hold)),
+            Reply::Charge { hold, .. } => Some(Refers::Hold(*hold)),
+            Reply::Movement { movement, .. } => Some(Refers::Movement(*movement)),
+            Reply::Done
+            | Reply::Account(_)
+            | Reply::Grant { .. }
+            | Reply::Budget(_)
+            | Reply::Jobs { .. }
+            | Reply::Job { .. }
+            | Reply::Region(_)
+            | Reply::Received { .. }
+            | Reply::Archived(_) => None,
+        }
+    }
+
     fn request(&self) -> u128 {
         match self {
             PackedAnswer::Refused(refused) => refused.1,
@@ -120,6 +142,15 @@ impl Packed {
             request: self.answer.request(),
         }
     }
+}
+
+/// What an answer refers to by a number that is used again.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Refers {
+    /// A hold or charge.
+    Hold(HoldNo),
+    /// A refund, transfer or collection.
+    Movement(u32),
 }
 
 /// All kept answers.
@@ -158,13 +189,30 @@ impl Answers {
         self.entries.push_back(Packed { key, fingerprint, at, answer });
     }
 
-    /// Removes the oldest answer.
-    pub fn forget_oldest(&mut self) {
-        if let Some(oldest) = self.entries.pop_front() {
-            let hash = self.numbers.hash_of(&oldest.key);
-            self.numbers.remove(hash, self.first);
-            self.first = self.first.wrapping_add(1);
-        }
+    /// Removes the oldest answer. Returns its key.
+    pub fn forget_oldest(&mut self) -> Option<u128> {
+        let oldest = self.entries.pop_front()?;
+        let hash = self.numbers.hash_of(&oldest.key);
+        self.numbers.remove(hash, self.first);
+        self.first = self.first.wrapping_add(1);
+        Some(oldest.key)
+    }
+
+    /// The number of answers.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What the answers from one on refer to by a number that is used again.
+    pub fn references_from(&self, first: usize) -> impl Iterator<Item = Refers> {
+        self.entries
+            .range(first.min(self.entries.len())..)
+            .filter_map(|packed| packed.answer.refers())
     }
 
     /// Undoes the last push.
@@ -184,6 +232,11 @@ impl Answers {
             key: packed.key,
             kept: packed.kept(),
         })
+    }
+
+    /// Their keys, oldest first.
+    pub fn keys(&self) -> impl Iterator<Item = u128> {
+        self.entries.iter().map(|packed| packed.key)
     }
 
     /// The instants at which they were given, oldest first.

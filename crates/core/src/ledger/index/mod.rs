@@ -4,5 +4,6 @@ pub mod aside;
 pub mod hash_index;
 pub mod idempotency;
 pub mod names;
+pub mod recent;
 pub mod slab;
 pub mod timers;

@@ -28,6 +28,7 @@ stored_enum!(Reply {
     10 Received { 0 taken };
     11 Account(account);
     12 Budget(budget);
+    13 Archived(record);
 });
 
 stored_struct!(AccountReply {

@@ -3,6 +3,7 @@
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{ClearedSettings, Context, OnExpiry};
+use bursar_core::ledger::event::Forgetting;
 use bursar_core::ledger::event::{
     AttemptConfirmed, Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Pieces,
 };
@@ -10,6 +11,14 @@ use bursar_core::ledger::index::aside::LedgerAside;
 use smallvec::SmallVec;
 
 use crate::record::codec::wire::{stored_enum, stored_struct};
+
+stored_struct!(Forgetting {
+    0 through,
+    1 old_holds = 0,
+    2 kept = Vec::new(),
+    3 longer = Vec::new(),
+    4 kept_movements = Vec::new(),
+});
 
 stored_enum!(Event {
     0 PolicySet(policy);
@@ -41,7 +50,9 @@ stored_enum!(Event {
     23 BudgetThresholdReached { 0 account, 1 budget, 2 percent, 3 used };
     24 Answered { 0 key, 1 fingerprint, 2 answer, 3 request = 0 };
     25 CreditsDenied { 0 account, 1 refusal };
-    26 Forgotten { 0 answers = 0, 1 holds = 0, 2 movements = 0, 3 buckets = 0, 4 jobs = 0 };
+    26 Forgotten {
+        0 answers = 0, 1 holds = 0, 2 movements = 0, 3 buckets = 0, 4 jobs = 0, 5 archived = None,
+    };
     27 HoldRevived { 0 hold, 1 record };
     28 RegionOpened { 0 cell, 1 region, 2 shard = 0 };
     29 QuotaSet { 0 account, 1 region = None, 2 quota };

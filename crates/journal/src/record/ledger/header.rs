@@ -90,6 +90,7 @@ pinned_names!(
         24 ReportUsage "report_usage",
         25 Receive "receive",
         26 KeepBatch "keep_batch",
+        27 Forget "forget",
     }
 );
 
@@ -149,6 +150,7 @@ impl From<&Command> for CommandKind {
             Command::SetBudget { .. } => CommandKind::SetBudget,
             Command::RemoveBudget { .. } => CommandKind::RemoveBudget,
             Command::ReviveHold { .. } => CommandKind::ReviveHold,
+            Command::Forget(_) => CommandKind::Forget,
             Command::OpenRegion { .. } => CommandKind::OpenRegion,
             Command::SetQuota { .. } => CommandKind::SetQuota,
             Command::RemoveQuota { .. } => CommandKind::RemoveQuota,

@@ -1,7 +1,9 @@
 //! The stored form of whole holds: archived ones, and those of a snapshot.
 
 use bursar_core::ledger::command::{Cause, Context, OnExpiry};
-use bursar_core::ledger::holds::archive::ArchivedHold;
+use bursar_core::ledger::holds::archive::{
+    ArchivedAnswer, ArchivedHold, ArchivedName, RecalledRecord,
+};
 use bursar_core::ledger::holds::hold::{ChargeTerms, Hold, HoldKind, HoldRare, Slice};
 use bursar_core::ledger::id::BucketNo;
 use bursar_core::time::Timestamp;
@@ -9,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::record::codec::value::{read_span, write_span};
 use crate::record::codec::wire::{
-    FormatError, Reader, Stored, Writer, stored_choice, stored_struct,
+    FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct,
 };
 
 stored_choice!(HoldKind { 0 Hold, 1 Charge });
@@ -56,6 +58,27 @@ stored_struct!(ChargeTerms {
 
 stored_struct!(ArchivedHold {
     0 hold,
+    1 counted = false,
+});
+
+stored_struct!(ArchivedName {
+    0 what,
+    1 tenant,
+    2 name,
+});
+
+stored_struct!(ArchivedAnswer {
+    0 at,
+    1 key,
+    2 fingerprint,
+    3 answer,
+    4 request = 0,
+    5 of = None,
+});
+
+stored_enum!(RecalledRecord {
+    0 Hold(hold);
+    1 Movement(parts);
 });
 
 /// `[bucket, draw, first unit, units, captured, cut]`.

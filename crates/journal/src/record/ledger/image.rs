@@ -1,12 +1,14 @@
 //! The stored form of a whole ledger, for snapshots.
 
 use bursar_core::ledger::accounts::budget::Budget;
+use bursar_core::ledger::accounts::past_usage::PastSpending;
 use bursar_core::ledger::command::AccountSettings;
 use bursar_core::ledger::credits::grant::GrantRare;
 use bursar_core::ledger::event::GrantOrigin;
 use bursar_core::ledger::image::{
     AccountImage, AnswerImage, BucketImage, GrantImage, Image, QuotaImage, TermsImage,
 };
+use bursar_core::ledger::index::recent::{RecentSpan, RecentlyForgotten};
 use bursar_core::ledger::state::Movement;
 use fefo::Part;
 
@@ -42,6 +44,28 @@ stored_struct!(Image {
     19 aside = Vec::new(),
     20 briefings = Vec::new(),
     21 forgotten_through = None,
+    22 forgotten_movements = false,
+    23 old_holds = Vec::new(),
+    24 archived_through = 0,
+    25 recent = RecentlyForgotten::default(),
+    26 past_usage = Vec::new(),
+});
+
+stored_struct!(RecentlyForgotten {
+    0 before = None,
+    1 current = None,
+    2 through = 0,
+});
+
+stored_struct!(RecentSpan {
+    0 after = 0,
+    1 entries = 0,
+    2 bits = Vec::new(),
+});
+
+stored_struct!(PastSpending {
+    0 credits = 0,
+    1 gpu = 0,
 });
 
 stored_struct!(AccountImage {

@@ -201,6 +201,7 @@ fn promise(command: &Command, promises: &mut Promises) {
         | Command::SetBudget { .. }
         | Command::RemoveBudget { .. }
         | Command::ReviveHold { .. }
+        | Command::Forget(_)
         | Command::OpenRegion { .. }
         | Command::SetQuota { .. }
         | Command::RemoveQuota { .. }

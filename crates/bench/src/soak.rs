@@ -1,0 +1,244 @@
+//! A long run at default settings: memory holds what is open and a window of what was closed, whatever was done before.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bursar_core::ledger::command::{Policy, RecalledHold, Refund, RefundOf};
+use bursar_core::ledger::holds::archive::RecalledRecord;
+use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::refusal::Resource;
+use bursar_core::ledger::{Command, Envelope, Ledger};
+use bursar_engine::archiver::{Archiver, ClosedWindow, recall};
+use bursar_engine::{EngineError, Handle};
+use bursar_journal::archive::{Archive, ArchiveFamily};
+use bursar_journal::record::ledger::{answer_key, object_key};
+use compact_str::format_compact;
+use serde::Serialize;
+
+use crate::BenchError;
+use crate::figure::{load_average, now, resident_bytes};
+use crate::load::LoadedEngine;
+use crate::world::{place, settle};
+
+/// How long the archiver waits when there is little to do.
+const PACE: Duration = Duration::from_millis(20);
+/// Requests about forgotten holds that are measured, of each kind.
+const ASKED: u64 = 2_000;
+
+/// Parameters of a soak.
+#[derive(Copy, Clone, Debug)]
+pub struct SoakRun {
+    /// Number of orgs, each with ten grants.
+    pub accounts: usize,
+    /// Commands in flight at any time.
+    pub in_flight: usize,
+    /// Total number of pairs.
+    pub pairs: u64,
+    /// Pairs between two reports.
+    pub step: u64,
+    /// What stays in memory.
+    pub window: ClosedWindow,
+}
+
+/// The state of a soak after one step.
+#[derive(Copy, Clone, Debug, Serialize)]
+pub struct SoakStep {
+    /// Pairs completed so far.
+    pub pairs: u64,
+    /// Resident memory of the process.
+    pub resident_bytes: u64,
+    /// Pairs per second since the previous step.
+    pub pairs_per_second: f64,
+    /// Bytes of the journal.
+    pub journal_bytes: u64,
+    /// Bytes of the archive.
+    pub archive_bytes: u64,
+    /// Load average of the machine.
+    pub load: f64,
+}
+
+/// The figures of a whole soak.
+#[derive(Clone, Debug, Serialize)]
+pub struct SoakFigures {
+    /// Every step.
+    pub steps: Vec<SoakStep>,
+    /// Bytes of journal and archive for each pair.
+    pub bytes_per_pair: f64,
+    /// The most resident memory after the first tenth.
+    pub most_resident_bytes: u64,
+    /// The least resident memory after the first tenth.
+    pub least_resident_bytes: u64,
+    /// The 99th percentile of settling a forgotten hold again, in milliseconds.
+    pub settle_p99_ms: f64,
+    /// The same of refunding one.
+    pub refund_p99_ms: f64,
+    /// The same of placing one again.
+    pub repeat_p99_ms: f64,
+    /// The same of saying that an id and a key are new, in microseconds.
+    pub fresh_p99_us: f64,
+}
+
+fn bytes_of(folder: &Path, prefix: &str) -> u64 {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let own = files.filter(|file| file.file_name().to_string_lossy().starts_with(prefix));
+    own.filter_map(|file| file.metadata().ok()).map(|data| data.len()).sum()
+}
+
+/// Runs pairs through the engine with an archiver, and calls `each` after every step. Then asks for holds that were
+/// forgotten, and checks that a replay gives the same state.
+pub fn soak(
+    directory: &Path,
+    run: SoakRun,
+    mut each: impl FnMut(SoakStep),
+) -> Result<SoakFigures, BenchError> {
+    let file = directory.join("ledger.db");
+    let mut loaded =
+        LoadedEngine::in_quick_motion(&file, run.accounts, run.in_flight, Policy::default())?;
+    let archive = Archive::open(&directory.join("archive.db"), loaded.journal.id())?;
+    let archive = Arc::new(archive);
+    let archiver = Archiver::start(
+        Arc::clone(&loaded.journal),
+        loaded.engine.handle(),
+        loaded.engine.durable(),
+        Arc::clone(&archive),
+        run.window,
+        PACE,
+    );
+    let (mut steps, mut done) = (Vec::new(), 0);
+    while done < run.pairs {
+        let turn = loaded.run_commands(2 * run.step.min(run.pairs - done))?;
+        // Latencies are not needed here and would grow with the run.
+        loaded.latencies = Vec::new();
+        done += turn.answered / 2;
+        let step = SoakStep {
+            pairs: done,
+            resident_bytes: resident_bytes(),
+            pairs_per_second: turn.answered as f64 / 2.0 / turn.seconds,
+            journal_bytes: bytes_of(directory, "ledger.db"),
+            archive_bytes: bytes_of(directory, "archive.db"),
+            load: load_average(),
+        };
+        each(step);
+        steps.push(step);
+    }
+    let asked = Asked { ledger: loaded.engine.handle(), archive: &archive, window: run.window };
+    let (settle_p99, refund_p99, repeat_p99, fresh_p99) = asked.all(&loaded, done)?;
+    let late = steps.iter().filter(|step| step.pairs * 10 > done);
+    let resident: Vec<u64> = late.map(|step| step.resident_bytes).collect();
+    let bytes = steps.last().map_or(0, |step| step.journal_bytes + step.archive_bytes);
+    let figures = SoakFigures {
+        bytes_per_pair: bytes as f64 / done as f64,
+        most_resident_bytes: resident.iter().copied().max().unwrap_or(0),
+        least_resident_bytes: resident.iter().copied().min().unwrap_or(0),
+        steps,
+        settle_p99_ms: settle_p99 * 1e3,
+        refund_p99_ms: refund_p99 * 1e3,
+        repeat_p99_ms: repeat_p99 * 1e3,
+        fresh_p99_us: fresh_p99 * 1e6,
+    };
+    archiver.stop();
+    loaded.finish_refunded(ASKED as i64)?;
+    Ok(figures)
+}
+
+/// Asks for what was forgotten, as a server does.
+struct Asked<'a> {
+    ledger: Handle<Ledger>,
+    archive: &'a Archive,
+    window: ClosedWindow,
+}
+
+impl Asked<'_> {
+    /// The 99th percentiles of the four kinds of requests, in seconds.
+    fn all(&self, loaded: &LoadedEngine, pairs: u64) -> Result<(f64, f64, f64, f64), BenchError> {
+        // The archiver keeps the newest; all older ones are forgotten.
+        let forgotten = pairs.saturating_sub(2 * (self.window.keep + self.window.most) as u64);
+        if forgotten < ASKED {
+            return Err(BenchError::Wrong("too few pairs: nothing is forgotten".into()));
+        }
+        let orgs: Vec<Name> = loaded.orgs().to_vec();
+        let number = move |ledger: &Ledger| {
+            let number = |org: &Name| Some((org.clone(), ledger.find_account(org)?));
+            orgs.iter().filter_map(number).collect::<Vec<(Name, AccountNo)>>()
+        };
+        let orgs = self.ledger.read(number)?.value;
+        let mut took: [Vec<f64>; 4] = Default::default();
+        for number in 0..ASKED {
+            // Spread over all of them.
+            let hold = format_compact!("hold{}", number * (forgotten / ASKED));
+            let org = self.org_with(&orgs, &hold)?;
+            let refund = Command::Refund(Refund {
+                id: format_compact!("refund-of-{hold}-{number}"),
+                tenant: org.clone(),
+                of: RefundOf::Hold(hold.clone()),
+                amount: None,
+                compensate: false,
+                recalled: Vec::new(),
+            });
+            let commands = [settle(&org, hold.clone()), place(hold.clone(), &org), refund];
+            for (kind, command) in [0, 2, 1].into_iter().zip(commands) {
+                took[kind].push(self.time(&org, command)?);
+            }
+            let start = now();
+            let (new, key) = (format_compact!("new{number}"), u128::MAX - u128::from(number));
+            let tenant = AccountNo(0);
+            let object = object_key(Resource::Hold, tenant, &new);
+            std::hint::black_box(self.archive.excludes(ArchiveFamily::Objects, &object));
+            std::hint::black_box(self.archive.excludes(ArchiveFamily::Answers, &answer_key(key)));
+            took[3].push(start.elapsed().as_secs_f64());
+        }
+        let p99 = |times: &mut Vec<f64>| {
+            times.sort_by(f64::total_cmp);
+            times.get(times.len() * 99 / 100).copied().unwrap_or(0.0)
+        };
+        let [mut settles, mut refunds, mut repeats, mut fresh] = took;
+        Ok((p99(&mut settles), p99(&mut refunds), p99(&mut repeats), p99(&mut fresh)))
+    }
+
+    /// The org that has placed a hold.
+    fn org_with(&self, orgs: &[(Name, AccountNo)], hold: &Name) -> Result<Name, BenchError> {
+        for (org, number) in orgs {
+            let key = object_key(Resource::Hold, *number, hold);
+            let excluded = self.archive.excludes(ArchiveFamily::Objects, &key).is_some();
+            if !excluded && self.archive.get(ArchiveFamily::Objects, &key)?.0.is_some() {
+                return Ok(org.clone());
+            }
+        }
+        Err(BenchError::Wrong(format!("{hold} is not in the archive")))
+    }
+
+    /// How long one request takes: the look-up and the durable decision.
+    fn time(&self, org: &Name, mut command: Command) -> Result<f64, BenchError> {
+        let start: Instant = now();
+        let path = org.clone();
+        let tenant = self.ledger.read(move |ledger| ledger.find_account(&path))?.value;
+        let tenant = tenant.ok_or_else(|| BenchError::Wrong(format!("{org} is missing")))?;
+        let names: Vec<_> = command
+            .archived_names()
+            .into_iter()
+            .map(|(what, _, id)| (what, tenant, id.clone()))
+            .collect();
+        let found = recall(self.archive, &names, None)?;
+        if let Command::Refund(refund) = &mut command {
+            let holds = found.recalled.iter().filter_map(|recalled| match recalled {
+                RecalledRecord::Hold(record) => {
+                    Some(RecalledHold { record: Box::new(record.clone()) })
+                }
+                RecalledRecord::Movement(_) => None,
+            });
+            refund.recalled = holds.collect();
+        }
+        let (archive, recalled) = (Some(found.position), found.recalled);
+        let envelope = Envelope { archive, recalled, ..Envelope::default() };
+        let answer: Result<_, EngineError> = self.ledger.execute(envelope, command);
+        let decided = answer?.value;
+        // A hold that was placed by another request exists already: the fingerprints differ.
+        if let Err(refused) = &decided
+            && !matches!(refused.refusal, bursar_core::ledger::Refusal::AlreadyExists { .. })
+        {
+            return Err(BenchError::Wrong(format!("{refused:?}")));
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+}

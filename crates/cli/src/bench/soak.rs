@@ -1,0 +1,81 @@
+//! `bursar bench soak`.
+
+use bursar_bench::soak::{SoakFigures, SoakRun, SoakStep, soak};
+use bursar_engine::archiver::ClosedWindow;
+use clap::Args;
+
+use super::{Place, mebibytes};
+use crate::exit::Failure;
+use crate::render::print_line;
+
+#[derive(Args)]
+pub(crate) struct SoakArguments {
+    /// Pairs: holds that are placed and settled, each with an idempotency key.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pairs: u64,
+    /// Pairs between two measurements.
+    #[arg(long, default_value_t = 250_000, value_parser = clap::value_parser!(u64).range(1..))]
+    step: u64,
+    /// Orgs, each with ten grants.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    accounts: u32,
+    /// Commands in flight.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    in_flight: u32,
+    /// Closed holds, and answers, that stay in memory; the default of a server if absent.
+    #[arg(long)]
+    closed_memory: Option<u32>,
+    #[command(flatten)]
+    place: Place,
+    /// Print only JSON on standard output.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &SoakArguments) -> Result<(), Failure> {
+    let folder = arguments.place.folder()?;
+    let default = ClosedWindow::default();
+    let keep = arguments.closed_memory.map_or(default.keep, |keep| keep as usize);
+    let run = SoakRun {
+        accounts: arguments.accounts as usize,
+        in_flight: arguments.in_flight as usize,
+        pairs: arguments.pairs,
+        step: arguments.step,
+        window: ClosedWindow { keep, ..default },
+    };
+    let say = |line: String| if arguments.json { Ok(()) } else { print_line(&line) };
+    let figures = soak(folder.path(), run, |step| {
+        // A closed output is detected by the following lines.
+        let _ = say(step_line(&step));
+    })?;
+    if arguments.json {
+        print_line(&serde_json::to_string(&figures)?)?;
+    }
+    say(figure_lines(&figures))
+}
+
+fn step_line(step: &SoakStep) -> String {
+    format!(
+        "{:>10} pairs: {} resident, {:.0} pairs/s, journal {}, archive {}, load {}",
+        step.pairs,
+        mebibytes(step.resident_bytes),
+        step.pairs_per_second,
+        mebibytes(step.journal_bytes),
+        mebibytes(step.archive_bytes),
+        step.load
+    )
+}
+
+fn figure_lines(figures: &SoakFigures) -> String {
+    format!(
+        "after the first tenth {} to {} resident; {:.0} bytes of journal and archive for each pair\n\
+         of a forgotten hold, p99: settle {:.2} ms, refund {:.2} ms, repeat {:.2} ms; a new id and key {:.1} µs",
+        mebibytes(figures.least_resident_bytes),
+        mebibytes(figures.most_resident_bytes),
+        figures.bytes_per_pair,
+        figures.settle_p99_ms,
+        figures.refund_p99_ms,
+        figures.repeat_p99_ms,
+        figures.fresh_p99_us
+    )
+}

@@ -1,0 +1,263 @@
+//! The tables of an archive in a SQLite file beside the journal.
+
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use super::{ArchiveContents, ArchiveFamily, ArchiveTables, NewBlock, SealedRun};
+use crate::chain::JournalId;
+use crate::error::JournalError;
+
+/// `BuAr`.
+const APPLICATION_ID: i64 = 0x4275_4172;
+const VERSION: i64 = 1;
+
+const SCHEMA: &str = "
+CREATE TABLE mark (one INTEGER PRIMARY KEY CHECK (one = 1), journal BLOB NOT NULL, position INTEGER NOT NULL,
+  next_block INTEGER NOT NULL) STRICT;
+CREATE TABLE block (number INTEGER PRIMARY KEY, family INTEGER NOT NULL, newest_at INTEGER NOT NULL,
+  body BLOB NOT NULL) STRICT;
+CREATE TABLE run (number INTEGER PRIMARY KEY, family INTEGER NOT NULL, last_block INTEGER NOT NULL,
+  newest_at INTEGER NOT NULL, filter BLOB NOT NULL) STRICT;
+CREATE TABLE page (run INTEGER NOT NULL, first INTEGER NOT NULL, body BLOB NOT NULL) STRICT;
+CREATE UNIQUE INDEX page_of ON page (run, first);
+";
+
+/// Idle connections that are kept for later reads.
+const MAX_IDLE: usize = 16;
+
+/// Tables in a SQLite file.
+pub struct SqliteTables {
+    path: PathBuf,
+    writer: Mutex<Connection>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+fn failed(error: &rusqlite::Error) -> JournalError {
+    JournalError::storage("using the archive", error.to_string())
+}
+
+/// A hash as SQLite orders it.
+fn ordered(hash: u64) -> i64 {
+    (hash ^ 1 << 63).cast_signed()
+}
+
+fn family(number: i64) -> Result<ArchiveFamily, JournalError> {
+    match number {
+        0 => Ok(ArchiveFamily::Objects),
+        1 => Ok(ArchiveFamily::Answers),
+        other => {
+            Err(JournalError::storage("reading the archive", format!("there is no family {other}")))
+        }
+    }
+}
+
+impl SqliteTables {
+    /// Opens the file, or makes a new one.
+    pub fn open(path: &Path, journal: JournalId) -> Result<SqliteTables, JournalError> {
+        let made = std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+        made.map_err(|error| JournalError::storage("opening the archive", error.to_string()))?;
+        let writer = open_writer(path, journal).map_err(|error| failed(&error))??;
+        let (writer, idle) = (Mutex::new(writer), Mutex::default());
+        Ok(SqliteTables { path: path.to_owned(), writer, idle })
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Connection> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reading<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, JournalError> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().pop();
+        let connection = match taken {
+            Some(connection) => connection,
+            None => open_reader(&self.path).map_err(|error| failed(&error))?,
+        };
+        let found = read(&connection).map_err(|error| failed(&error))?;
+        let mut idle = idle();
+        if idle.len() < MAX_IDLE {
+            idle.push(connection);
+        }
+        Ok(found)
+    }
+}
+
+fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.pragma_update(None, "cache_size", -1024)?;
+    Ok(connection)
+}
+
+fn open_writer(
+    path: &Path,
+    journal: JournalId,
+) -> rusqlite::Result<Result<Connection, JournalError>> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.pragma_update(None, "page_size", 8192)?;
+    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "full")?;
+    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    match (number("application_id")?, number("user_version")?) {
+        (0, 0) => {
+            let transaction = connection.unchecked_transaction()?;
+            transaction.execute_batch(SCHEMA)?;
+            transaction.execute("INSERT INTO mark VALUES (1, ?1, 0, 0)", params![journal.0])?;
+            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+            transaction.pragma_update(None, "user_version", VERSION)?;
+            transaction.commit()?;
+            return Ok(Ok(connection));
+        }
+        (APPLICATION_ID, VERSION) => {}
+        (_, version) => {
+            let reason = format!("{}: not an archive of this build ({version})", path.display());
+            return Ok(Err(JournalError::Refused(reason)));
+        }
+    }
+    let own: Vec<u8> = connection.query_row("SELECT journal FROM mark", [], |row| row.get(0))?;
+    if own != journal.0 {
+        let reason = format!("{}: the archive of another journal", path.display());
+        return Ok(Err(JournalError::Refused(reason)));
+    }
+    Ok(Ok(connection))
+}
+
+impl ArchiveTables for SqliteTables {
+    fn contents(&self) -> Result<ArchiveContents, JournalError> {
+        let mut contents = ArchiveContents::default();
+        let runs = self.reading(|connection| {
+            let mark = "SELECT position, next_block FROM mark";
+            (contents.position, contents.next_block) = connection.query_row(mark, [], |row| {
+                Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?))
+            })?;
+            let all =
+                "SELECT number, family, last_block, newest_at, filter FROM run ORDER BY number";
+            let mut all = connection.prepare(all)?;
+            let rows = all.query_map([], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+            })?;
+            rows.collect::<rusqlite::Result<Vec<(u32, i64, u32, i64, Vec<u8>)>>>()
+        })?;
+        for (number, of, last_block, newest_at, filter) in runs {
+            let family = family(of)?;
+            contents.runs.push(SealedRun { number, family, last_block, newest_at, filter });
+        }
+        Ok(contents)
+    }
+
+    fn append(&self, blocks: &[NewBlock], position: u64) -> Result<(), JournalError> {
+        let writer = self.writer();
+        let append = || -> rusqlite::Result<Result<(), JournalError>> {
+            let transaction = writer.unchecked_transaction()?;
+            let stored: i64 =
+                transaction.query_row("SELECT position FROM mark", [], |row| row.get(0))?;
+            if let Err(error) = super::require_advance(stored.cast_unsigned(), position) {
+                return Ok(Err(error));
+            }
+            {
+                let mut insert =
+                    transaction.prepare_cached("INSERT INTO block VALUES (?1, ?2, ?3, ?4)")?;
+                for NewBlock { number, family, newest_at, bytes } in blocks {
+                    insert.execute(params![number, *family as i64, newest_at, bytes])?;
+                }
+            }
+            transaction
+                .execute("UPDATE mark SET position = ?1", params![position.cast_signed()])?;
+            if let Some(last) = blocks.last() {
+                transaction.execute("UPDATE mark SET next_block = ?1", params![last.number + 1])?;
+            }
+            transaction.commit()?;
+            Ok(Ok(()))
+        };
+        append().map_err(|error| failed(&error))?
+    }
+
+    fn seal(&self, run: &SealedRun, pages: &[(u64, Vec<u8>)]) -> Result<(), JournalError> {
+        let writer = self.writer();
+        let seal = || -> rusqlite::Result<()> {
+            let transaction = writer.unchecked_transaction()?;
+            let SealedRun { number, family, last_block, newest_at, filter } = run;
+            transaction.execute(
+                "INSERT INTO run VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![number, *family as i64, last_block, newest_at, filter],
+            )?;
+            {
+                let mut insert =
+                    transaction.prepare_cached("INSERT INTO page VALUES (?1, ?2, ?3)")?;
+                for (first, page) in pages {
+                    insert.execute(params![number, ordered(*first), page])?;
+                }
+            }
+            transaction.commit()
+        };
+        seal().map_err(|error| failed(&error))
+    }
+
+    fn drop_run(&self, run: &SealedRun) -> Result<(), JournalError> {
+        let writer = self.writer();
+        let remove = || -> rusqlite::Result<()> {
+            let transaction = writer.unchecked_transaction()?;
+            transaction.execute("DELETE FROM run WHERE number = ?1", params![run.number])?;
+            transaction.execute("DELETE FROM page WHERE run = ?1", params![run.number])?;
+            transaction.execute(
+                "DELETE FROM block WHERE number BETWEEN ?1 AND ?2 AND family = ?3",
+                params![run.number, run.last_block, run.family as i64],
+            )?;
+            transaction.commit()
+        };
+        remove().map_err(|error| failed(&error))
+    }
+
+    fn block(&self, number: u32) -> Result<Option<Vec<u8>>, JournalError> {
+        self.reading(|connection| {
+            let mut block =
+                connection.prepare_cached("SELECT body FROM block WHERE number = ?1")?;
+            block.query_row(params![number], |row| row.get(0)).optional()
+        })
+    }
+
+    fn each_block(
+        &self,
+        from: u32,
+        each: &mut dyn FnMut(u32, ArchiveFamily, i64, &[u8]) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
+        self.reading(|connection| {
+            let all = "SELECT number, family, newest_at, body FROM block WHERE number >= ?1 ORDER BY number";
+            let mut all = connection.prepare(all)?;
+            let mut rows = all.query(params![from])?;
+            while let Some(row) = rows.next()? {
+                let (number, of, newest_at): (u32, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                let body: Vec<u8> = row.get(3)?;
+                if let Err(error) = family(of).and_then(|family| each(number, family, newest_at, &body)) {
+                    return Ok(Err(error));
+                }
+            }
+            Ok(Ok(()))
+        })?
+    }
+
+    fn page(&self, run: u32, hash: u64) -> Result<Option<Vec<u8>>, JournalError> {
+        self.reading(|connection| {
+            let page =
+                "SELECT body FROM page WHERE run = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1";
+            let mut page = connection.prepare_cached(page)?;
+            page.query_row(params![run, ordered(hash)], |row| row.get(0)).optional()
+        })
+    }
+
+    fn clear(&self) -> Result<(), JournalError> {
+        let writer = self.writer();
+        let clear = "BEGIN IMMEDIATE; DELETE FROM block; DELETE FROM run; DELETE FROM page;
+            UPDATE mark SET position = 0, next_block = 0; COMMIT;";
+        writer.execute_batch(clear).map_err(|error| failed(&error))
+    }
+}
