@@ -180,8 +180,9 @@ mod tests {
     fn a_name_sorts_compares_and_prints_as_its_text() {
         let regions: BTreeSet<Region> = ["us", "eu"].map(Region::from).into();
         assert_eq!(regions.iter().map(Region::as_str).collect::<Vec<_>>(), ["eu", "us"]);
-        assert!(regions.contains("eu") && Region::from("eu") == "eu");
-        assert_eq!(format!("{0} {0:?} {0:>4}", Region::from("eu")), "eu \"eu\"   eu");
+        let eu = Region::from("eu");
+        assert!(regions.contains("eu") && eu == "eu");
+        assert_eq!(format!("{eu} {eu:?} {eu:>4}"), "eu \"eu\"   eu");
         assert_eq!(size_of::<Option<Region>>(), size_of::<Option<CompactString>>());
     }
 }

@@ -123,7 +123,9 @@ impl<D: Database> History<D> {
                 step.touched.insert(account.0);
                 Ok(())
             }
-            Event::RegionOpened { cell, region, shard: _ } => self.region_opened(*cell, region),
+            Event::RegionOpened { cell, region, shard: _ } => {
+                self.region_opened(*cell, region.as_str())
+            }
             Event::RegionBriefed { .. }
             | Event::SetAside { .. }
             | Event::HeldUpReviewed { .. }

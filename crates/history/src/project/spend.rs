@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bursar_core::ledger::command::Context;
 use bursar_core::ledger::event::AttemptConfirmed;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
+use bursar_core::name::GpuModel;
 use bursar_core::time::Timestamp;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
@@ -30,15 +31,19 @@ pub(super) struct Purpose {
 impl Purpose {
     /// A hold without a job names its purpose in its context, where that leaves no choice.
     fn of_context(context: &Context) -> Purpose {
-        let single = |list: &Option<Vec<Name>>| match list.as_deref() {
-            Some([name]) => name.clone(),
-            Some(_) | None => Name::default(),
-        };
         Purpose {
-            gpu_type: single(&context.gpu_types),
-            region: single(&context.regions),
+            gpu_type: only_one(context.gpu_types.as_deref()),
+            region: only_one(context.regions.as_deref()),
             class: context.class.clone().unwrap_or_default(),
         }
+    }
+}
+
+/// The name in a list of one.
+fn only_one<N: AsRef<str>>(list: Option<&[N]>) -> Name {
+    match list {
+        Some([name]) => name.as_ref().into(),
+        Some(_) | None => Name::default(),
     }
 }
 
@@ -60,10 +65,10 @@ struct Labelled {
 }
 
 impl<D: Database> History<D> {
-    pub(super) fn region_opened(&self, cell: CellNo, region: &Name) -> Result<(), HistoryError> {
+    pub(super) fn region_opened(&self, cell: CellNo, region: &str) -> Result<(), HistoryError> {
         self.database.execute(
             "INSERT OR REPLACE INTO cells VALUES (?1, ?2)",
-            &[u32::from(cell.0).into(), region.clone().into()],
+            &[u32::from(cell.0).into(), region.into()],
         )
     }
 
@@ -105,7 +110,7 @@ impl<D: Database> History<D> {
              WHERE hold = (SELECT max(hold) FROM job_holds WHERE job = ?1)",
             &[
                 confirmed.job.0.cast_signed().into(),
-                confirmed.gpu_type.clone().unwrap_or_default().into(),
+                confirmed.gpu_type.as_ref().map_or("", GpuModel::as_str).into(),
                 cell.into(),
             ],
         )

@@ -117,7 +117,7 @@ impl Source {
 
     fn quota(&mut self) -> Quota {
         Quota {
-            gpus: self.list(|s| (s.model(), s.u32())),
+            gpus: self.list(|s| (s.model().into_text(), s.u32())),
             running_jobs: self.maybe(Source::u32),
             waiting_jobs: self.maybe(Source::u32),
         }
