@@ -38,10 +38,10 @@ fn a_foreign_database_and_a_newer_schema_are_refused() {
     let newer = directory.path().join("newer.db");
     drop(open(&newer).expect("a new file"));
     let connection = rusqlite::Connection::open(&newer).expect("it exists");
-    connection.pragma_update(None, "user_version", 3).expect("the test owns it");
+    connection.pragma_update(None, "user_version", 4).expect("the test owns it");
     drop(connection);
-    let refused = open(&newer).map(|_| ()).expect_err("schema 3 does not exist");
-    assert!(refused.to_string().contains("schema version 3"), "{refused}");
+    let refused = open(&newer).map(|_| ()).expect_err("schema 4 does not exist");
+    assert!(refused.to_string().contains("schema version 4"), "{refused}");
 }
 
 #[test]

@@ -119,6 +119,7 @@ fn the_page_of_schemas_has_every_table_with_its_columns_key_and_indexes() {
     let page = read("docs/schemas.md");
     let sources = [
         ("Journals", "crates/journal/src/sqlite/schema.rs"),
+        ("Journals", "crates/journal/src/sqlite/segment_table.rs"),
         ("Journals", "crates/journal/src/postgres/schema.rs"),
         ("History", "crates/history/src/schema.rs"),
     ];
