@@ -28,7 +28,7 @@ const CENTURY_MS: i64 = 36_500 * DAY_MS;
 const ACCOUNTS: [&str; 3] = ["acme", "acme:a", "acme:a:u"];
 
 /// An answer without numbers, which differ between the two.
-type Told = Result<String, String>;
+type AnswerText = Result<String, String>;
 
 struct World {
     ledger: Ledger,
@@ -53,12 +53,12 @@ impl World {
         });
     }
 
-    fn run(&mut self, envelope: &Envelope, command: &Command) -> Result<Told, Refusal> {
+    fn run(&mut self, envelope: &Envelope, command: &Command) -> Result<AnswerText, Refusal> {
         let mut events = Vec::new();
         let answer = execute(&mut self.ledger, self.now, envelope, command, &mut events);
         self.events.extend(events.into_iter().map(|event| (self.now, event)));
         match answer {
-            Ok(accepted) => Ok(Ok(self.told(&accepted.reply))),
+            Ok(accepted) => Ok(Ok(self.shown(&accepted.reply))),
             Err(refused) if matches!(refused.refusal, Refusal::Forgotten { .. }) => {
                 Err(refused.refusal)
             }
@@ -66,11 +66,11 @@ impl World {
         }
     }
 
-    fn told(&self, reply: &Reply) -> String {
+    fn shown(&self, reply: &Reply) -> String {
         match reply {
             Reply::Hold(reply) => {
                 let hold = self.ledger.hold(reply.hold).expect("an answer names a hold in memory");
-                told_hold(hold.id.as_str(), &format!("{:?}", without_number(reply)))
+                shown_hold(hold.id.as_str(), &format!("{:?}", without_number(reply)))
             }
             Reply::Charge { hold, requested, charged, spendable_after } => {
                 let hold = self.ledger.hold(*hold).expect("an answer names a charge in memory");
@@ -80,13 +80,13 @@ impl World {
                 let made = self.ledger.movement(*movement).expect("a movement in memory");
                 format!("movement {} {amount:?}", made.movement.id)
             }
-            Reply::Archived(record) => told_record(record),
+            Reply::Archived(record) => shown_record(record),
             other => format!("{other:?}"),
         }
     }
 }
 
-fn told_hold(name: &str, reply: &str) -> String {
+fn shown_hold(name: &str, reply: &str) -> String {
     format!("hold {name} {reply}")
 }
 
@@ -107,7 +107,7 @@ fn credits(units: u64) -> Credits {
     Credits::from_length(units).expect("a small amount")
 }
 
-fn told_record(record: &RecalledRecord) -> String {
+fn shown_record(record: &RecalledRecord) -> String {
     match record {
         RecalledRecord::Hold(record) => {
             let hold: &Hold = &record.hold;
@@ -129,7 +129,7 @@ fn told_record(record: &RecalledRecord) -> String {
                         hold.expires_at,
                         slices,
                     );
-                    told_hold(hold.id.as_str(), &format!("{reply:?}"))
+                    shown_hold(hold.id.as_str(), &format!("{reply:?}"))
                 }
             }
         }
@@ -169,12 +169,12 @@ impl Forgetful {
             return;
         }
         let command = Command::Forget(Box::new(Forget { through: self.position, ..forget }));
-        let told = self.world.run(&Envelope::default(), &command).expect("it is not looked up");
-        told.expect("what was read just now can be forgotten");
+        let answer = self.world.run(&Envelope::default(), &command).expect("it is not looked up");
+        answer.expect("what was read just now can be forgotten");
     }
 
     /// Asks as a server does: with what an archive says, which may be outdated by the time of the decision.
-    fn ask(&mut self, envelope: &Envelope, command: &Command, is_outdated: bool) -> Told {
+    fn ask(&mut self, envelope: &Envelope, command: &Command, is_outdated: bool) -> AnswerText {
         for look in 0..3 {
             let names = command.archived_names();
             let tenant = self.world.ledger.find_account("acme").expect("the tenant is there");
@@ -206,20 +206,20 @@ impl Forgetful {
             let (archive, recalled) = (Some(found.position), found.recalled);
             let envelope = Envelope { archive, recalled, ..envelope.clone() };
             match self.world.run(&envelope, &command) {
-                Ok(told) => return told,
+                Ok(answer) => return answer,
                 Err(_) => self.looked_again += 1,
             }
         }
         panic!("it was looked up three times: {command:?}");
     }
 
-    fn answered(&self, answer: &ArchivedAnswer, envelope: &Envelope) -> Told {
+    fn answered(&self, answer: &ArchivedAnswer, envelope: &Envelope) -> AnswerText {
         if answer.fingerprint != envelope.keyed_fingerprint() {
             return Err(format!("{:?}", Refusal::IdempotencyKeyReused));
         }
         let name = answer.of.as_ref().map(|of| of.name.as_str());
         match &*answer.answer {
-            Ok(Reply::Hold(reply)) => Ok(told_hold(
+            Ok(Reply::Hold(reply)) => Ok(shown_hold(
                 name.expect("it names its hold"),
                 &format!("{:?}", without_number(reply)),
             )),
@@ -230,7 +230,7 @@ impl Forgetful {
             Ok(Reply::Movement { amount, .. }) => {
                 Ok(format!("movement {} {amount:?}", name.expect("it names its movement")))
             }
-            Ok(reply) => Ok(self.world.told(reply)),
+            Ok(reply) => Ok(self.world.shown(reply)),
             Err(refusal) => Err(format!("{refusal:?}")),
         }
     }
@@ -388,14 +388,14 @@ impl Source {
     }
 }
 
-fn open(told: &mut dyn FnMut(&Envelope, &Command)) {
+fn open(run: &mut dyn FnMut(&Envelope, &Command)) {
     let policy = Policy { retention_ms: CENTURY_MS, ..Policy::default() };
-    told(&Envelope::default(), &Command::SetPolicy(policy));
+    run(&Envelope::default(), &Command::SetPolicy(policy));
     for (path, kind) in
         ACCOUNTS.into_iter().zip([AccountKind::Org, AccountKind::Team, AccountKind::User])
     {
         let settings = AccountSettings::default();
-        told(&Envelope::default(), &Command::OpenAccount { path: path.into(), kind, settings });
+        run(&Envelope::default(), &Command::OpenAccount { path: path.into(), kind, settings });
     }
 }
 
@@ -437,12 +437,12 @@ fn compare(seed: u64, steps: u32, counts: &mut BTreeMap<&'static str, u64>) {
         let (envelope, command) = source.request();
         let context = format!("seed {seed} step {step}: {command:?} {envelope:?}");
         let expected = never.run(&envelope, &command).expect("it forgets nothing");
-        let told = forgetful.ask(&envelope, &command, source.below(6) == 0);
-        assert_eq!(told, expected, "{context}");
+        let answer = forgetful.ask(&envelope, &command, source.below(6) == 0);
+        assert_eq!(answer, expected, "{context}");
         same_books(&never.ledger, &forgetful.world.ledger, &context);
         let checked = invariant::check(&forgetful.world.ledger);
         assert!(checked.is_ok(), "{context}: {checked:?}");
-        *counts.entry(if told.is_ok() { "accepted" } else { "refused" }).or_default() += 1;
+        *counts.entry(if answer.is_ok() { "accepted" } else { "refused" }).or_default() += 1;
     }
     *counts.entry("from the archive").or_default() += forgetful.from_archive;
     *counts.entry("looked up again").or_default() += forgetful.looked_again;
@@ -481,13 +481,13 @@ fn only_what_the_archive_has_as_it_is_leaves_memory() {
         made.movement.fingerprint += 1;
     }
     let before = world.ledger.digest();
-    let told = world.run(&Envelope::default(), &Command::Forget(Box::new(forget.clone())));
-    assert!(told.is_ok_and(|told| told.is_ok()));
+    let answer = world.run(&Envelope::default(), &Command::Forget(Box::new(forget.clone())));
+    assert!(answer.is_ok_and(|answer| answer.is_ok()));
     assert_eq!(world.ledger.digest(), before, "nothing that differs from its record is forgotten");
     world.ledger.begin_group();
-    let told = world.run(&Envelope::default(), &Command::Forget(Box::new(forget)));
+    let answer = world.run(&Envelope::default(), &Command::Forget(Box::new(forget)));
     assert!(
-        told.is_ok_and(|told| told.is_err()),
+        answer.is_ok_and(|answer| answer.is_err()),
         "nothing is forgotten in a group, which may be undone"
     );
     world.ledger.rollback_group();
