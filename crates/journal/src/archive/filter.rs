@@ -30,7 +30,7 @@ impl HashFilter {
     fn place(&self, hash: u64) -> (usize, impl Iterator<Item = usize> + use<>) {
         let cells = (self.words.len() / CELL_WORDS) as u128;
         // Below the number of cells, which fits.
-        let cell = (u128::from(hash) * cells >> 64) as usize;
+        let cell = ((u128::from(hash) * cells) >> 64) as usize;
         let mixed = (hash ^ hash >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (cell * CELL_WORDS, (0..PROBES).map(move |probe| (mixed >> (9 * probe) & 511) as usize))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{ArchiveContents, ArchiveFamily, ArchiveTables, NewBlock, SealedRun};
+use super::{ArchiveContents, ArchiveTables, EachBlock, NewBlock, SealedRun};
 use crate::error::JournalError;
 
 #[derive(Default)]
@@ -60,11 +60,7 @@ impl ArchiveTables for MemoryTables {
         Ok(self.tables().blocks.get(&number).map(|block| block.bytes.clone()))
     }
 
-    fn each_block(
-        &self,
-        from: u32,
-        each: &mut dyn FnMut(u32, ArchiveFamily, i64, &[u8]) -> Result<(), JournalError>,
-    ) -> Result<(), JournalError> {
+    fn each_block(&self, from: u32, each: &mut EachBlock<'_>) -> Result<(), JournalError> {
         let tables = self.tables();
         let mut blocks = tables.blocks.range(from..).map(|(_, block)| block);
         blocks.try_for_each(|block| each(block.number, block.family, block.newest_at, &block.bytes))

@@ -82,6 +82,9 @@ pub struct ArchiveContents {
     pub runs: Vec<SealedRun>,
 }
 
+/// Receives blocks: number, family, last instant, bytes.
+pub type EachBlock<'a> = dyn FnMut(u32, ArchiveFamily, i64, &[u8]) -> Result<(), JournalError> + 'a;
+
 /// The tables of an archive. Blocks, runs and pages are written once.
 pub trait ArchiveTables: Send + Sync {
     /// Everything but blocks and pages.
@@ -101,11 +104,7 @@ pub trait ArchiveTables: Send + Sync {
     fn block(&self, number: u32) -> Result<Option<Vec<u8>>, JournalError>;
 
     /// Calls `each` with the blocks from a number on, in order.
-    fn each_block(
-        &self,
-        from: u32,
-        each: &mut dyn FnMut(u32, ArchiveFamily, i64, &[u8]) -> Result<(), JournalError>,
-    ) -> Result<(), JournalError>;
+    fn each_block(&self, from: u32, each: &mut EachBlock<'_>) -> Result<(), JournalError>;
 
     /// The page of a run's index that may have a hash.
     fn page(&self, run: u32, hash: u64) -> Result<Option<Vec<u8>>, JournalError>;

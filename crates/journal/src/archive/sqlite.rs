@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-use super::{ArchiveContents, ArchiveFamily, ArchiveTables, NewBlock, SealedRun};
+use super::{ArchiveContents, ArchiveFamily, ArchiveTables, EachBlock, NewBlock, SealedRun};
 use crate::chain::JournalId;
 use crate::error::JournalError;
 
@@ -225,11 +225,7 @@ impl ArchiveTables for SqliteTables {
         })
     }
 
-    fn each_block(
-        &self,
-        from: u32,
-        each: &mut dyn FnMut(u32, ArchiveFamily, i64, &[u8]) -> Result<(), JournalError>,
-    ) -> Result<(), JournalError> {
+    fn each_block(&self, from: u32, each: &mut EachBlock<'_>) -> Result<(), JournalError> {
         self.reading(|connection| {
             let all = "SELECT number, family, newest_at, body FROM block WHERE number >= ?1 ORDER BY number";
             let mut all = connection.prepare(all)?;
