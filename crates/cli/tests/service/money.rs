@@ -139,7 +139,7 @@ async fn spending_counts_when_it_happens_and_refunds_reduce_it() {
     assert_eq!((&default["interval"], &default["by"]), (&json!("day"), &json!("none")));
     assert_eq!(
         (&default["total"], &default["to"]),
-        (&json!("15"), &json!("2020-01-02T01:00:00.000Z"))
+        (&json!("15"), &json!("2020-01-02T02:00:00.000Z"))
     );
 }
 
