@@ -1,5 +1,5 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useRef, useState, type FormEvent, type ReactNode } from "react";
+import { cloneElement, isValidElement, useId, useRef, useState, type FormEvent, type ReactNode } from "react";
 import { freshKey, read, type Answer } from "../api/client";
 import { may } from "../api/session";
 import type { AuditRecord, Page } from "../api/types";
@@ -106,9 +106,12 @@ function Receipt({ answer }: { answer: Answer<unknown> }) {
 
 /** One field of a form. */
 export function Field({ label, hint, error, span, children }: { label: string; hint?: ReactNode; error?: string | false | undefined; span?: boolean; children: ReactNode }) {
+  const note = useId();
+  const described = isValidElement<{ "aria-describedby"?: string }>(children) ? cloneElement(children, { "aria-describedby": note }) : children;
   return (
-    <label className={span ? "field span" : "field"}>{label}{children}
-      {error ? <span className="field-error">{error}</span> : hint ? <span className="hint">{hint}</span> : null}
-    </label>
+    <div className={span ? "field span" : "field"}>
+      <label className="field">{label}{described}</label>
+      <span id={note} className={error ? "field-error" : "hint"}>{error || hint}</span>
+    </div>
   );
 }

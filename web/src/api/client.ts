@@ -40,6 +40,9 @@ export function whenSignedOut(handler: () => void) {
 /** The server's time. It may have a clock of its own. */
 export const serverNow = () => Date.now() + clockOffset;
 
+/** The event feed learned that the session has ended. */
+export const signedOut = () => onSignedOut();
+
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 export type Query = Record<string, string | number | boolean | null | undefined>;
 

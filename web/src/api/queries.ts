@@ -11,6 +11,8 @@ import type {
 export const PAGE = 100;
 /** Lists that are read as a whole end here. */
 export const MAX_ROWS = 2_000;
+/** Nodes on a map. */
+const MAX_MAP_NODES = 1_000;
 /** What the event feed does not report (nodes, members) is read again this often. */
 const SLOW_POLL = 30_000;
 
@@ -84,7 +86,7 @@ export const api = {
   timeline: (id: string) => all<TimelineEntry>("jobs", path`/v1/jobs/${id}/timeline`),
   regions: () => all<Region>("regions", "/v1/regions", {}, { poll: true }),
   queue: (region: string) => one<Queue>("queue", path`/v1/regions/${region}/queue`, { limit: PAGE }, { poll: true, enabled: region !== "" }),
-  map: (region: string) => one<RegionMap>("nodes", path`/v1/regions/${region}/map`, {}, { poll: true, enabled: region !== "" }),
+  map: (region: string) => one<RegionMap>("nodes", path`/v1/regions/${region}/map`, { limit: MAX_MAP_NODES }, { poll: true, enabled: region !== "" }),
   regionSeries: (region: string, query: Query) => one<Series>("regions", path`/v1/regions/${region}/series`, query),
   nodes: () => all<MachineNode>("nodes", "/v1/nodes", {}, { poll: true }),
   classes: () => all<Class>("prices", "/v1/classes"),
@@ -92,8 +94,10 @@ export const api = {
   keys: () => all<Key>("keys", "/v1/keys"),
   audit: (query: Query) => pages<AuditRecord>("audit", "/v1/audit", query),
   checkpoint: () => one<Checkpoint>("audit", "/v1/audit/checkpoint"),
+  /** Paths that this server has: one that runs alone has no cluster. */
+  paths: () => queryOptions({ queryKey: ["paths"], staleTime: Infinity, queryFn: async ({ signal }) => new Set(Object.keys((await read<{ paths: object }>("/openapi.json", {}, signal)).paths)) }),
   cluster: () => one<Cluster>("cluster", "/v1/cluster", {}, { poll: true }),
-  search: (q: string) => one<{ data: Found[] }>("jobs", "/v1/search", { q }, { enabled: q.length > 1 }),
+  search: (q: string) => one<{ data: Found[]; truncated: boolean }>("jobs", "/v1/search", { q: q.slice(0, 128), limit: 50 }, { enabled: q !== "" }),
 };
 
 /** A refusal is not repeated; a server that is away is asked again. */

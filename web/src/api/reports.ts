@@ -52,9 +52,12 @@ export interface Effective {
 }
 
 export interface MapUse {
-  job?: string | null;
-  account?: string | null;
+  /** `other` for jobs that the caller cannot see. */
+  job: string;
+  account: string;
   share: string;
+  /** False while the GPU is kept for a job that does not use it yet or any more. */
+  running: boolean;
 }
 
 export interface MapGpu {
@@ -72,15 +75,19 @@ export interface MapNode {
 
 export interface RegionMap {
   nodes: MapNode[];
-  largest_gang: unknown;
+  has_more: boolean;
+  largest_gang: { type: string; gpus: number; nodes: number; gpus_per_node: number }[];
 }
 
 export interface Found {
-  kind: string;
+  kind: "account" | "job" | "hold" | "grant" | "charge" | "key" | "request";
   id: string;
   account?: string | null;
   name?: string | null;
+  exact: boolean;
   at?: string | null;
+  /** Of a request: its record in the journal. */
+  position?: number | null;
 }
 
 export interface Member {

@@ -1,3 +1,4 @@
+import type { QueryClient } from "@tanstack/react-query";
 import { ProblemError, read, send, setBearer, setCsrfToken } from "./client";
 import type { Role } from "./types";
 
@@ -38,6 +39,12 @@ export async function signIn(key: string): Promise<Session> {
     if (import.meta.env.DEV && missing) return developmentSession(key);
     throw error;
   }
+}
+
+/** Forgets everything that the session read, and shows the sign-in. */
+export function endSession(queries: QueryClient) {
+  queries.removeQueries({ predicate: (query) => query.queryKey[0] !== "session" });
+  queries.setQueryData(["session"], null);
 }
 
 export async function signOut(): Promise<void> {

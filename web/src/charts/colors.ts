@@ -3,7 +3,9 @@ import type { Tone } from "../ui/basics";
 type Rgb = [number, number, number];
 
 export function parseHex(text: string): Rgb {
-  const hex = text.trim().replace("#", "");
+  const short = text.trim().replace("#", "");
+  // Builds shorten #ffffff to #fff.
+  const hex = short.length === 3 ? [...short].map((digit) => digit + digit).join("") : short;
   const part = (at: number) => Number.parseInt(hex.slice(at, at + 2), 16) || 0;
   return [part(0), part(2), part(4)];
 }

@@ -45,7 +45,7 @@ export function ChartWithTwin({ title, at, series, marks, unit, file, extra, hei
       {asTable ? <TwinTable title={title} at={at} series={series} /> : (
         <>
           <TimeChart label={title} at={at} series={series} {...(marks ? { marks } : {})} {...(height ? { height } : {})} />
-          <ul className="legend">
+          <ul className="legend" hidden={series.length < 2}>
             {series.map((one) => (
               <li key={one.name}>
                 {one.area ? <i className="key" style={{ background: seriesColor(one) }} /> : <i className={`line-key tone-${one.tone}${one.dashed ? " dashed" : ""}`} />}

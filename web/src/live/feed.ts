@@ -1,5 +1,5 @@
 import type { QueryClient } from "@tanstack/react-query";
-import { feedHeaders } from "../api/client";
+import { feedHeaders, signedOut } from "../api/client";
 import type { FeedEvent } from "../api/types";
 import { refreshJobLists } from "../api/joblist";
 import { EventParser } from "./sse";
@@ -73,6 +73,7 @@ export class LiveFeed {
     let watch = setTimeout(() => silence.abort(), SILENCE_TIMEOUT);
     try {
       const response = await fetch("/v1/events", { headers: feedHeaders(this.state.lastEventId), signal, credentials: "same-origin" });
+      if (response.status === 401) signedOut();
       if (!response.ok || !response.body) throw new Error(`the feed answered ${response.status}`);
       this.dispatch({ type: "heard", at: Date.now() });
       const parser = new EventParser();

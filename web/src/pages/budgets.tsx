@@ -12,7 +12,7 @@ import { Empty, ProblemNote } from "../ui/messages";
 import { Page, Panel, Section } from "../ui/page";
 import { useAccount, usePageSearch } from "../ui/search";
 import { amountColumn, DataTable } from "../ui/table";
-import { ancestors } from "./creditmath";
+import { visibleAncestors } from "./creditmath";
 
 /** Accounts whose budgets are read for the tree. */
 const MAX_ACCOUNTS = 60;
@@ -29,7 +29,7 @@ export const budgetId = (budget: Budget) => `${budget.account} ${budget.name}`;
 export function useBudgetTree(account: string): { above: Budget[]; all: Budget[] | undefined; error: Error | null } {
   const session = useSession();
   const accounts = useQuery(api.accounts());
-  const up = ancestors(account).filter((path) => account && (session.scope === "*" || path === session.scope || path.startsWith(`${session.scope}:`)));
+  const up = visibleAncestors(account, session.scope);
   const down = (accounts.data ?? []).map(({ id }) => id).filter((id) => account && id.startsWith(`${account}:`)).sort();
   const paths = [...up, ...down].slice(0, MAX_ACCOUNTS);
   const results = useQueries({ queries: paths.map((path) => api.budgets(path)) });
@@ -59,9 +59,9 @@ export function BudgetsPage() {
         <Stat label="Used" tone="blue" note={binding ? formatShare(micros(binding.used), micros(binding.limit)) : undefined}><Amount value={binding?.used} /></Stat>
         <Stat label="Limit"><Amount value={binding?.limit} /></Stat>
       </Stats>
-      <Section title="Tree" unit="spent, held, limit; ticks are thresholds">
+      {error && !all ? null : <Section title="Tree" unit="spent, held, limit; ticks are thresholds">
         <BudgetTable rows={all} binding={binding} open={search.open} onOpen={(budget) => change({ open: budgetId(budget) })} account={account} />
-      </Section>
+      </Section>}
       {dialog ? <BudgetDialog close={() => setDialog(false)} /> : null}
     </Page>
   );

@@ -3,13 +3,13 @@ import { Link } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import { DrainDialog } from "../actions/admin";
 import { api } from "../api/queries";
-import type { MapGpu, MapNode } from "../api/reports";
+import type { MapGpu, MapNode, RegionMap } from "../api/reports";
 import { may } from "../api/session";
 import type { MachineNode } from "../api/types";
 import { count, formatAmount, formatShare, micros, millis, sum, visible } from "../format";
 import { Id, jobPath, NodeBadge, Stat, Stats, When } from "../ui/basics";
 import { useSession } from "../ui/context";
-import { Empty, isMissing } from "../ui/messages";
+import { Empty, Loaded } from "../ui/messages";
 import { Page, Panel, Section } from "../ui/page";
 import { usePageSearch, useRegion } from "../ui/search";
 import { amountColumn, DataTable } from "../ui/table";
@@ -17,57 +17,38 @@ import { useTableView, ViewSwitch } from "../charts/twin";
 import { largestGang, usage } from "./clustermath";
 import { RegionChoice } from "./queue";
 
-/** Jobs that hold GPUs without using them: they start or stop. */
-function useIdleJobs(): Set<string> {
-  const starting = useQuery(api.jobsNow({ state: "starting" }));
-  const stopping = useQuery(api.jobsNow({ state: "stopping" }));
-  return useMemo(() => new Set([...(starting.data?.data ?? []), ...(stopping.data?.data ?? [])].map(({ id }) => id)), [starting.data, stopping.data]);
-}
-
-/** The map of a server that has none: what each GPU gives, without the jobs. */
-const fromNodes = (nodes: MachineNode[]): MapNode[] =>
-  nodes.map(({ id, rack, state, gpus }) => ({ id, rack: rack ?? null, state, gpus: gpus.map(({ uuid, type, used }) => ({ uuid, type, used: micros(used) > 0n ? [{ share: used }] : [] })) }));
-
-export function useMap(region: string): { nodes: MapNode[] | undefined } {
-  const map = useQuery(api.map(region));
-  const nodes = useQuery(api.nodes());
-  return useMemo(() => {
-    if (map.data) return { nodes: map.data.nodes };
-    const here = nodes.data?.filter((node) => node.region === region);
-    return { nodes: isMissing(map.error) && here ? fromNodes(here) : undefined };
-  }, [map.data, map.error, nodes.data, region]);
-}
+/** GPUs kept for a job that does not use them yet or any more. */
+const isIdle = (gpu: MapGpu) => gpu.used.some(({ running }) => !running);
 
 export function ClusterPage() {
   const region = useRegion();
   const [search, change] = usePageSearch();
   const nodes = useQuery(api.nodes());
   const here = useMemo(() => nodes.data?.filter((node) => node.region === region), [nodes.data, region]);
-  const map = useMap(region);
+  const map = useQuery(api.map(region));
   const asTable = useTableView();
   const open = here?.find(({ id }) => id === search.open);
   return (
-    <Page title="Cluster" about={region ? `Region ${visible(region)}` : undefined} actions={<RegionChoice />} panel={open ? <NodePanel node={open} map={map.nodes?.find(({ id }) => id === open.id)} /> : undefined}>
-      {here ? <ClusterStats nodes={here} map={map.nodes} /> : null}
+    <Page title="Cluster" about={region ? `Region ${visible(region)}` : undefined} actions={<RegionChoice />} panel={open ? <NodePanel node={open} map={map.data?.nodes.find(({ id }) => id === open.id)} /> : undefined}>
+      {here ? <ClusterStats nodes={here} map={map.data} /> : null}
       <Section title="Nodes and GPUs" actions={<><MapLegend /><ViewSwitch /></>}>
-        {asTable && map.nodes ? <GpuTable nodes={map.nodes} /> : map.nodes ? <NodeMap nodes={map.nodes} /> : null}
+        <Loaded query={map}>{(data) => asTable ? <GpuTable nodes={data.nodes} /> : <NodeMap nodes={data.nodes} />}</Loaded>
       </Section>
       <Section title="Nodes"><NodeTable rows={here} open={search.open} onOpen={(node) => change({ open: node.id })} /></Section>
     </Page>
   );
 }
 
-export function ClusterStats({ nodes, map }: { nodes: MachineNode[]; map: MapNode[] | undefined }) {
+export function ClusterStats({ nodes, map }: { nodes: MachineNode[]; map: RegionMap | undefined }) {
   const now = usage(nodes);
-  const gang = largestGang(nodes);
-  const idle = useIdleJobs();
-  const held = (map ?? []).flatMap(({ gpus }) => gpus).filter((gpu) => gpu.used.some(({ job }) => job && idle.has(job))).length;
+  const gang = map && largestGang(map);
+  const held = (map?.nodes ?? []).flatMap(({ gpus }) => gpus).filter(isIdle).length;
   return (
     <Stats label="Cluster">
       <Stat label="GPUs allocated" tone="blue" note={`of ${count(now.usable, "usable GPU")}, ${formatShare(now.allocated, BigInt(now.usable) * 1_000_000n)}`}>{formatAmount(now.allocated)}</Stat>
-      <Stat label="Largest gang that fits now" note={gang ? `${visible(gang.type)} on ${visible(gang.node)}` : "no free GPU on a ready node"}>{gang?.gpus ?? 0}</Stat>
+      <Stat label="Largest gang that fits now" note={gang ? `${visible(gang.type)}, ${gang.nodes} × ${gang.gpus_per_node}` : "no free GPU on a ready node"}>{gang?.gpus ?? 0}</Stat>
       <Stat label="Fragmentation" note="free parts of shared GPUs">{formatAmount(now.splintered)}</Stat>
-      <Stat label="Held but idle" tone="orange" note="their job starts or stops">{held}</Stat>
+      <Stat label="Held but idle" tone="orange" note="kept for jobs that start or stop">{held}</Stat>
       <Stat label="Nodes ready" note={`of ${nodes.length}`}>{nodes.filter(({ state }) => state === "ready").length}</Stat>
     </Stats>
   );
@@ -80,7 +61,6 @@ const MapLegend = () => (
 );
 
 export function NodeMap({ nodes }: { nodes: MapNode[] }) {
-  const idle = useIdleJobs();
   const racks = [...new Set(nodes.map(({ rack }) => rack ?? ""))].sort();
   if (nodes.length === 0) return <Empty>No node is registered in this region. An agent registers one:<pre>bursar agent --server {location.origin} --key-file agent.key</pre></Empty>;
   return (
@@ -91,7 +71,7 @@ export function NodeMap({ nodes }: { nodes: MapNode[] }) {
           {nodes.filter((node) => (node.rack ?? "") === rack).map((node) => (
             <div className="map-node" key={node.id}>
               <span className="row"><Link to="." search={((old: object) => ({ ...old, open: node.id })) as never} className="nowrap">{visible(node.id)}</Link><NodeBadge state={node.state} /></span>
-              <div className="gpus">{node.gpus.map((gpu, i) => <GpuCell key={gpu.uuid} gpu={gpu} place={i} off={node.state !== "ready" && node.state !== "draining"} idle={idle} />)}</div>
+              <div className="gpus">{node.gpus.map((gpu, i) => <GpuCell key={gpu.uuid} gpu={gpu} place={i} off={node.state !== "ready" && node.state !== "draining"} />)}</div>
             </div>
           ))}
         </div>
@@ -102,16 +82,15 @@ export function NodeMap({ nodes }: { nodes: MapNode[] }) {
 
 const shareOf = (gpu: MapGpu) => sum(gpu.used.map(({ share }) => micros(share)));
 
-function GpuCell({ gpu, place, off, idle }: { gpu: MapGpu; place: number; off: boolean; idle: Set<string> }) {
+function GpuCell({ gpu, place, off }: { gpu: MapGpu; place: number; off: boolean }) {
   const used = shareOf(gpu);
-  const job = gpu.used.find((use) => use.job && use.job !== "other")?.job;
-  const isIdle = gpu.used.some((use) => use.job && idle.has(use.job));
-  const owner = gpu.used.find((use) => use.account)?.account;
-  const isOther = used > 0n && !job;
-  const tone = isIdle ? "orange" : isOther && owner === "other" ? "slate" : "blue";
+  const job = gpu.used.find((use) => use.job !== "other")?.job;
+  const idle = isIdle(gpu);
+  const owner = gpu.used[0]?.account;
+  const tone = idle ? "orange" : job ? "blue" : "slate";
   const text = used === 0n ? "free" : owner ? (owner === "other" ? "other" : (visible(owner).split(":").at(-1) ?? "")) : "used";
-  const title = `GPU ${place}, ${visible(gpu.type)}, ${visible(gpu.uuid)}\n${used === 0n ? "free" : gpu.used.map((use) => `${use.job ? visible(use.job) : "in use"}${use.account ? ` of ${visible(use.account)}` : ""}: ${formatAmount(use.share)}`).join("\n")}${isIdle ? "\nheld, not in use yet" : ""}`;
-  const body = <>{used > 0n ? <i className={isIdle ? "hatch" : ""} style={{ height: `${Number(used > 1_000_000n ? 1_000_000n : used) / 10_000}%` }} /> : null}<span>{text}</span></>;
+  const title = `GPU ${place}, ${visible(gpu.type)}, ${visible(gpu.uuid)}\n${used === 0n ? "free" : gpu.used.map((use) => `${visible(use.job)} of ${visible(use.account)}: ${formatAmount(use.share)}`).join("\n")}${idle ? "\nheld, not in use" : ""}`;
+  const body = <>{used > 0n ? <i className={idle ? "hatch" : ""} style={{ height: `${Number(used > 1_000_000n ? 1_000_000n : used) / 10_000}%` }} /> : null}<span>{text}</span></>;
   const name = `gpu tone-${tone}${used === 0n ? " free" : ""}${off ? " off" : ""}`;
   return job ? <Link className={name} title={title} aria-label={title} to={jobPath(job)}>{body}</Link> : <span className={name} title={title}>{body}</span>;
 }

@@ -1,24 +1,14 @@
 import type { MachineNode } from "../api/types";
+import type { RegionMap } from "../api/reports";
 import { micros } from "../format";
 
 const WHOLE = 1_000_000n;
 
-export interface Gang {
-  type: string;
-  gpus: number;
-  node: string;
-}
+export type Gang = RegionMap["largest_gang"][number];
 
-/** The most free whole GPUs of one type on one ready node: the largest gang that fits on a node now. */
-export function largestGang(nodes: MachineNode[]): Gang | undefined {
-  let best: Gang | undefined;
-  for (const node of nodes) {
-    if (node.state !== "ready") continue;
-    const free = new Map<string, number>();
-    for (const gpu of node.gpus) if (micros(gpu.used) === 0n) free.set(gpu.type, (free.get(gpu.type) ?? 0) + 1);
-    for (const [type, gpus] of free) if (!best || gpus > best.gpus) best = { type, gpus, node: node.id };
-  }
-  return best;
+/** The largest gang of any GPU type that fits now. */
+export function largestGang({ largest_gang: gangs }: Pick<RegionMap, "largest_gang">): Gang | undefined {
+  return gangs.filter(({ gpus }) => gpus > 0).reduce<Gang | undefined>((best, gang) => (!best || gang.gpus > best.gpus ? gang : best), undefined);
 }
 
 export interface Usage {

@@ -9,6 +9,12 @@ export function ancestors(account: string): string[] {
   return parts.map((_, i) => parts.slice(0, i + 1).join(":"));
 }
 
+/** An account and those above it that a scope contains. An account outside it stays, so that the server answers. */
+export function visibleAncestors(account: string, scope: string): string[] {
+  if (!account) return [];
+  return ancestors(account).filter((path) => path === account || scope === "*" || path === scope || path.startsWith(`${scope}:`));
+}
+
 export interface GrantTotals {
   amount: Micros;
   spent: Micros;
@@ -35,7 +41,8 @@ const TONES: Record<string, Tone> = {
 export function waterfallOf(statement: Statement): WaterfallStep[] {
   return [
     { name: "Opening", amount: micros(statement.opening), tone: "slate", total: true },
-    ...statement.movements.filter((line) => micros(line.amount) !== 0n)
+    // What came in before what went out, so that no step is below zero.
+    ...statement.movements.filter((line) => micros(line.amount) !== 0n).sort((a, b) => Number(micros(a.amount) < 0n) - Number(micros(b.amount) < 0n))
       .map((line): WaterfallStep => ({ name: title(line.type), amount: micros(line.amount), tone: TONES[line.type] ?? "slate" })),
     { name: "Closing", amount: micros(statement.closing), tone: "green", total: true },
   ];

@@ -17,7 +17,7 @@ import { Choice, Page, Panel, Section } from "../ui/page";
 import { usePreferences } from "../ui/preferences";
 import { useAccount, usePageSearch } from "../ui/search";
 import { amountColumn, DataTable } from "../ui/table";
-import { ancestors, grantTotals, waterfallOf } from "./creditmath";
+import { grantTotals, visibleAncestors, waterfallOf } from "./creditmath";
 
 const DAY = 86_400_000;
 /** Grants that expire within this time are shown as expiring soon. */
@@ -28,7 +28,7 @@ const MAX_AREAS = 8;
 /** Grants that the account can draw on: its own and those above it. */
 export function useGrants(account: string): { grants: Grant[] | undefined; error: Error | null } {
   const session = useSession();
-  const paths = account ? ancestors(account).filter((path) => session.scope === "*" || path === session.scope || path.startsWith(`${session.scope}:`)) : [];
+  const paths = visibleAncestors(account, session.scope);
   const results = useQueries({ queries: paths.map((path) => api.grants(path)) });
   const isReady = results.length > 0 && results.every((result) => result.data);
   const grants = isReady ? results.flatMap((result) => result.data ?? []) : undefined;
@@ -56,7 +56,7 @@ export function CreditsPage() {
       {grants ? <Equation grants={own?.length ? own : grants} /> : null}
       {grants && forecast.data ? <BurnDownChart grants={grants} forecast={forecast.data} account={account} /> : null}
       <PeriodWaterfall account={account} />
-      <Section title="Grants" unit="soonest expiry first"><GrantTable grants={grants} account={account} /></Section>
+      {error && !grants ? null : <Section title="Grants" unit="soonest expiry first"><GrantTable grants={grants} account={account} /></Section>}
       {granting ? <GrantDialog close={() => setGranting(false)} /> : null}
     </Page>
   );

@@ -5,7 +5,7 @@ import { may, rolesFor } from "../api/session";
 import { formatDuration, millis, visible, words } from "../format";
 import { Badge, Stat, Stats, When } from "../ui/basics";
 import { useSession } from "../ui/context";
-import { Empty, Forbidden, isMissing, Loaded } from "../ui/messages";
+import { Empty, Forbidden, Loaded } from "../ui/messages";
 import { Page, Section } from "../ui/page";
 import { DataTable } from "../ui/table";
 
@@ -15,10 +15,12 @@ export function MembersPage() {
 }
 
 export function Members() {
-  const cluster = useQuery({ ...api.cluster(), retry: false });
+  const paths = useQuery(api.paths());
+  const has = paths.data?.has("/v1/cluster");
+  const cluster = useQuery({ ...api.cluster(), enabled: has === true, retry: false });
   return (
     <Page title="Cluster members" about="Servers that share the store, and the machines that each owns.">
-      {isMissing(cluster.error) ? <Empty>This server runs alone, on its own store: there are no other members. Several servers share a store on PostgreSQL:<pre>bursar serve --store postgres://…</pre></Empty> : <Loaded query={cluster}>{(data) => <MemberTables cluster={data} />}</Loaded>}
+      {has === false ? <Empty>This server runs alone, on its own store: there are no other members. Several servers share a store on PostgreSQL:<pre>bursar serve --store postgres://…</pre></Empty> : <Loaded query={cluster}>{(data) => <MemberTables cluster={data} />}</Loaded>}
     </Page>
   );
 }

@@ -90,9 +90,10 @@ describe("cluster", () => {
   const node = (id: string, state: string, ...used: string[]) => ({ id, state, gpus: used.map((one, i) => ({ uuid: `${id}${i}`, type: "H100", used: one })) }) as MachineNode;
   it("knows the largest gang, what is allocated and what is splintered", () => {
     const nodes = [node("a", "ready", "0", "1", "0.25"), node("b", "ready", "0", "0"), node("c", "draining", "0", "0", "0")];
-    expect(largestGang(nodes)).toEqual({ type: "H100", gpus: 2, node: "b" });
+    const gang = (type: string, gpus: number) => ({ type, gpus, nodes: 1, gpus_per_node: gpus });
+    expect(largestGang({ largest_gang: [gang("A100", 2), gang("H100", 8), gang("L40S", 0)] })?.type).toBe("H100");
     expect(usage(nodes)).toEqual({ total: 8, usable: 5, allocated: micros("1.25"), splintered: micros("0.75") });
-    expect(largestGang([])).toBeUndefined();
+    expect(largestGang({ largest_gang: [gang("L40S", 0)] })).toBeUndefined();
   });
 
   it("finds the largest share error among those that wait", () => {
@@ -163,6 +164,7 @@ describe("pages", () => {
   });
 
   it("mixes colours", () => {
-    expect(mix(parseHex("#000000"), parseHex("#ffffff"), 0.5)).toBe("#808080");
+    expect(mix(parseHex("#000"), parseHex("#ffffff"), 0.5)).toBe("#808080");
+    expect(parseHex("#1af")).toEqual([0x11, 0xaa, 0xff]);
   });
 });

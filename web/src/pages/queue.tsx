@@ -55,14 +55,14 @@ function QueueStats({ queue, region }: { queue: Queue; region: Region | undefine
   const now = useNow();
   const waits = queue.data.map((entry) => now - (millis(entry.created_at) ?? now));
   const middle = median(waits);
-  const nodes = useQuery(api.nodes());
-  const gang = largestGang((nodes.data ?? []).filter((node) => node.region === queue.region));
+  const map = useQuery(api.map(queue.region));
+  const gang = map.data && largestGang(map.data);
   return (
     <Stats label="Queue">
       <Stat label="Waiting" tone="violet" to={`/jobs?state=queued`}>{region?.waiting_jobs ?? queue.data.length}</Stat>
       <Stat label="Have GPUs" tone="blue" to={`/jobs?state=running`}>{region?.running_jobs ?? "–"}</Stat>
       <Stat label="Median wait" note="of those waiting now">{middle === undefined ? "–" : formatDuration(middle)}</Stat>
-      <Stat label="Largest gang that fits now" note={gang ? `${visible(gang.type)}, whole GPUs` : "no free GPU"}>{gang ? count(gang.gpus, "GPU") : "0"}</Stat>
+      <Stat label="Largest gang that fits now" note={gang ? `${visible(gang.type)}, ${gang.nodes} × ${gang.gpus_per_node}` : "no free GPU"}>{gang ? count(gang.gpus, "GPU") : "0"}</Stat>
       <Stat label="Free" tone="green" note={(region?.gpus ?? []).map((type) => `${visible(type.type)} ${type.free}`).join(", ")}>{region ? words(String(sum(region.gpus.map((type) => micros(type.free))) / 1_000_000n)) : "–"}</Stat>
     </Stats>
   );

@@ -3,9 +3,9 @@ import { Link } from "@tanstack/react-router";
 import { useEffect, useState, type FormEvent } from "react";
 import { api } from "../api/queries";
 import type { Found } from "../api/reports";
-import { micros, visible, words } from "../format";
+import { micros, millis, visible, words } from "../format";
 import { AccountLink, Amount, Badge, Id, jobPath, When } from "../ui/basics";
-import { Empty, isMissing, Loaded } from "../ui/messages";
+import { Empty, Loaded } from "../ui/messages";
 import { Page, Section } from "../ui/page";
 import { usePageSearch } from "../ui/search";
 import { DataTable } from "../ui/table";
@@ -36,29 +36,27 @@ export function SupportPage() {
 
 const foundId = (found: Found) => `${found.kind} ${found.id}`;
 
-/** What a server without search can still find: the id of a job. */
-const guess = (q: string): Found[] => [{ kind: q.startsWith("hold_") ? "hold" : q.startsWith("grant_") ? "grant" : "job", id: q }];
-
 function Results({ q }: { q: string }) {
   const [search, change] = usePageSearch();
   const query = useQuery(api.search(q));
-  const missing = isMissing(query.error);
-  const rows = missing ? guess(q) : query.data?.data;
-  const chosen = rows?.find((found) => foundId(found) === search.open) ?? (rows?.length === 1 ? rows[0] : rows?.find((found) => found.id === q));
+  const rows = query.data?.data;
+  const chosen = rows?.find((found) => foundId(found) === search.open) ?? (rows?.length === 1 ? rows[0] : rows?.find(({ exact }) => exact));
   return (
     <>
-      {missing ? null : (
         <Loaded query={query}>
-          {({ data }) => (
+          {({ data, truncated }) => (
+            <>
             <DataTable label="Found" rows={data} rowId={foundId} open={chosen ? foundId(chosen) : undefined} onOpen={(found) => change({ open: foundId(found) })} empty={<Empty>Nothing in your scope has this id or name.</Empty>} columns={[
               { id: "kind", header: "Kind", value: (found) => found.kind, cell: (found) => words(found.kind) },
               { id: "id", header: "Id", value: (found) => found.id, cell: (found) => <Id id={found.id} to={found.kind === "job" ? jobPath(found.id) : undefined} /> },
               { id: "name", header: "Name", cell: (found) => visible(found.name) },
               { id: "account", header: "Account", cell: (found) => found.account ? <AccountLink id={found.account} /> : null },
+              { id: "at", header: "Made", num: true, value: (found) => millis(found.at), cell: (found) => <When at={found.at} /> },
             ]} />
+            {truncated ? <p className="muted small">There are more: write more of the id or name.</p> : null}
+            </>
           )}
         </Loaded>
-      )}
       {chosen ? <Story found={chosen} /> : null}
     </>
   );
@@ -77,8 +75,10 @@ function Story({ found }: { found: Found }) {
       return <p><Link className="link" to="/credits" search={{ account: found.id } as never}>Open the credits of {visible(found.id)}</Link></p>;
     case "key":
       return <p><Link className="link" to="/audit" search={{ q: found.id } as never}>Open what {visible(found.id)} did</Link></p>;
-    default:
-      return <p><Link className="link" to="/audit" search={{ q: found.id } as never}>Open {visible(found.id)} in the audit trail</Link></p>;
+    case "request":
+      return <p><Link className="link" to="/audit" search={{ after: String(Math.max(0, (found.position ?? 1) - 1)), open: `${found.position ?? 0}.0` } as never}>Open the record of {visible(found.id)} in the audit trail</Link></p>;
+    case "charge":
+      return <p><Link className="link" to="/audit" search={(found.account ? { account: found.account } : {}) as never}>Open the audit trail of {visible(found.account)}</Link></p>;
   }
 }
 

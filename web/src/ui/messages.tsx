@@ -71,8 +71,3 @@ export function Loaded<T>({ query, children, rows = 3, quiet = false }: { query:
     </>
   );
 }
-
-/** The server does not have this endpoint: a build from before it, or one that is switched off. */
-export function isMissing(error: Error | null): boolean {
-  return error instanceof ProblemError && [404, 405].includes(error.problem.status);
-}

@@ -1,8 +1,8 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, Outlet, useLocation } from "@tanstack/react-router";
 import { useEffect, useMemo, useRef, useState } from "react";
-import { whenSignedOut } from "../api/client";
-import { currentSession, type Session } from "../api/session";
+import { read, whenSignedOut } from "../api/client";
+import { currentSession, endSession, type Session } from "../api/session";
 import { LiveFeed } from "../live/feed";
 import { SurroundingsContext } from "./context";
 import { Help, useGlobalKeys } from "./keyboard";
@@ -16,10 +16,7 @@ import type { PageSearch } from "./search";
 export function Shell() {
   const queries = useQueryClient();
   const session = useQuery({ queryKey: ["session"], queryFn: currentSession, staleTime: Infinity, refetchOnWindowFocus: false });
-  useEffect(() => whenSignedOut(() => {
-    queries.removeQueries({ predicate: (query) => query.queryKey[0] !== "session" });
-    queries.setQueryData(["session"], null);
-  }), [queries]);
+  useEffect(() => whenSignedOut(() => endSession(queries)), [queries]);
   if (session.data) return <SignedIn session={session.data} />;
   if (session.data === null) return <SignIn onSession={(made) => queries.setQueryData(["session"], made)} />;
   if (session.error) return <div className="sign-in"><ProblemNote error={session.error} retry={() => void session.refetch()} /></div>;
@@ -34,6 +31,8 @@ function SignedIn({ session }: { session: Session }) {
     return () => feed.end();
   }, [feed]);
   const surroundings = useMemo(() => ({ session, feed }), [session, feed]);
+  // Pages begin with the server's time, which this answer carries.
+  const clock = useQuery({ queryKey: ["clock"], queryFn: ({ signal }) => read("/v1/prices", { limit: 1 }, signal), staleTime: Infinity, refetchOnWindowFocus: false });
   const [help, setHelp] = useState(false);
   const search = useRef<HTMLInputElement>(null);
   useGlobalKeys(session, search, () => setHelp(true));
@@ -43,7 +42,7 @@ function SignedIn({ session }: { session: Session }) {
         <Link className="brand" to="/"><Mark />Bursar</Link>
         <TopBar searchRef={search} onHelp={() => setHelp(true)} />
         <Menu session={session} />
-        <main className="content" id="main"><Outlet /></main>
+        <main className="content" id="main">{clock.isPending ? <div className="page" aria-busy="true"><span className="sr">Loading</span></div> : <Outlet />}</main>
       </div>
       {help ? <Help session={session} close={() => setHelp(false)} /> : null}
     </SurroundingsContext>

@@ -2,7 +2,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef, useState, type FormEvent, type ReactNode, type RefObject } from "react";
 import { api } from "../api/queries";
-import { signOut } from "../api/session";
+import { endSession, signOut } from "../api/session";
 import { formatDuration, visible, words } from "../format";
 import { useFeed, useFeedState, useSession } from "./context";
 import { setPreferences, usePreferences } from "./preferences";
@@ -38,7 +38,7 @@ function Menu({ label, button, left = false, children }: { label: string; button
   }, [open]);
   return (
     <div className="menu" ref={frame}>
-      <button type="button" className="button" aria-haspopup="true" aria-expanded={open} aria-label={label} onClick={() => setOpen(!open)}>{button}<span aria-hidden="true">▾</span></button>
+      <button type="button" className="button" aria-haspopup="true" aria-expanded={open} onClick={() => setOpen(!open)}><span className="sr">{label}: </span>{button}<span aria-hidden="true">▾</span></button>
       {open ? <div className={left ? "list left" : "list"}>{children(() => setOpen(false))}</div> : null}
     </div>
   );
@@ -60,7 +60,7 @@ function AccountPicker() {
   const sorted = [...(accounts.data ?? [])].sort((a, b) => (a.id < b.id ? -1 : 1));
   const matching = sorted.filter((one) => `${one.id} ${one.name ?? ""}`.toLowerCase().includes(filter.toLowerCase()));
   return (
-    <Menu label={`Account: ${account}`} left button={<span className="nowrap">{visible(account) || "Every account"}</span>}>
+    <Menu label="Account" left button={<span className="nowrap">{visible(account) || "Every account"}</span>}>
       {(close) => (
         <>
           <input type="search" placeholder="Filter accounts" aria-label="Filter accounts" value={filter} onChange={(event) => setFilter(event.target.value)} autoFocus />
@@ -123,8 +123,7 @@ function UserMenu() {
   const navigate = useNavigate();
   const leave = async () => {
     await signOut().catch(() => {});
-    queries.clear();
-    queries.setQueryData(["session"], null);
+    endSession(queries);
   };
   return (
     <Menu label="Session" button={<span className="nowrap">{words(session.role)}<span className="faint hide-phone"> · {visible(session.scope)}</span></span>}>

@@ -5,10 +5,10 @@ import { may } from "../../api/session";
 import { visible } from "../../format";
 import { Badge, Stat, Stats } from "../../ui/basics";
 import { useSession } from "../../ui/context";
-import { isMissing } from "../../ui/messages";
+import { Loaded } from "../../ui/messages";
 import { Section } from "../../ui/page";
 import { usePageSearch, useRegion } from "../../ui/search";
-import { ClusterStats, NodeMap, useMap } from "../cluster";
+import { ClusterStats, NodeMap } from "../cluster";
 import { QueueTable, RegionChoice } from "../queue";
 import { percent, shareError, shareGap } from "../share";
 
@@ -21,13 +21,13 @@ export function OperatorHome() {
   const nodes = useQuery(api.nodes());
   const queue = useQuery(api.queue(region));
   const here = nodes.data?.filter((node) => node.region === region);
-  const map = useMap(region);
+  const map = useQuery(api.map(region));
   const [, change] = usePageSearch();
   const worst = queue.data ? shareError(queue.data.shares) : undefined;
   return (
     <>
-      {here ? <ClusterStats nodes={here} map={map.nodes} /> : null}
-      <Section title="Map" actions={<RegionChoice />}>{map.nodes ? <NodeMap nodes={map.nodes} /> : null}</Section>
+      {here ? <ClusterStats nodes={here} map={map.data} /> : null}
+      <Section title="Map" actions={<RegionChoice />}><Loaded query={map}>{(data) => <NodeMap nodes={data.nodes} />}</Loaded></Section>
       <Stats label="Sharing">
         <Stat label="Largest share error among waiting" to="/share" note={worst ? visible(worst.account) : "no account waits"}>{worst ? percent(shareGap(worst)) : "–"}</Stat>
         <Stat label="Waiting" tone="violet" to="/queue">{queue.data ? `${queue.data.data.length}${queue.data.has_more ? "+" : ""}` : "–"}</Stat>
@@ -42,8 +42,10 @@ export function OperatorHome() {
 
 function MembersLine() {
   const session = useSession();
-  const cluster = useQuery({ ...api.cluster(), enabled: may(session, "cluster"), retry: false });
-  if (isMissing(cluster.error)) return <Stat label="Members" to="/members" note="one server">1</Stat>;
+  const paths = useQuery(api.paths());
+  const has = paths.data?.has("/v1/cluster");
+  const cluster = useQuery({ ...api.cluster(), enabled: has === true && may(session, "cluster"), retry: false });
+  if (has === false) return <Stat label="Members" to="/members" note="one server">1</Stat>;
   if (!cluster.data) return null;
   const active = cluster.data.members.filter(({ state }) => state === "active").length;
   const orphans = cluster.data.machines.filter(({ owner }) => !owner).length;

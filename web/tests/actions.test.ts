@@ -1,0 +1,153 @@
+import type { Locator, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
+import { Api } from "./setup/api";
+import { openWindow, settled, signIn, type Window } from "./setup/browser";
+import { submit } from "./setup/world";
+
+const world = inject("world");
+const api = new Api(world.url, world.root);
+let window: Window;
+let page: Page;
+
+beforeAll(async () => {
+  window = await openWindow();
+  page = window.page;
+  await signIn(page, world.url, world.root);
+});
+afterAll(() => window.close());
+
+const open = async (path: string) => {
+  await page.goto(world.url + path);
+  await settled(page);
+};
+
+/** Opens a dialog, reads its effect, confirms, and reads the audit record. */
+async function act(button: string, title: string | RegExp, effect: string | RegExp, verb: string | RegExp, record: RegExp, fill?: (dialog: Locator) => Promise<void>) {
+  await page.getByRole("button", { name: button, exact: true }).first().click();
+  const dialog = page.getByRole("dialog", { name: title });
+  await dialog.waitFor();
+  await fill?.(dialog);
+  await dialog.locator(".effect").getByText(effect).first().waitFor();
+  await dialog.getByRole("button", { name: verb }).click();
+  await dialog.getByText("Done").waitFor();
+  await dialog.getByLabel("Audit record").first().getByText(record).first().waitFor();
+  const text = await dialog.innerText();
+  await dialog.getByRole("button", { name: "Close" }).last().click();
+  return text;
+}
+
+const waiting = (name: string, account = "acme:vision") => submit(api, { account, name, gpus: { types: ["H100"], count: 8 }, hours: 1 });
+
+describe("actions show their effect first and the audit record afterwards", () => {
+  it("grants credits", async () => {
+    await open("/credits?account=umbra");
+    const before = await api.get("/v1/accounts/umbra/balance");
+    await act("Grant credits", "Grant credits", /afterwards/, "Grant credits", /issue grant/, async (dialog) => {
+      await dialog.getByLabel("Amount").fill("12.345678");
+      await dialog.getByLabel("Your id (optional)").fill("umbra-extra");
+    });
+    const after = await api.get("/v1/accounts/umbra/balance");
+    expect(BigInt(Math.round(Number(after.available) * 1e6)) - BigInt(Math.round(Number(before.available) * 1e6))).toBe(12_345_678n);
+    await page.getByRole("table", { name: "Grants" }).getByText("umbra-extra").waitFor();
+  });
+
+  it("sets a budget, and warns when more is used than the new limit", async () => {
+    await open("/budgets?account=acme:nlp&open=acme:nlp%20week");
+    await act("Change limit", /Change budget/, /new holds are refused/, "Set budget", /set budget/, (dialog) => dialog.getByLabel("Limit").fill("1"));
+    await act("Change limit", /Change budget/, /remain in this period/, "Set budget", /set budget/, (dialog) => dialog.getByLabel("Limit").fill("5000"));
+    expect((await api.get("/v1/accounts/acme:nlp/budgets/week")).limit).toBe("5000");
+  });
+
+  it("cancels a job", async () => {
+    const id = (await waiting("to-cancel", "umbra:mapping")) as string;
+    await open(`/jobs/${id}`);
+    await act("Cancel job", /Cancel to-cancel/, /held credits return/, "Cancel job", /cancel/);
+    await page.locator("dl.stats .badge", { hasText: "cancelled" }).waitFor();
+    expect((await api.get(`/v1/jobs/${id}`)).state).toBe("cancelled");
+  });
+
+  it("cancels jobs by filter", async () => {
+    for (let i = 0; i < 3; i++) await waiting(`sweep-${i}`, "umbra:mapping");
+    const other = (await waiting("keep-me", "umbra:mapping")) as string;
+    await open("/jobs?account=umbra&q=sweep-&state=queued");
+    await act("Cancel jobs by filter", "Cancel jobs by filter", /3 jobs would be cancelled/, "Cancel 3 jobs", /cancel/);
+    expect((await api.get(`/v1/jobs/${other}`)).state).toBe("queued");
+  });
+
+  it("preempts a job", async () => {
+    const { data } = await api.get("/v1/jobs?state=running&account=acme&limit=1");
+    await open(`/jobs/${data[0].id}`);
+    await page.getByRole("button", { name: "Preempt job" }).click();
+    const dialog = page.getByRole("dialog", { name: /Preempt/ });
+    await dialog.locator(".effect").getByText(/returns to the queue/).waitFor();
+    await dialog.getByRole("button", { name: "Preempt job" }).click();
+    await dialog.getByText("Done").waitFor();
+    expect(await dialog.getByLabel("Audit record").innerText()).toContain("req_");
+    expect((await api.get(`/v1/jobs/${data[0].id}`)).state).toBe("stopping");
+  });
+
+  it("refunds a job, never more than was charged", async () => {
+    const { data } = await api.get("/v1/jobs?state=succeeded&account=acme&limit=1");
+    await open(`/jobs/${data[0].id}`);
+    await page.getByRole("button", { name: "Refund" }).click();
+    const dialog = page.getByRole("dialog", { name: /Refund/ });
+    await dialog.getByLabel("Amount").fill("99999");
+    await dialog.getByText(/More than the/).waitFor();
+    expect(await dialog.getByRole("button", { name: "Refund credits" }).isDisabled()).toBe(true);
+    await dialog.getByRole("button", { name: "Close", exact: true }).click();
+    await act("Refund", /Refund/, /return to the grants/, "Refund credits", /refund/, (form) => form.getByLabel("Amount").fill("0.25"));
+  });
+
+  it("drains a node and resumes it", async () => {
+    await open("/cluster?region=us&open=us-l40s-1");
+    for (const [verb, effect, state] of [["Drain node", /Nothing new is placed/, /drain/], ["Resume node", /New jobs are placed on it again/, /ready/]] as const) {
+      await page.getByRole("button", { name: verb }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.locator(".effect").getByText(effect).waitFor();
+      await dialog.getByRole("button", { name: verb }).click();
+      await dialog.getByText("Done").waitFor();
+      expect(await dialog.getByLabel("Audit record").innerText()).toContain("req_");
+      await dialog.getByRole("button", { name: "Close" }).last().click();
+      expect((await api.get("/v1/nodes/us-l40s-1")).state).toMatch(state);
+      await page.getByRole("complementary").getByText(state).first().waitFor();
+    }
+  });
+
+  it("makes a key, shows its secret once, and revokes it", async () => {
+    await open("/keys");
+    await page.getByRole("button", { name: "Make key" }).click();
+    const dialog = page.getByRole("dialog", { name: "Make key" });
+    await dialog.getByLabel("Name").fill("made-here");
+    await dialog.getByLabel("Scope").fill("acme:vision");
+    await dialog.locator(".effect").getByText(/acme:vision and all below it/).waitFor();
+    await dialog.getByRole("button", { name: "Make key" }).click();
+    const secret = (await dialog.locator("code").textContent()) as string;
+    expect((await new Api(world.url, secret).call("GET", "/v1/accounts/acme:vision")).status).toBe(200);
+    await dialog.getByRole("button", { name: "Close" }).last().click();
+    expect(await page.locator("body").innerText()).not.toContain(secret);
+    await page.getByRole("button", { name: "Revoke made-here" }).click();
+    const revoke = page.getByRole("dialog", { name: /Revoke key/ });
+    await revoke.locator(".effect").getByText(/cannot be undone/).waitFor();
+    await revoke.getByRole("button", { name: "Revoke key" }).click();
+    await revoke.getByText("Done").waitFor();
+    expect((await new Api(world.url, secret).call("GET", "/v1/accounts/acme:vision")).status).toBe(401);
+  });
+
+  it("offers nothing that the role may not do", async () => {
+    const viewer = await openWindow();
+    await signIn(viewer.page, world.url, world.keys["acme-viewer"] as string);
+    for (const path of ["/jobs", "/credits", "/budgets", "/cluster", "/prices"]) {
+      await viewer.page.goto(world.url + path);
+      await settled(viewer.page);
+      expect(await viewer.page.getByRole("button", { name: /^(Submit job|Cancel .*|Grant credits|Revoke .*|Set budget|Drain .*|Set price|Preempt .*)$/ }).count(), path).toBe(0);
+    }
+    for (const path of ["/keys", "/audit", "/members"]) {
+      await viewer.page.goto(world.url + path);
+      await viewer.page.getByText("Your key may not see this.").waitFor();
+    }
+    expect(viewer.errors).toEqual([]);
+    await viewer.close();
+  });
+
+  it("leaves no error in the console", () => expect(window.errors).toEqual([]));
+});

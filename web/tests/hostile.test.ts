@@ -1,0 +1,60 @@
+import { afterAll, beforeAll, expect, inject, it } from "vitest";
+import { Api } from "./setup/api";
+import { openWindow, settled, signIn, type Window } from "./setup/browser";
+import { addresses } from "./setup/pages";
+import { HOSTILE } from "./setup/world";
+
+const world = inject("world");
+let window: Window;
+let job = "";
+
+beforeAll(async () => {
+  job = (await new Api(world.url, world.root).get("/v1/jobs?account=mallory&limit=1")).data[0].id;
+  window = await openWindow();
+  await signIn(window.page, world.url, world.keys["mallory-admin"] as string);
+});
+afterAll(() => window.close());
+
+const isSafe = async (where: string) => {
+  expect(await window.page.evaluate(() => (globalThis as any).__pwned), where).toBeUndefined();
+  expect(await window.page.locator("main img, main script, main iframe, main object").count(), where).toBe(0);
+  expect(await window.page.locator("body").innerText(), where).not.toContain("\u202e");
+};
+
+it("text of others stays text on every page", async () => {
+  const own = Object.entries(addresses(job)).map(([name, path]) => [name, path.replaceAll("acme:nlp", "mallory").replaceAll("acme", "mallory")] as const);
+  const more = ["why", "timeline", "logs", "ledger", "spec", "cli"].map((tab) => [`job ${tab}`, `/jobs/${job}?tab=${tab}`] as const);
+  const panels = [["grant", "/credits?account=mallory&open=mallory-1"], ["account", "/accounts?open=mallory"], ["panel", `/jobs?open=${job}`]] as const;
+  let seen = 0;
+  for (const [name, path] of [...own, ...more, ...panels]) {
+    await window.page.goto(world.url + path);
+    await settled(window.page);
+    await isSafe(name);
+    if ((await window.page.locator("main").innerText()).includes("<img src=x onerror=")) seen += 1;
+  }
+  expect(seen).toBeGreaterThan(6);
+  expect(window.errors).toEqual([]);
+});
+
+it("text in addresses and fields stays text", async () => {
+  const { page } = window;
+  const text = encodeURIComponent(HOSTILE);
+  for (const path of [`/jobs?q=${text}`, `/jobs?label=${text}`, `/support?q=${text}`, `/audit?q=${text}`, `/?account=${text}`, `/credits?account=${text}`, `/jobs/${text}`, `/cluster?region=${text}`, `/${text}`, `/jobs?account=javascript:alert(1)`]) {
+    await page.goto(world.url + path);
+    await page.locator("h1").first().waitFor();
+    await isSafe(path);
+  }
+  await page.goto(`${world.url}/jobs`);
+  await settled(page);
+  await page.getByRole("button", { name: "Submit job" }).click();
+  const dialog = page.getByRole("dialog");
+  for (const field of await dialog.getByRole("textbox").all()) await field.fill(HOSTILE);
+  await isSafe("submit dialog");
+  await dialog.getByRole("button", { name: "Close", exact: true }).click();
+  await page.getByRole("searchbox", { name: "Search by id or name" }).fill(HOSTILE);
+  await page.keyboard.press("Enter");
+  await settled(page);
+  await isSafe("search");
+  // Refused requests are logged by the browser itself.
+  expect(window.errors.filter((line) => !line.startsWith("Failed to load resource"))).toEqual([]);
+});

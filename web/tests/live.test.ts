@@ -1,0 +1,82 @@
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, inject, it } from "vitest";
+import { Api } from "./setup/api";
+import { openWindow, settled, signIn, type Window } from "./setup/browser";
+import { Fleet } from "./setup/fleet";
+import { startServer } from "./setup/server";
+
+const world = inject("world");
+const api = new Api(world.url, world.root);
+const fleet = new Fleet(api);
+let window: Window;
+
+beforeAll(async () => {
+  await api.put("/v1/prices/T4", { per_gpu_hour: "36" });
+  await fleet.register({ id: "us-live-1", region: "us", rack: "live", type: "T4", gpus: 2, memory: 16 });
+  fleet.plan = () => [600_000, 0];
+  window = await openWindow();
+  await signIn(window.page, world.url, world.keys["acme-submitter"] as string, "/jobs?account=acme:nlp");
+  await settled(window.page);
+});
+afterAll(() => window.close());
+
+it("shows the life of a job as it happens", async () => {
+  const { page } = window;
+  await page.getByRole("button", { name: "Submit job" }).click();
+  const dialog = page.getByRole("dialog", { name: "Submit job" });
+  await dialog.getByLabel("Account").fill("acme:nlp:chat");
+  await dialog.getByLabel("Name (optional)").fill("live-job");
+  await dialog.getByLabel("GPU types").fill("T4");
+  await dialog.getByLabel("GPUs", { exact: true }).fill("2");
+  await dialog.getByLabel("Time limit").fill("1h");
+  await dialog.getByText(/A hold of 72 credits/).waitFor();
+  await dialog.getByLabel("GPUs", { exact: true }).fill("1");
+  await dialog.getByText(/A hold of 36 credits/).waitFor();
+  await dialog.getByRole("button", { name: "Submit job" }).click();
+  await dialog.getByText("waits for a placement").waitFor();
+  const id = (await dialog.locator("a", { hasText: "job_" }).first().textContent()) as string;
+  await dialog.locator("a", { hasText: "job_" }).first().click();
+  await page.getByRole("heading", { level: 1, name: "live-job" }).waitFor();
+  const state = (name: string) => page.locator("dl.stats .badge", { hasText: name }).waitFor();
+
+  let now = await api.advance(1);
+  await fleet.beat(now);
+  await fleet.beat(now);
+  await state("running");
+  now = await api.advance(300);
+  await fleet.beat(now);
+  await page.locator("dl.stats", { hasText: "3" }).filter({ hasText: "36 per hour" }).waitFor();
+  await page.getByRole("button", { name: "Pause" }).click();
+  now = await api.advance(301);
+  await fleet.beat(now);
+  await fleet.beat(now);
+  await page.getByText(/changes waiting/).waitFor();
+  expect(await page.locator("dl.stats .badge").first().textContent()).toContain("running");
+  await page.getByRole("button", { name: "Resume" }).click();
+  await state("succeeded");
+  const job = await api.get(`/v1/jobs/${id}`);
+  expect(job.charged).toBe("6");
+  const cost = page.locator(".stat", { hasText: "Cost so far" }).locator("dd").first();
+  await page.waitForFunction((text) => document.body.innerText.includes(text), "Returned");
+  expect(await cost.textContent()).toBe("6");
+  expect(window.errors).toEqual([]);
+});
+
+it("keeps the last data and says so while the server cannot be reached", async () => {
+  const { page } = window;
+  const folder = mkdtempSync(join(tmpdir(), "bursar-web-"));
+  const other = await startServer(folder);
+  const key = readFileSync(join(folder, "root.key"), "utf8").trim();
+  await new Api(other.url, key).put("/v1/prices/H100", { per_gpu_hour: "2" });
+  await signIn(page, other.url, key, "/prices");
+  await settled(page);
+  await page.getByRole("status").filter({ hasText: "Live" }).waitFor();
+  const ended = new Promise((done) => other.process.on("exit", done));
+  other.process.kill("SIGKILL");
+  await ended;
+  await page.getByRole("status").filter({ hasText: "Offline" }).waitFor();
+  expect(await page.getByRole("table", { name: "Prices" }).innerText()).toContain("H100");
+  rmSync(folder, { recursive: true, force: true });
+});

@@ -1,0 +1,128 @@
+import axe from "axe-core";
+import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
+import { Api } from "./setup/api";
+import { openWindow, settled, signIn, type Window } from "./setup/browser";
+import { addresses } from "./setup/pages";
+
+const world = inject("world");
+const api = new Api(world.url, world.root);
+let light: Window;
+let dark: Window;
+let job = "";
+
+beforeAll(async () => {
+  job = (await api.get("/v1/jobs?state=running&account=acme&limit=1")).data[0].id;
+  [light, dark] = await Promise.all([openWindow(), openWindow({ dark: true })]);
+  await Promise.all([light, dark].map((window) => signIn(window.page, world.url, world.root)));
+});
+afterAll(() => Promise.all([light.close(), dark.close()]));
+
+/** What each page shows of the seeded data. */
+const EXPECTED: Record<string, string[]> = {
+  "home-researcher": ["Spendable", "Runway", "finetune-chat", "What needs you"],
+  "home-lead": ["Who burns", "Credits that expire", "Projected month end"],
+  "home-finance": ["9,400", "2026-10", "2026-11", "Opening"],
+  "home-operator": ["GPUs allocated", "eu-h100-1", "Next in the queue"],
+  credits: ["nlp-welcome", "Burn-down by grant", "Granted", "nlp-compensation"],
+  spend: ["Spent in 30 d", "acme:nlp", "acme:vision", "Projected month end"],
+  budgets: ["week", "blocks first", "acme:nlp:chat"],
+  jobs: ["finetune-chat", "acme:vision:seg"],
+  job: ["Cost so far", "Hold left", "Life", "hold placed"],
+  queue: ["Median wait", "Largest gang that fits now", "Fair share"],
+  share: ["acme:nlp:pretrain", "Entitled"],
+  cluster: ["eu-h100-2", "Rack a1", "Fragmentation", "H100"],
+  audit: ["Signed up to position", "valid", "submit job"],
+  support: ["Timeline of money and placement", "hold placed"],
+  accounts: ["Umbra Robotics", "acme:vision"],
+  prices: ["H100", "2.5", "urgent"],
+  keys: ["billing of acme"],
+  members: ["Cluster members"],
+  settings: ["Times", "First page"],
+};
+
+async function seriousFindings(window: Window): Promise<string[]> {
+  await window.page.evaluate(axe.source);
+  const { violations } = await window.page.evaluate(async () => (globalThis as any).axe.run(document, { resultTypes: ["violations"] }));
+  return violations.filter((one: any) => ["serious", "critical"].includes(one.impact))
+    .map((one: any) => `${one.id}: ${one.nodes.map((node: any) => `${node.html.slice(0, 120)} ${node.any?.[0]?.message ?? ""}`).slice(0, 3).join(" | ")}`);
+}
+
+describe("every page", () => {
+  it.each(Object.keys(EXPECTED))("%s shows real data, without errors or serious findings", async (name) => {
+    const path = addresses(job)[name] as string;
+    for (const window of [light, dark]) {
+      await window.page.goto(world.url + path);
+      await settled(window.page);
+      const text = (await window.page.locator("main").innerText()).replaceAll("\u00a0", " ");
+      for (const expected of EXPECTED[name] as string[]) expect(text, `${name} shows ${expected}`).toContain(expected);
+      expect(text).not.toMatch(/NaN|undefined|\[object/);
+      expect(await seriousFindings(window), name).toEqual([]);
+      expect(window.errors, name).toEqual([]);
+    }
+    const wide = await light.page.evaluate(() => [document.documentElement.scrollWidth, document.querySelector("main")?.scrollWidth, document.querySelector("main")?.clientWidth]);
+    expect(wide[0], `${name} does not scroll sideways`).toBeLessThanOrEqual(1280);
+    expect(wide[1]).toBe(wide[2]);
+  });
+
+  it.each(["/credits?account=acme:nlp", "/spend?account=acme", "/cluster?region=eu"])("%s has the table twin of its chart", async (path) => {
+    await light.page.goto(`${world.url}${path}&view=table`);
+    await settled(light.page);
+    const twin = light.page.getByRole("table", { name: /as a table/ });
+    expect(await twin.locator("tbody tr").count()).toBeGreaterThan(3);
+    await light.page.getByRole("button", { name: "Chart" }).first().click();
+    await light.page.waitForURL((url) => !url.search.includes("view="));
+    await light.page.goBack();
+    await twin.waitFor();
+  });
+
+  it("is readable on a phone", async () => {
+    await light.page.setViewportSize({ width: 390, height: 800 });
+    for (const path of ["/?as=researcher&account=acme:nlp", "/credits?account=acme:nlp", `/jobs/${job}`]) {
+      await light.page.goto(world.url + path);
+      await settled(light.page);
+      expect(await light.page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
+    }
+    await light.page.setViewportSize({ width: 1280, height: 800 });
+  });
+
+  it("verifies records in the browser and downloads a proof", async () => {
+    const { page } = light;
+    await page.goto(`${world.url}/audit?q=issue_grant`);
+    await settled(page);
+    await page.getByRole("button", { name: /^Verify \d+ record/ }).click();
+    await page.getByRole("status").filter({ hasText: "✓" }).waitFor({ timeout: 60_000 });
+    await page.getByRole("table", { name: "Audit records" }).locator("tbody tr").first().click();
+    await page.getByText("in the signed journal").waitFor();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download proof" }).click()]);
+    expect(download.suggestedFilename()).toMatch(/^proof-\d+\.json$/);
+  });
+
+  it("is reached and used by keyboard", async () => {
+    const { page } = light;
+    await page.goto(world.url);
+    await settled(page);
+    for (const [keys, title] of [["gc", "Credits"], ["gq", "Queue"], ["gn", "Cluster"], ["gj", "Jobs"], ["gh", "Home"]] as const) {
+      await page.keyboard.press(keys[0] as string);
+      await page.keyboard.press(keys[1] as string);
+      await page.getByRole("heading", { level: 1, name: title }).waitFor();
+    }
+    await page.keyboard.press("g");
+    await page.keyboard.press("j");
+    await page.getByRole("heading", { level: 1, name: "Jobs" }).waitFor();
+    await page.getByRole("table", { name: "Jobs" }).locator("tbody tr.openable").nth(2).waitFor();
+    await page.keyboard.press("j");
+    await page.keyboard.press("j");
+    await page.keyboard.press("o");
+    await page.getByRole("complementary", { name: "Details" }).waitFor();
+    expect(page.url()).toContain("open=");
+    await page.keyboard.press("Escape");
+    await page.waitForURL((url) => !url.search.includes("open="));
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keyboard" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("/");
+    await page.keyboard.type("acme-2026-q4\n");
+    await page.getByRole("heading", { level: 1, name: "Support" }).waitFor();
+    expect(light.errors).toEqual([]);
+  });
+});
