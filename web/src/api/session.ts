@@ -14,6 +14,8 @@ export interface Session {
   name?: string | null;
   /** Whether it may issue credits within its scope. */
   may_issue?: boolean;
+  /** Where the identity provider ends its own session. */
+  logout_url?: string | null;
 }
 
 function keep(session: Session): Session {
@@ -30,6 +32,14 @@ export async function currentSession(): Promise<Session | null> {
     throw error;
   }
 }
+
+/** How people may sign in at this server. */
+export interface SignInMethods {
+  key: boolean;
+  oidc: { name: string; url: string } | null;
+}
+
+export const signInMethods = () => read<SignInMethods>("/auth/methods");
 
 export async function signIn(key: string): Promise<Session> {
   try {

@@ -10,7 +10,7 @@ import { Badge, Copy, Stat, Stats, When } from "../ui/basics";
 import { useSession } from "../ui/context";
 import { Empty, Forbidden, ProblemNote } from "../ui/messages";
 import { Page, Panel } from "../ui/page";
-import { usePageSearch } from "../ui/search";
+import { MIN_FOUND, usePageSearch, useMoreWhileFew } from "../ui/search";
 import { DataTable } from "../ui/table";
 import { checkCheckpoint, checkProof, proofFile } from "../verify/proof";
 
@@ -28,6 +28,7 @@ function Trail() {
   const shown = useMemo(() => records?.filter((record) => !search.q || `${record.command ?? ""} ${record.actor ?? ""} ${record.refusal ?? ""} ${record.events.join(" ")}`.includes(search.q)), [records, search.q]);
   const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
   const more = useCallback(() => { if (hasNextPage && !isFetchingNextPage) void fetchNextPage(); }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
+  useMoreWhileFew(search.q !== undefined && (shown?.length ?? 0) < MIN_FOUND, query.data?.pages.length ?? 0, more);
   const open = shown?.find((record) => recordId(record) === search.open);
   const exported = () => save("audit.csv", csv([["position", "item", "at", "actor", "command", "refusal", "events"], ...(shown ?? []).map((record) => [String(record.position), String(record.item), record.at, record.actor ?? "", record.command ?? "", record.refusal ?? "", record.events.join(" ")])]));
   return (

@@ -10,7 +10,7 @@ import { stateWord } from "../ui/basics";
 import { useSession } from "../ui/context";
 import { Empty, ProblemNote } from "../ui/messages";
 import { Page } from "../ui/page";
-import { useAccountFilter, usePageSearch } from "../ui/search";
+import { MIN_FOUND, useAccountFilter, useMoreWhileFew, usePageSearch } from "../ui/search";
 import { DataTable } from "../ui/table";
 import { jobColumns, useReasons } from "./jobcolumns";
 import { JobPanel } from "./jobpanel";
@@ -36,6 +36,7 @@ export function JobsPage() {
   const columns = useMemo(() => jobColumns(shown ?? [], reasons), [shown, reasons]);
   const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
   const more = useCallback(() => { if (hasNextPage && !isFetchingNextPage) void fetchNextPage(); }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
+  useMoreWhileFew(search.q !== undefined && (shown?.length ?? 0) < MIN_FOUND, query.data?.pages.length ?? 0, more);
   return (
     <Page
       title="Jobs"

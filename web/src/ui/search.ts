@@ -1,6 +1,6 @@
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useQuery } from "@tanstack/react-query";
-import { useCallback } from "react";
+import { useCallback, useEffect } from "react";
 import { api } from "../api/queries";
 import { useSession } from "./context";
 
@@ -59,6 +59,18 @@ export function usePageSearch(): [PageSearch, (change: PageSearch | { [K in keyo
     [navigate],
   );
   return [search, change];
+}
+
+/** A filter of the page looks at more pages of the list until it has found this many rows. */
+export const MIN_FOUND = 30;
+/** It looks at no more pages than this by itself. */
+const MAX_PAGES = 50;
+
+/** Reads the next page of a list while a filter of the page has found few rows. */
+export function useMoreWhileFew(isFew: boolean, pages: number, more: () => void) {
+  useEffect(() => {
+    if (isFew && pages > 0 && pages < MAX_PAGES) more();
+  }, [isFew, pages, more]);
 }
 
 /** The account that the page is about: the address says so, or the scope, or the first org. */

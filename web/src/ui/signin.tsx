@@ -1,5 +1,7 @@
+import { useQuery } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
-import { signIn, type Session } from "../api/session";
+import { signIn, signInMethods, type Session } from "../api/session";
+import { visible } from "../format";
 import { ProblemNote } from "./messages";
 
 /** Sign-in with an API key, or with the organisation's identity provider. */
@@ -19,6 +21,8 @@ export function SignIn({ onSession }: { onSession: (session: Session) => void })
       setBusy(false);
     }
   };
+  const methods = useQuery({ queryKey: ["session", "methods"], queryFn: signInMethods, staleTime: Infinity, retry: false });
+  const oidc = methods.data?.oidc;
   const next = location.pathname + location.search;
   return (
     <main className="sign-in">
@@ -32,7 +36,7 @@ export function SignIn({ onSession }: { onSession: (session: Session) => void })
         </label>
         {error ? <ProblemNote error={error} /> : null}
         <button className="button primary" type="submit" disabled={busy || !key.trim()}>{busy ? "Signing in" : "Sign in with key"}</button>
-        <a className="button" href={`/auth/login?next=${encodeURIComponent(next)}`}>Sign in with your organisation</a>
+        {oidc ? <a className="button" href={`${oidc.url}?next=${encodeURIComponent(next)}`}>Sign in with {visible(oidc.name)}</a> : null}
         <p className="small muted">No key yet? An administrator makes one: <code>bursar key create --role viewer --scope ACCOUNT --name NAME</code></p>
       </form>
     </main>

@@ -124,6 +124,7 @@ function UserMenu() {
   const leave = async () => {
     await signOut().catch(() => {});
     endSession(queries);
+    if (session.logout_url && /^https?:/.test(session.logout_url)) location.assign(session.logout_url);
   };
   return (
     <Menu label="Session" button={<span className="nowrap">{words(session.role)}<span className="faint hide-phone"> · {visible(session.scope)}</span></span>}>

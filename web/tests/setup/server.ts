@@ -20,7 +20,7 @@ export async function startServer(folder: string, more: string[] = []): Promise<
   const config = join(folder, "bursar.toml");
   if (!existsSync(config)) writeFileSync(config, "heartbeat_seconds = 3600\nnode_lease_seconds = 864000\n");
   const child = spawn(BINARY, [
-    "serve", "--listen", "127.0.0.1:0", "--data", join(folder, "data"), "--root-key-file", join(folder, "root.key"),
+    "serve", ...(more.includes("--listen") ? [] : ["--listen", "127.0.0.1:0"]), "--data", join(folder, "data"), "--root-key-file", join(folder, "root.key"),
     "--clock", "manual", "--region", "eu", "--region", "us", "--config", config, ...more,
   ], { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, BURSAR_WEB_DIST: resolve("dist") } });
   let errors = "";
