@@ -1,7 +1,7 @@
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 import type { Topic } from "../live/topics";
 import { path, ProblemError, read, type Query } from "./client";
-import type { Cluster, Effective, Found, RegionMap, Series, Spend } from "./reports";
+import type { Cluster, Effective, RegionMap, SearchResult, Series, Spend } from "./reports";
 import type {
   Account, AuditRecord, Balance, Budget, Checkpoint, Class, Entry, Forecast, Grant, Hold, Job, JobState, Key,
   MachineNode, Page, Price, Queue, Region, Statement, TimelineEntry, Top, Why,
@@ -97,7 +97,7 @@ export const api = {
   /** Paths that this server has: one that runs alone has no cluster. */
   paths: () => queryOptions({ queryKey: ["paths"], staleTime: Infinity, queryFn: async ({ signal }) => new Set(Object.keys((await read<{ paths: object }>("/openapi.json", {}, signal)).paths)) }),
   cluster: () => one<Cluster>("cluster", "/v1/cluster", {}, { poll: true }),
-  search: (q: string) => one<{ data: Found[]; truncated: boolean }>("jobs", "/v1/search", { q: q.slice(0, 128), limit: 50 }, { enabled: q !== "" }),
+  search: (q: string) => one<SearchResult>("jobs", "/v1/search", { q: q.slice(0, 128), limit: 50 }, { enabled: q !== "" }),
 };
 
 /** A refusal is not repeated; a server that is away is asked again. */

@@ -1,55 +1,12 @@
-/** Answers for the charts: spend, series, effective balance, map. */
+import type { components } from "./schema";
 
-export interface Point {
-  at: string;
-  amount: string;
-}
+/** Answers for the charts: spend, effective balance, map, search. */
+type Schemas = components["schemas"];
 
-export interface SpendSeries {
-  /** `null` for spending that belongs to no group. */
-  key: string | null;
-  total: string;
-  points: Point[];
-}
-
-export interface Spend {
-  interval: "hour" | "day" | "week" | "month";
-  series: SpendSeries[];
-  other: string;
-  other_points: Point[];
-  total: string;
-  points: Point[];
-  as_of: string;
-}
-
-export interface Series {
-  points: Point[];
-  as_of?: string;
-}
-
-export interface EffectiveBudget {
-  account: string;
-  name: string;
-  remaining: string;
-  binds: boolean;
-}
-
-export interface FreeCredits {
-  account: string;
-  available: string;
-  by_kind: Record<string, string>;
-  expiring: { expires_at: string; amount: string; kind: string }[];
-}
-
-export interface Effective {
-  spendable: string;
-  largest_hold: string;
-  own: FreeCredits;
-  inherited: FreeCredits[];
-  held_by_me: string;
-  spent_by_me: string;
-  budgets: EffectiveBudget[];
-}
+export type Spend = Schemas["Spend"];
+export type SpendSeries = Schemas["SpendSeries"];
+export type Effective = Schemas["Effective"];
+export type Series = Schemas["AccountSeries"];
 
 export interface MapUse {
   /** `other` for jobs that the caller cannot see. */
@@ -90,6 +47,12 @@ export interface Found {
   position?: number | null;
 }
 
+export interface SearchResult {
+  data: Found[];
+  truncated: boolean;
+}
+
+/** The members of a cluster, as servers that share a store answer. */
 export interface Member {
   id: string;
   url: string;

@@ -107,7 +107,7 @@ describe("cluster", () => {
 
 describe("spend and budgets", () => {
   it("stacks exactly, with a point for each period", () => {
-    const spend = { interval: "day" as const, total: "7", points: [], as_of: "", other: "1", other_points: [{ at: "1970-01-02T00:00:00Z", amount: "1" }], series: [{ key: "a", total: "5", points: [{ at: "1970-01-01T00:00:00Z", amount: "2" }, { at: "1970-01-02T00:00:00Z", amount: "3" }] }, { key: null, total: "1", points: [] }] };
+    const spend = { account: "a", by: "subtree", from: "", to: "", position: 1, interval: "day" as const, total: "7", points: [], as_of: "", other: "1", other_points: [{ at: "1970-01-02T00:00:00Z", amount: "1" }], series: [{ key: "a", total: "5", points: [{ at: "1970-01-01T00:00:00Z", amount: "2" }, { at: "1970-01-02T00:00:00Z", amount: "3" }] }, { key: null, total: "1", points: [] }] };
     expect(spendParts(spend).map(({ name }) => name)).toEqual(["a", "none", "all others"]);
     const { at, series } = spendChart(spend);
     expect(at).toEqual([0, DAY]);

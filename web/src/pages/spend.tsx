@@ -78,7 +78,7 @@ interface Part extends SpendSeries {
 
 /** The groups, and the rest as one. */
 export function spendParts(spend: Spend): Part[] {
-  const groups = spend.series.map((one): Part => ({ ...one, name: one.key === null ? "none" : visible(one.key), isOther: false }));
+  const groups = spend.series.map((one): Part => ({ ...one, name: visible(one.key) || "none", isOther: false }));
   if (micros(spend.other) === 0n) return groups;
   return [...groups, { key: null, total: spend.other, points: spend.other_points, name: "all others", isOther: true }];
 }
@@ -106,7 +106,7 @@ function SpendTable({ spend, by, account }: { spend: Spend; by: string; account:
   return (
     <Section title="The same as a table" actions={<button type="button" className="button small" onClick={file}>Download CSV</button>}>
       <DataTable label="Spend" rows={rows} rowId={(row) => row.name} empty={<Empty>Nothing was spent in this time.</Empty>} columns={[
-        { id: "key", header: by === "subtree" ? "Team" : words(by.replace("label:", "")), value: (row) => row.name, cell: (row) => row.key !== null && (by === "account" || by === "subtree") ? <AccountLink id={row.key} page="/spend" /> : row.key !== null && by === "job" ? <JobLink id={row.key} /> : row.name, foot: "Total" },
+        { id: "key", header: by === "subtree" ? "Team" : words(by.replace("label:", "")), value: (row) => row.name, cell: (row) => row.key && (by === "account" || by === "subtree") ? <AccountLink id={row.key} page="/spend" /> : row.key && by === "job" ? <JobLink id={row.key} /> : row.name, foot: "Total" },
         amountColumn("total", "Spent", rows, (row) => row.total, { unit: "credits", foot: <Amount value={total} /> }),
         { id: "share", header: "Share", num: true, value: (row) => micros(row.total), cell: (row) => formatShare(micros(row.total), total), foot: "" },
       ]} />
