@@ -378,6 +378,10 @@ impl Agent {
         if let Some(index) = spec.array_index {
             env.insert("BURSAR_ARRAY_INDEX".into(), index.to_string());
         }
+        if let Some(grace) = order.grace_seconds {
+            env.insert("BURSAR_GRACE_SECONDS".into(), grace.to_string());
+        }
+        env.insert("BURSAR_STOP_SIGNAL".into(), "SIGTERM".into());
         Ok(Launch {
             attempt: order.attempt.clone(),
             job: order.job.clone().unwrap_or_default(),

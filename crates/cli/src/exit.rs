@@ -88,6 +88,11 @@ impl Failure {
         &self.why
     }
 
+    /// The next step.
+    pub(crate) fn next(&self) -> Option<&str> {
+        self.next.as_deref()
+    }
+
     /// Sets the exit code of the job.
     pub(crate) fn with_code(mut self, code: u8) -> Failure {
         self.code = Some(code);
@@ -112,6 +117,17 @@ impl Failure {
         self
     }
 
+    /// The failure as one JSON object, for errors that no server answered.
+    fn json(&self) -> String {
+        let object = serde_json::json!({
+            "error": self.why,
+            "details": self.particulars,
+            "next": self.next,
+            "exit_code": self.code.unwrap_or(self.exit as u8),
+        });
+        object.to_string()
+    }
+
     /// The text for the terminal.
     fn text(&self) -> String {
         // The server's text may contain text of other users.
@@ -132,12 +148,13 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Prints why a command failed, if it did, and returns the exit code.
-pub(crate) fn report(outcome: Result<(), Failure>) -> ExitCode {
+/// Prints why a command failed, if it did, and returns the exit code. `json`: as one JSON object.
+pub(crate) fn report(outcome: Result<(), Failure>, json: bool) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            match &failure.machine {
+            let machine = failure.machine.clone().or_else(|| json.then(|| failure.json()));
+            match &machine {
                 Some(text) if std::io::stderr().is_terminal() => {
                     eprintln!("{}", escaped_lines(text))
                 }
@@ -182,6 +199,16 @@ mod tests {
         let obeyed = |c: &char| bursar_client::api::terminal::is_obeyed(*c) && *c != '\n';
         assert_eq!(plain.chars().find(obeyed), None, "{plain:?}");
         assert_eq!(plain.matches(r"x\u001b]0;t\u0007\u009b2J\u202e").count(), 3, "{plain}");
+    }
+
+    #[test]
+    fn a_failure_is_one_json_object() {
+        let failure = Failure::because(Exit::Unavailable, "no answer").with_next("start it");
+        let read: serde_json::Value = serde_json::from_str(&failure.json()).expect("JSON");
+        let expected = serde_json::json!({
+            "error": "no answer", "details": [], "next": "start it", "exit_code": 6
+        });
+        assert_eq!(read, expected);
     }
 
     #[test]

@@ -66,7 +66,8 @@ pub(crate) fn login(
     contexts.current = Some(arguments.name.clone());
     contexts.save(&place)?;
     let session = token.session;
-    let role = format!("{:?}", session.role).to_lowercase();
+    let role = serde_json::to_value(session.role)?;
+    let role = role.as_str().unwrap_or_default();
     print(&format!("signed in to {server} as {}: {role} of {}", session.actor, session.scope))
 }
 

@@ -8,6 +8,8 @@ mod command;
 mod context;
 mod credits;
 mod demo;
+mod directives;
+mod doctor;
 mod exit;
 mod local;
 mod login;
@@ -24,6 +26,7 @@ use clap_complete::Shell;
 
 use crate::exit::Failure;
 use crate::render::format::{Format, print};
+use crate::render::sheet;
 use crate::session::connection::ConnectionArguments;
 
 /// Credits and a scheduler for shared GPUs.
@@ -39,6 +42,9 @@ struct Cli {
     /// Output format.
     #[arg(short, long, value_enum, default_value_t, global = true)]
     output: Format,
+    /// Show times in UTC instead of the local time zone (TZ).
+    #[arg(long, global = true)]
+    utc: bool,
 }
 
 #[derive(Subcommand)]
@@ -52,6 +58,12 @@ enum Command {
     /// End the session of the saved connection and remove it.
     #[command(after_help = "Example:\n  bursar logout")]
     Logout,
+    /// Check the connection, the key and the server, and say how to fix what is wrong.
+    #[command(after_help = "Examples:\n  bursar doctor\n  bursar doctor -o json")]
+    Doctor,
+    /// Show which server and key commands use, and where each comes from.
+    #[command(after_help = "Example:\n  bursar whoami")]
+    Whoami,
     /// Manage saved connections.
     #[command(subcommand)]
     Context(context::ContextCommand),
@@ -80,7 +92,7 @@ enum Command {
     /// Supervise one attempt of a job; started by the agent.
     #[command(hide = true, after_help = "Example:\n  bursar agent-supervise FOLDER")]
     AgentSupervise(agent::SuperviseArguments),
-    /// Check a configuration without using it.
+    /// Show and check the configuration of a server without using it.
     #[command(subcommand)]
     Config(serve::ConfigCommand),
     /// Simulate the scheduler on traces of real clusters.
@@ -96,11 +108,18 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { command, connection, output } = Cli::parse();
+    let Cli { command, connection, output, utc } =
+        match directives::expanded(std::env::args_os().collect()) {
+            Ok(arguments) => Cli::parse_from(arguments),
+            Err(failure) => return exit::report(Err(failure), false),
+        };
+    sheet::show_times_in(utc);
     let outcome = match command {
         Command::Remote(command) => command::run(command, &connection, output),
         Command::Login(arguments) => login::login(&arguments, &connection),
         Command::Logout => login::logout(&connection),
+        Command::Doctor => doctor::run(&connection, output),
+        Command::Whoami => doctor::whoami(&connection, output),
         Command::Context(command) => context::run(command, &connection, output),
         Command::Completion { shell } => completion(shell),
         Command::Admin(command) => local::admin::run(command, &connection, output),
@@ -108,13 +127,13 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Agent(arguments) => agent::run(*arguments, &connection),
         Command::AgentSupervise(arguments) => return agent::supervise(&arguments),
-        Command::Config(command) => serve::config(&command),
+        Command::Config(command) => serve::config(&command, output),
         Command::Simulate(study) => simulate::run(study),
         Command::Bench(bench) => bench::run(bench),
         Command::Pool(arguments) => pool::run(arguments),
         Command::Credits(arguments) => credits::run(&arguments),
     };
-    exit::report(outcome)
+    exit::report(outcome, output == Format::Json)
 }
 
 fn completion(shell: Shell) -> Result<(), Failure> {

@@ -1,14 +1,17 @@
 //! `bursar serve`: runs the service. `bursar config check`: checks a configuration.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bursar_server::config::{ClockKind, Config};
 use bursar_server::start;
 use bursar_server::telemetry::trace;
 use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
 
 use crate::exit::Failure;
+use crate::render::format::{Format, colours, print, print_styled, yaml};
+use crate::render::sheet::{Cell, Column, Row, Sheet, words};
 
 /// The source of time.
 #[derive(Copy, Clone, Debug, ValueEnum)]
@@ -22,7 +25,8 @@ pub(crate) enum ClockChoice {
 /// How to run the service. Flags override the file.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArguments {
-    /// A configuration in TOML; every flag has a key of the same name.
+    /// A configuration file in TOML. Flags override it. Its keys are in docs/operations.md; `bursar
+    /// config view FILE` shows them with their values.
     #[arg(long, value_name = "FILE", env = "BURSAR_CONFIG")]
     config: Option<PathBuf>,
     /// The address to listen on; port 0 picks one.
@@ -137,15 +141,88 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
     /// Check a configuration file.
+    #[command(after_help = "Example:\n  bursar config check /etc/bursar/server.toml")]
     Check {
         /// The file.
         file: PathBuf,
     },
+    /// Show every setting, its value and whether it is from the file or a default.
+    #[command(after_help = "Examples:\n  bursar config view\n  \
+        bursar config view /etc/bursar/server.toml")]
+    View {
+        /// The file; the defaults if not given.
+        file: Option<PathBuf>,
+    },
 }
 
-/// Checks a configuration.
-pub(crate) fn config(command: &ConfigCommand) -> Result<(), Failure> {
-    let ConfigCommand::Check { file } = command;
+/// A setting.
+#[derive(Serialize)]
+struct Setting {
+    key: String,
+    value: serde_json::Value,
+    /// `file` or `default`.
+    source: &'static str,
+}
+
+impl Row for Setting {
+    const COLUMNS: &'static [Column] = &[words("key"), words("value"), words("source")];
+
+    fn cells(&self) -> Vec<Cell> {
+        let value = if self.value.is_null() { "none".into() } else { self.value.to_string() };
+        vec![Cell::new(&self.key), Cell::new(value), Cell::new(self.source)]
+    }
+}
+
+/// Collects the settings below a prefix. `written` is what the file has there.
+fn settings(
+    prefix: &str,
+    value: &serde_json::Value,
+    written: &serde_json::Value,
+    all: &mut Vec<Setting>,
+) {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let (key, written) = (format!("{prefix}{name}"), &written[name.as_str()]);
+        if value.is_object() {
+            settings(&format!("{key}."), value, written, all);
+        } else {
+            let source = if written.is_null() { "default" } else { "file" };
+            // The address of a database may have a password in it.
+            let value = match (name.as_str(), value) {
+                ("store", serde_json::Value::String(_)) => "(not shown)".into(),
+                (_, value) => value.clone(),
+            };
+            all.push(Setting { key, value, source });
+        }
+    }
+}
+
+fn view(file: Option<&Path>, format: Format) -> Result<(), Failure> {
+    let (config, written) = match file {
+        None => (Config::default(), serde_json::Value::Null),
+        Some(file) => {
+            let config = Config::from_file(file)?;
+            let text = std::fs::read_to_string(file).map_err(|cause| {
+                Failure::new(format_args!("cannot read {}", file.display()), cause)
+            })?;
+            (config, toml::from_str(&text)?)
+        }
+    };
+    let mut all = Vec::new();
+    settings("", &serde_json::to_value(&config)?, &written, &mut all);
+    match format {
+        Format::Table => print_styled(&Sheet::list(&all).text(colours())),
+        Format::Csv => print(&Sheet::list(&all).csv()?),
+        Format::Json => print(&serde_json::to_string(&all)?),
+        Format::Yaml => print(&yaml(&serde_json::to_string(&all)?)?),
+    }
+}
+
+/// Shows or checks a configuration.
+pub(crate) fn config(command: &ConfigCommand, format: Format) -> Result<(), Failure> {
+    let file = match command {
+        ConfigCommand::View { file } => return view(file.as_deref(), format),
+        ConfigCommand::Check { file } => file,
+    };
     let config = Config::from_file(file)?;
     config.check()?;
     bursar_server::net::serve::tls(&config)?;

@@ -81,7 +81,7 @@ impl Session {
         let path = format!("{}:/usr/bin:/bin", bin.display());
         let mut command = Command::new("bash");
         command.arg("-c").arg(format!("{{ {line}\n}} 2>&1")).env_clear();
-        command.env("PATH", path).env("HOME", self.folder.path());
+        command.env("PATH", path).env("TZ", "UTC").env("HOME", self.folder.path());
         command.env("BURSAR_SERVER", &self.server.url);
         command.env("BURSAR_KEY_FILE", self.folder.path().join("root.key"));
         let output = command.current_dir(self.folder.path()).output().expect("bash is there");

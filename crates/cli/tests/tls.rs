@@ -21,10 +21,15 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server with its own certificate and returns its address.
-fn start(folder: &Path) -> (Server, String) {
+/// Starts a server with its own certificate, perhaps one of an authority, and returns its address.
+fn start(folder: &Path, is_authority: bool) -> (Server, String) {
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let certified = rcgen::generate_simple_self_signed(names).expect("a certificate");
+    let mut params = rcgen::CertificateParams::new(names).expect("names");
+    if is_authority {
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    }
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = params.self_signed(&key).expect("a certificate");
     let write = |name: &str, text: String| {
         std::fs::write(folder.join(name), text).expect("written");
         folder.join(name)
@@ -33,8 +38,8 @@ fn start(folder: &Path) -> (Server, String) {
     command.args(["serve", "--listen", "127.0.0.1:0"]);
     command.arg("--data").arg(folder.join("data"));
     command.arg("--root-key-file").arg(folder.join("root.key"));
-    command.arg("--tls-cert").arg(write("cert.pem", certified.cert.pem()));
-    command.arg("--tls-key").arg(write("key.pem", certified.signing_key.serialize_pem()));
+    command.arg("--tls-cert").arg(write("cert.pem", certificate.pem()));
+    command.arg("--tls-key").arg(write("key.pem", key.serialize_pem()));
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -46,17 +51,30 @@ fn start(folder: &Path) -> (Server, String) {
     (server, url)
 }
 
+fn open_account(folder: &Path, url: &str, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.args(["account", "open", "acme", "--server", url, "--key-file", "root.key"]);
+    command.args(more).current_dir(folder).env("HOME", folder);
+    command.output().expect("the binary starts")
+}
+
+/// What `openssl req -x509` makes without further options.
+#[test]
+fn a_certificate_of_an_authority_is_refused_with_the_way_to_make_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, url) = start(folder.path(), true);
+    let refused = open_account(folder.path(), &url, &["--ca-file", "cert.pem"]);
+    let why = String::from_utf8(refused.stderr).expect("text");
+    assert_eq!(refused.status.code(), Some(1), "{why}");
+    assert!(why.contains("CA:TRUE") && why.contains("CA:FALSE"), "{why}");
+}
+
 #[test]
 fn a_certificate_is_trusted_only_if_its_authority_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_server, url) = start(folder.path());
+    let (_server, url) = start(folder.path(), false);
     assert!(url.starts_with("https://"), "{url}");
-    let run = |more: &[&str]| -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
-        command.args(["account", "open", "acme", "--server", &url, "--key-file", "root.key"]);
-        command.args(more).current_dir(folder.path()).env("HOME", folder.path());
-        command.output().expect("the binary starts")
-    };
+    let run = |more: &[&str]| open_account(folder.path(), &url, more);
     let refused = run(&[]);
     let why = String::from_utf8(refused.stderr).expect("text");
     assert_eq!(refused.status.code(), Some(1), "{why}");

@@ -48,6 +48,18 @@ fn a_silent_node_loses_its_attempts_and_they_are_requeued() {
 }
 
 #[test]
+fn a_job_that_waits_for_a_lost_node_is_shown_that_the_node_is_lost() {
+    let mut world = World::with_nodes(1, "H100");
+    let job = world.run("a", 8, 5 * HOUR);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    world.agent("n0").silent = true;
+    world.pass(2 * MINUTE, 30 * SECOND);
+    let why = world.cell.why(job, at(world.now)).expect("waits");
+    let lost = PlacementBlocker::Drain { nodes: 1, lost: 1 };
+    assert!(why.blockers.contains(&lost), "{:?}", why.blockers);
+}
+
+#[test]
 fn a_job_without_requeues_left_is_lost_with_its_node() {
     let mut world = World::with_nodes(1, "H100");
     let mut spec = world.spec("a", 8, 5 * HOUR);
@@ -230,7 +242,11 @@ fn a_drained_node_takes_nothing_new_and_a_forced_drain_empties_it() {
     world.ok(Command::DrainNode { node: "n0".into(), force: false });
     let second = world.run("a", 4, HOUR);
     let why = world.cell.why(second, at(world.now)).expect("waits");
-    assert!(why.blockers.contains(&PlacementBlocker::Drain { nodes: 1 }), "{:?}", why.blockers);
+    assert!(
+        why.blockers.contains(&PlacementBlocker::Drain { nodes: 1, lost: 0 }),
+        "{:?}",
+        why.blockers
+    );
     world.pass(5 * MINUTE, 30 * SECOND);
     assert_eq!(state(&world, first), Some(PlacementState::Running));
     assert_eq!(world.send(Command::RemoveNode { node: "n0".into() }), Err(Refusal::NodeBusy));

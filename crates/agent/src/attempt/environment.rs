@@ -35,7 +35,8 @@ pub fn check(variables: &BTreeMap<String, String>) -> io::Result<()> {
         let why = if name.is_empty() {
             "empty environment variable name".to_owned()
         } else if name.contains(['=', '\0']) {
-            format!("{name:?} cannot be the name of a variable: it has `=` or NUL in it")
+            let name = name.escape_debug();
+            format!("`{name}` cannot be the name of a variable: it has `=` or NUL in it")
         } else if value.contains('\0') {
             format!("the variable {name} cannot be set: its value has NUL in it")
         } else {

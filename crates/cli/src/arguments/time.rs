@@ -39,6 +39,12 @@ pub(crate) fn expiry(text: &str) -> Result<Expiry, String> {
     Ok(Expiry { at: if whole_day { last } else { first }, whole_day })
 }
 
+impl From<Time> for Expiry {
+    fn from(at: Time) -> Expiry {
+        Expiry { at, whole_day: false }
+    }
+}
+
 impl Expiry {
     /// The instant.
     pub(crate) fn at(self) -> Time {

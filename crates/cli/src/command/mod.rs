@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::session::connection::ConnectionArguments;
 use accounts::{account, balance, budget, entries, quota, top};
 use credits::{batch, charge, grant, hold, price, refund, transfer, usage};
-use jobs::{follow, job, quote, run};
+use jobs::{class, follow, job, quote, run};
 use nodes::{node, region};
 use system::{api, audit, clock, events, key};
 
@@ -34,7 +34,7 @@ pub(crate) enum Remote {
     Logs(follow::LogsArguments),
     /// Cancel jobs.
     Cancel(job::CancelArguments),
-    /// Wait until jobs have ended.
+    /// Wait until jobs or arrays have ended, or have reached a state.
     Wait(follow::WaitArguments),
     /// Show the balance of an account.
     Balance(balance::BalanceArguments),
@@ -46,7 +46,7 @@ pub(crate) enum Remote {
     Entries(entries::EntriesArguments),
     /// Show how long the credits of an account last.
     Forecast(balance::ForecastArguments),
-    /// Show and preempt jobs.
+    /// List, show, retry and preempt jobs.
     #[command(subcommand)]
     Job(job::JobCommand),
     /// Manage nodes.
@@ -82,7 +82,10 @@ pub(crate) enum Remote {
     /// Set and show the prices of GPUs.
     #[command(subcommand)]
     Price(price::PriceCommand),
-    /// Create, list and revoke API keys.
+    /// List, show and set priority classes.
+    #[command(subcommand)]
+    Class(class::ClassCommand),
+    /// Create, list, rotate and revoke API keys.
     #[command(subcommand)]
     Key(key::KeyCommand),
     /// Read the audit trail and its proofs.
@@ -141,6 +144,7 @@ pub(crate) fn run(
             Remote::Budget(command) => budget::run(&session, command).await,
             Remote::Quota(command) => quota::run(&session, command).await,
             Remote::Price(command) => price::run(&session, command).await,
+            Remote::Class(command) => class::run(&session, command).await,
             Remote::Key(command) => key::run(&session, command).await,
             Remote::Audit(command) => audit::run(&session, command).await,
             Remote::Events(arguments) => events::run(&session, arguments).await,

@@ -1,14 +1,45 @@
 //! The layout of answers as tables and CSV.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use bursar_client::api::terminal::{escaped, escaped_lines};
 use bursar_client::api::{List, Time};
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell as TableCell, CellAlignment, Color, Table};
+use jiff::tz::{Offset, TimeZone};
 
 use super::format::is_terminal;
 use crate::exit::Failure;
+
+/// The time zone in which instants are shown; UTC if not set.
+static ZONE: OnceLock<TimeZone> = OnceLock::new();
+
+/// Shows instants in UTC, or in the local time zone.
+pub(crate) fn show_times_in(utc: bool) {
+    let zone = if utc { TimeZone::UTC } else { TimeZone::system() };
+    // Called once, at the start of the command; a second call would change nothing.
+    let _ = ZONE.set(zone);
+}
+
+fn zone() -> &'static TimeZone {
+    static UTC: TimeZone = TimeZone::UTC;
+    ZONE.get().unwrap_or(&UTC)
+}
+
+/// An instant in a time zone, with its offset and without decimals that are zero.
+fn written(time: Time, zone: &TimeZone) -> String {
+    let text = time.to_string();
+    let utc = text.strip_suffix(".000Z").map_or(text.clone(), |start| format!("{start}Z"));
+    // Instants at the ends of the calendar have no local form.
+    let Ok(instant) = jiff::Timestamp::from_millisecond(time.millis()) else { return utc };
+    let local = instant.to_zoned(zone.clone());
+    if local.offset() == Offset::UTC {
+        return utc;
+    }
+    let decimals = if utc.contains('.') { "%.3f" } else { "" };
+    local.strftime(&format!("%Y-%m-%dT%H:%M:%S{decimals}%:z")).to_string()
+}
 
 /// The meaning of a value, for its colour.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -55,8 +86,7 @@ impl Cell {
 
     /// An instant, without decimals that are zero.
     pub(crate) fn time(time: Time) -> Cell {
-        let text = time.to_string();
-        Cell::new(text.strip_suffix(".000Z").map_or(text.clone(), |start| format!("{start}Z")))
+        Cell::new(written(time, zone()))
     }
 
     /// An instant that may be absent.
@@ -283,6 +313,16 @@ mod tests {
             Line("second one", "28.8", Tone::Good),
             Line("third", "-0.000001", Tone::Bad),
         ])
+    }
+
+    #[test]
+    fn instants_are_written_in_the_local_time_zone_with_its_offset() {
+        let time = Time::from_millis(1_767_225_600_000);
+        let decimals = Time::from_millis(1_767_225_600_007);
+        let zone = TimeZone::fixed(jiff::tz::offset(2));
+        assert_eq!(written(time, &TimeZone::UTC), "2026-01-01T00:00:00Z");
+        assert_eq!(written(time, &zone), "2026-01-01T02:00:00+02:00");
+        assert_eq!(written(decimals, &zone), "2026-01-01T02:00:00.007+02:00");
     }
 
     #[test]

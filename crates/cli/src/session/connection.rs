@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bursar_client::{Client, ClientBuilder, ClientError};
 use clap::Args;
+use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
 use crate::session::contexts::{self, Context, Contexts, DEFAULT_SERVER};
@@ -84,6 +85,61 @@ pub(crate) fn key_file(arguments: &ConnectionArguments) -> Result<Option<PathBuf
     let is_given = arguments.key.is_some() || variable("BURSAR_KEY").is_some();
     let file = target.key_file.filter(|file| file != Path::new("-"));
     Ok(file.or_else(|| target.key.filter(|_| !is_given).map(|_| place)))
+}
+
+/// The server and the key that commands use, and where each comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Origins {
+    pub(crate) server: String,
+    pub(crate) server_from: &'static str,
+    pub(crate) context: Option<String>,
+    /// The id in the key, never the key itself.
+    pub(crate) key_id: Option<String>,
+    pub(crate) key_from: &'static str,
+    pub(crate) tenant: Option<String>,
+}
+
+/// Where the server and the key come from.
+pub(crate) fn origins(arguments: &ConnectionArguments) -> Result<Origins, Failure> {
+    let contexts = Contexts::load(&contexts::location(variable)?)?;
+    let target = target(arguments, variable, &contexts)?;
+    let named = arguments.use_context.clone().or_else(|| variable("BURSAR_CONTEXT"));
+    let context = named.or_else(|| contexts.current.clone());
+    let first = |sources: &[(bool, &'static str)], none| {
+        sources.iter().find(|(given, _)| *given).map_or(none, |(_, name)| *name)
+    };
+    let server_from = first(
+        &[
+            (arguments.server.is_some(), "--server"),
+            (variable("BURSAR_SERVER").is_some(), "BURSAR_SERVER"),
+            (context.is_some(), "context"),
+        ],
+        "default",
+    );
+    let key_from = first(
+        &[
+            (arguments.key.is_some(), "--key"),
+            (arguments.key_file.is_some(), "--key-file"),
+            (variable("BURSAR_KEY").is_some(), "BURSAR_KEY"),
+            (variable("BURSAR_KEY_FILE").is_some(), "BURSAR_KEY_FILE"),
+            (target.key.is_some() || target.key_file.is_some(), "context"),
+        ],
+        "none",
+    );
+    let key = match (target.key, &target.key_file) {
+        (Some(key), _) => Some(key),
+        // Standard input can be read once, by the connection.
+        (None, Some(file)) if file != Path::new("-") => Some(read_key(file)?),
+        (None, Some(_) | None) => None,
+    };
+    let key_id = key.as_deref().and_then(id_of).map(str::to_owned);
+    let (server, tenant) = (target.server, target.tenant);
+    Ok(Origins { server, server_from, context, key_id, key_from, tenant })
+}
+
+/// The id in a key of the form `bur_<id>_<secret>`.
+fn id_of(key: &str) -> Option<&str> {
+    Some(key.strip_prefix("bur_")?.rsplit_once('_')?.0)
 }
 
 /// Merges the sources. A context's key is sent only to that context's server.
@@ -202,6 +258,13 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(server_and_key(&arguments, &[]), expected("https://evil.example", None));
+    }
+
+    #[test]
+    fn the_id_of_a_key_is_between_the_prefix_and_the_secret() {
+        assert_eq!(id_of("bur_key_01JAB2_s3cret"), Some("key_01JAB2"));
+        assert_eq!(id_of("a root key of our own"), None);
+        assert_eq!(id_of("bur_nothing"), None);
     }
 
     #[test]

@@ -4,16 +4,18 @@ pub(crate) mod connection;
 pub(crate) mod contexts;
 pub(crate) mod problem;
 
+use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
 
 use bursar_client::api::List;
+use bursar_client::api::terminal::escaped;
 use bursar_client::{ApiAnswer, Call, Client, Nothing};
 use clap::Args;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::arguments::interval;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::render::format::{
     Format, colours, is_terminal, pretty, print, print_styled, shown, yaml,
 };
@@ -30,6 +32,33 @@ pub(crate) struct ChangeArguments {
     /// Repeat an earlier command safely: with the same key it takes effect at most once.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+}
+
+/// Arguments of every command that cannot be undone.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ConfirmArguments {
+    /// Do not ask for confirmation. Without a terminal nothing is asked.
+    #[arg(short, long)]
+    yes: bool,
+}
+
+impl ConfirmArguments {
+    /// Asks on a terminal, unless `--yes` is given or nothing will change.
+    pub(crate) fn ask(&self, change: &ChangeArguments, question: &str) -> Result<(), Failure> {
+        if self.yes || change.dry_run || !std::io::stdin().is_terminal() || confirmed(question)? {
+            return Ok(());
+        }
+        Err(Failure::because(Exit::Failed, "not confirmed: nothing was changed"))
+    }
+}
+
+/// Asks a question on the terminal; only `y` and `yes` confirm.
+pub(crate) fn confirmed(question: &str) -> Result<bool, Failure> {
+    anstream::eprint!("{} [y/N] ", escaped(question));
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Arguments of every command that lists.

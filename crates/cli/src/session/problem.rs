@@ -16,6 +16,17 @@ pub(crate) fn failure(error: &ClientError, key: Option<&str>) -> Failure {
             let next = again.unwrap_or_else(|| "is the server running, and --server right?".into());
             Failure::because(Exit::Unavailable, escaped(&error.to_string())).with_next(next)
         }
+        // rustls has no text of its own for it.
+        ClientError::Untrusted { server, cause } if cause.contains("CaUsedAsEndEntity") => {
+            let why = format!(
+                "the certificate of {server} is one of an authority (CA:TRUE), which no server may use"
+            );
+            Failure::because(Exit::Failed, escaped(&why)).with_next(
+                "make the server another one: openssl req -x509 … -addext \
+                 basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:NAME, then pass it \
+                 with --ca-file (docs/operations.md, TLS)",
+            )
+        }
         ClientError::Untrusted { .. } => {
             Failure::because(Exit::Failed, escaped(&error.to_string()))
                 .with_next("pass --ca-file FILE with the authority that signed it")

@@ -167,7 +167,7 @@ impl Principal {
     pub fn require(&self, operation: Operation) -> Result<(), Failure> {
         let OperationRow { roles, reach, .. } = operation.row();
         if !roles.contains(self.role) {
-            let allowed: Vec<String> = roles.list().map(role_name).collect();
+            let allowed: Vec<&str> = roles.list().map(role_name).collect();
             let detail = format!(
                 "the role {} may not do this; use a key with one of: {}",
                 role_name(self.role),
@@ -214,8 +214,16 @@ impl Principal {
     }
 }
 
-fn role_name(role: Role) -> String {
-    format!("{role:?}").to_lowercase()
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Admin => "admin",
+        Role::Billing => "billing",
+        Role::Operator => "operator",
+        Role::Submitter => "submitter",
+        Role::Viewer => "viewer",
+        Role::Auditor => "auditor",
+        Role::Agent => "agent",
+    }
 }
 
 /// Whether an account is `ancestor` or lies below it.

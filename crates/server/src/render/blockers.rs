@@ -126,10 +126,17 @@ pub(crate) fn blocker(
             let fix = "a shorter max_runtime_seconds lets the job run before that";
             of(BlockerType::Reservation, detail, fix)
         }
-        Of::Drain { nodes } => of(
+        Of::Drain { nodes, lost: 0 } => of(
             BlockerType::Drain,
             format!("{nodes} suitable nodes in {region} accept no jobs now"),
             "wait until they are resumed, or ask an operator",
+        ),
+        Of::Drain { nodes, lost } => of(
+            BlockerType::Drain,
+            format!(
+                "{nodes} suitable nodes in {region} accept no jobs now; {lost} of them are lost"
+            ),
+            "wait until the lost nodes report again, or ask an operator",
         ),
         Of::Priority { ahead: 0 } => of(
             BlockerType::Priority,

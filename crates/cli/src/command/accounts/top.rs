@@ -8,6 +8,7 @@ use clap::Args;
 
 use crate::arguments::{TOP_BY, TOP_KINDS, duration, in_one_unit, word};
 use crate::exit::Failure;
+use crate::render::format::Format;
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
 use crate::session::{Session, WatchArguments};
 
@@ -15,7 +16,7 @@ use crate::session::{Session, WatchArguments};
 #[command(after_help = "Examples:\n  bursar top --kind team --window 7d\n  \
     bursar top --by held -k 5 --watch=10")]
 pub(crate) struct TopArguments {
-    /// What to rank; users if not given.
+    /// What to rank; if not given, users, or else the first of projects, teams and orgs with entries.
     #[arg(long, value_parser = word::<TopKind>(TOP_KINDS))]
     kind: Option<TopKind>,
     /// The value to rank by; spent if not given.
@@ -34,9 +35,19 @@ pub(crate) struct TopArguments {
 pub(crate) async fn run(session: &Session, arguments: TopArguments) -> Result<(), Failure> {
     let TopArguments { kind, by, window, k, watch } = arguments;
     let window = window.map(in_one_unit);
-    session
-        .watch(balances::top(&TopQuery { kind, by, window, k, limit: None, cursor: None }), &watch)
-        .await
+    let query = |kind| TopQuery { kind, by, window: window.clone(), k, limit: None, cursor: None };
+    if kind.is_some() || watch.is_on() || session.format() != Format::Table {
+        return session.watch(balances::top(&query(kind)), &watch).await;
+    }
+    // Without a kind, the first that has entries: few tenants have accounts of every kind.
+    let mut answer = session.send(balances::top(&query(None))).await?;
+    for kind in [TopKind::Project, TopKind::Team, TopKind::Org] {
+        if !answer.value.data.is_empty() {
+            break;
+        }
+        answer = session.send(balances::top(&query(Some(kind)))).await?;
+    }
+    session.show(&answer)
 }
 
 impl View for Top {

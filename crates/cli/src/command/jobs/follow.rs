@@ -10,7 +10,9 @@ use bursar_client::{ClientError, jobs};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::job::gpu_time;
+use super::array::{self, Totals};
+use super::job::{JOB_STATES, gpu_time};
+use crate::arguments::word;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, is_terminal};
 use crate::render::note;
@@ -47,13 +49,18 @@ pub(crate) struct LogsArguments {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  bursar wait job_01JAB2C3D4E5F6G7H8J9K0MNPQ && echo done\n\n\
-    Ends as the job does, as `bursar run` would; of several jobs, as the first that did not \
-    succeed.")]
+#[command(after_help = "Examples:\n  bursar wait job_01JAB2C3D4E5F6G7H8J9K0MNPQ && echo done\n  \
+    bursar wait sweep\n  bursar wait --for running job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n\n\
+    The id of an array stands for all of its jobs. Ends as the job does, as `bursar run` would; of \
+    several jobs, as the first that did not succeed. With --for it ends once every job has \
+    reached the state, and fails if a job ends without it.")]
 pub(crate) struct WaitArguments {
-    /// The jobs.
+    /// The jobs and arrays.
     #[arg(required = true)]
     jobs: Vec<String>,
+    /// Wait for this state instead of the end.
+    #[arg(long = "for", value_name = "STATE", value_parser = word::<JobState>(JOB_STATES))]
+    until: Option<JobState>,
 }
 
 /// Shows the output of a job.
@@ -100,29 +107,57 @@ async fn show_all_ranks(
 
 /// Waits for jobs.
 pub(crate) async fn wait(session: &Session, arguments: WaitArguments) -> Result<(), Failure> {
-    let mut ended = Vec::new();
-    for id in &arguments.jobs {
-        let job = end_of(session, id).await?;
-        if session.format() == Format::Table {
-            note(&summary(&job));
-        } else {
-            session.show_value(&job)?;
+    let WaitArguments { jobs: ids, until } = arguments;
+    let mut reached = Vec::new();
+    for id in &ids {
+        let first = session.send(jobs::show(id)).await?.value;
+        let mut of_id = Vec::new();
+        for member in array::members(id, &first) {
+            of_id.push(end_of(session, &member, until).await?);
         }
-        ended.push(job);
+        match (session.format(), of_id.as_slice()) {
+            (Format::Table, [job]) => note(&summary(job)),
+            (Format::Table, several) => note(&format!("{id}: {}", Totals::of(several))),
+            (Format::Json | Format::Yaml | Format::Csv, several) => {
+                several.iter().try_for_each(|job| session.show_value(job))?;
+            }
+        }
+        reached.extend(of_id);
     }
-    match ended.iter().find(|job| job.state != JobState::Succeeded) {
+    let is_good = |job: &Job| match until {
+        Some(state) => has_reached(job, state),
+        None => job.state == JobState::Succeeded,
+    };
+    match reached.iter().find(|job| !is_good(job)) {
         Some(job) => Err(failure_of(job)),
         None => Ok(()),
     }
 }
 
-async fn end_of(session: &Session, id: &str) -> Result<Job, Failure> {
+/// The job once it has ended, or has reached a state.
+async fn end_of(session: &Session, id: &str, until: Option<JobState>) -> Result<Job, Failure> {
     loop {
         let job = session.send(jobs::show(id)).await?.value;
-        if job.state.is_final() {
+        if job.state.is_final() || until.is_some_and(|state| has_reached(&job, state)) {
             return Ok(job);
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Whether a job is in a state, or was: a short job may have left it before it is looked at.
+fn has_reached(job: &Job, state: JobState) -> bool {
+    match state {
+        JobState::Queued => true,
+        JobState::Starting => !job.attempts.is_empty(),
+        JobState::Running => job.attempts.iter().any(|attempt| attempt.started_at.is_some()),
+        JobState::Stopping
+        | JobState::Succeeded
+        | JobState::Failed
+        | JobState::Cancelled
+        | JobState::Lost
+        | JobState::OutOfCredits
+        | JobState::TimedOut => job.state == state,
     }
 }
 

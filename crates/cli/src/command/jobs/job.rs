@@ -6,11 +6,13 @@ use bursar_client::api::jobs::timeline::{Timeline, TimelineEntry};
 use bursar_client::jobs;
 use clap::{Args, Subcommand};
 
+use super::array;
 use crate::arguments::word;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
+use crate::render::format::Format;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
 use crate::session::problem::fix;
-use crate::session::{ChangeArguments, ListArguments, Session, WatchArguments};
+use crate::session::{ChangeArguments, ListArguments, Session, WatchArguments, no_more_known};
 
 pub(crate) const JOB_STATES: &[&str] = &[
     "queued",
@@ -27,7 +29,9 @@ pub(crate) const JOB_STATES: &[&str] = &[
 
 #[derive(Subcommand)]
 pub(crate) enum JobCommand {
-    /// Show a job, its attempts and what they cost.
+    /// List jobs, newest first; the same as `bursar ls`.
+    Ls(LsArguments),
+    /// Show a job, its attempts and what they cost; of an array, its state and total cost.
     #[command(after_help = "Example:\n  bursar job show job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
     Show {
         /// The job.
@@ -35,11 +39,23 @@ pub(crate) enum JobCommand {
         #[command(flatten)]
         watch: WatchArguments,
     },
-    /// Show the timeline of a job, oldest first.
-    #[command(after_help = "Example:\n  bursar job timeline job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
+    /// Show the timeline of a job, oldest first, without the reports of usage.
+    #[command(after_help = "Examples:\n  bursar job timeline job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
+        bursar job timeline job_01JAB2C3D4E5F6G7H8J9K0MNPQ --all")]
     Timeline {
         /// The job.
         job: String,
+        /// Show the reports of usage too. JSON and YAML always have them.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Submit a job that has ended once more, with the same command and resources.
+    #[command(after_help = "Example:\n  bursar job retry job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
+    Retry {
+        /// The job.
+        job: String,
+        #[command(flatten)]
+        change: ChangeArguments,
     },
     /// Stop a running job and queue it again.
     #[command(after_help = "Example:\n  bursar job preempt job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
@@ -88,8 +104,13 @@ pub(crate) struct CancelArguments {
 
 pub(crate) async fn run(session: &Session, command: JobCommand) -> Result<(), Failure> {
     match command {
-        JobCommand::Show { job, watch } => session.watch(jobs::show(&job), &watch).await,
-        JobCommand::Timeline { job } => session.read(jobs::timeline(&job)).await,
+        JobCommand::Ls(arguments) => ls(session, arguments).await,
+        JobCommand::Show { job, watch } if watch.is_on() => {
+            session.watch(jobs::show(&job), &watch).await
+        }
+        JobCommand::Show { job, .. } => show(session, &job).await,
+        JobCommand::Timeline { job, all } => timeline(session, &job, all).await,
+        JobCommand::Retry { job, change } => retry(session, &job, &change).await,
         JobCommand::Preempt { job, change } => {
             session
                 .change(jobs::preempt(&job), &change, async |session: &Session| {
@@ -98,6 +119,52 @@ pub(crate) async fn run(session: &Session, command: JobCommand) -> Result<(), Fa
                 .await
         }
     }
+}
+
+async fn show(session: &Session, id: &str) -> Result<(), Failure> {
+    let answer = session.send(jobs::show(id)).await?;
+    let is_array = answer.value.array.is_some() && answer.value.id != id;
+    if is_array && session.format() == Format::Table {
+        return array::show(session, id, &answer.value).await;
+    }
+    session.show(&answer)
+}
+
+/// Entries that repeat with every report of a node.
+const OF_METERING: &[&str] = &[
+    "usage_metered",
+    "hold_captured",
+    "hold_extended",
+    "attempt_funded",
+    "funding_set",
+    "funds_needed",
+];
+
+async fn timeline(session: &Session, job: &str, all: bool) -> Result<(), Failure> {
+    let mut answer = session.send(jobs::timeline(job)).await?;
+    if all || matches!(session.format(), Format::Json | Format::Yaml) {
+        return session.show(&answer);
+    }
+    let before = answer.value.data.len();
+    answer.value.data.retain(|entry| !OF_METERING.contains(&entry.kind.as_str()));
+    session.show(&answer)?;
+    let hidden = before - answer.value.data.len();
+    let remark = format!("{hidden} reports of usage are not shown: --all");
+    session.remark((hidden > 0).then_some(remark.as_str()));
+    Ok(())
+}
+
+/// Submits an ended job again, under a new id.
+async fn retry(session: &Session, id: &str, change: &ChangeArguments) -> Result<(), Failure> {
+    let job = session.send(jobs::show(id)).await?.value;
+    if !job.state.is_final() {
+        let state = job.state.as_str();
+        let why = format!("{id} is {state}: only a job that has ended can be retried");
+        return Err(Failure::because(Exit::Refused, why)
+            .with_next(format!("bursar cancel {id}, or bursar job preempt {id} to restart it")));
+    }
+    let again = SubmitJob { id: None, array: None, ..job.spec };
+    session.change(jobs::submit(&again), change, no_more_known).await
 }
 
 pub(crate) async fn ls(session: &Session, arguments: LsArguments) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words}
 use crate::session::Session;
 
 #[derive(Args)]
+#[command(args_override_self = true)]
 #[command(after_help = "Examples:\n  bursar quote --account acme:nlp --gpus H100:4 --time 2h\n  \
     bursar quote -a acme:nlp -g H100,A100:8 -t 1d --class batch")]
 pub(crate) struct QuoteArguments {

@@ -1,6 +1,6 @@
 //! `bursar run`: shows the cost of a job, submits it, follows it, and returns its exit code.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::IsTerminal;
 
 use bursar_client::api::BlockerType;
 use bursar_client::api::jobs::job::{Job, SubmitJob};
@@ -16,11 +16,15 @@ use crate::exit::{Exit, Failure};
 use crate::render::format::Format;
 use crate::render::note;
 use crate::session::problem::fix;
-use crate::session::{ChangeArguments, Session};
+use crate::session::{ChangeArguments, Session, confirmed};
 
 #[derive(Args)]
+#[command(args_override_self = true)]
 #[command(after_help = "Examples:\n  bursar run --account acme:nlp --gpus H100:4 --time 2h -- \
-    python train.py\n  bursar run -a acme:nlp -g H100 -t 10m --yes --detach -- nvidia-smi\n\n\
+    python train.py\n  bursar run -a acme:nlp -g H100 -t 10m --yes --detach -- nvidia-smi\n  \
+    bursar run ./train.sh\n\n\
+    A script may have its options in lines such as `#BURSAR --gpus H100:4 --time 2h` before its \
+    first command. Options on the command line override them.\n\n\
     Ends with the exit code of the job: 0 if it succeeded, 130 if it was cancelled, 124 if it ran \
     out of time, 1 if there is none.")]
 pub(crate) struct RunArguments {
@@ -91,14 +95,10 @@ fn agree(job: &SubmitJob, quote: &Quote, yes: bool) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::because(Exit::Usage, "confirmation needs a terminal; pass --yes"));
     }
-    anstream::eprint!("submit it? [y/N] ");
-    std::io::stderr().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::because(Exit::Failed, "not submitted: nothing was held")),
+    if confirmed("submit it?")? {
+        return Ok(());
     }
+    Err(Failure::because(Exit::Failed, "not submitted: nothing was held"))
 }
 
 fn next_steps(session: &Session, job: &Job) {

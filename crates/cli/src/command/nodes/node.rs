@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
-use crate::session::{ChangeArguments, ListArguments, Session, WatchArguments};
+use crate::session::{ChangeArguments, ConfirmArguments, ListArguments, Session, WatchArguments};
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
@@ -33,10 +33,13 @@ pub(crate) enum NodeCommand {
         change: ChangeArguments,
     },
     /// Remove a node.
-    #[command(after_help = "Example:\n  bursar node rm node-1")]
+    #[command(after_help = "Example:\n  bursar node rm node-1\n\n\
+        An agent that still runs registers its node again: stop the agent first.")]
     Rm {
         /// The node.
         node: String,
+        #[command(flatten)]
+        confirm: ConfirmArguments,
         #[command(flatten)]
         change: ChangeArguments,
     },
@@ -61,6 +64,8 @@ pub(crate) struct DrainArguments {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    confirm: ConfirmArguments,
+    #[command(flatten)]
     change: ChangeArguments,
 }
 
@@ -75,7 +80,10 @@ pub(crate) async fn run(session: &Session, command: NodeCommand) -> Result<(), F
             session.list(call, &list).await
         }
         NodeCommand::Show { node } => session.read(nodes::show(&node)).await,
-        NodeCommand::Drain(DrainArguments { node, force, change }) => {
+        NodeCommand::Drain(DrainArguments { node, force, confirm, change }) => {
+            if force {
+                confirm.ask(&change, &format!("stop everything that runs on {node}?"))?;
+            }
             let drain = DrainNode { force: force.then_some(true) };
             let effect = async |session: &Session| running(session, &node).await;
             session.change(nodes::drain(&node, &drain), &change, effect).await
@@ -84,7 +92,8 @@ pub(crate) async fn run(session: &Session, command: NodeCommand) -> Result<(), F
             let effect = async |session: &Session| running(session, &node).await;
             session.change(nodes::resume(&node), &change, effect).await
         }
-        NodeCommand::Rm { node, change } => {
+        NodeCommand::Rm { node, confirm, change } => {
+            confirm.ask(&change, &format!("remove {node}?"))?;
             let done = format!("{node} is removed");
             session.remove(nodes::delete(&node), &change, &done).await
         }

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use crate::arguments::{CAPABILITIES, Expiry, ROLES, expiry, word};
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, words};
-use crate::session::{ChangeArguments, ListArguments, Session};
+use crate::session::{ChangeArguments, ConfirmArguments, ListArguments, Session};
 
 #[derive(Subcommand)]
 pub(crate) enum KeyCommand {
@@ -27,6 +27,11 @@ pub(crate) enum KeyCommand {
     /// List keys, newest first.
     #[command(after_help = "Example:\n  bursar key ls --all")]
     Ls(ListArguments),
+    /// Replace a key: create one with the same rights, then revoke the old one.
+    #[command(after_help = "Examples:\n  \
+        bursar key rotate key_01JAB2C3D4E5F6G7H8J9K0MNPQ --save new.key\n  \
+        bursar key rotate key_01JAB2C3D4E5F6G7H8J9K0MNPQ --keep-old")]
+    Rotate(RotateArguments),
     /// Revoke a key immediately.
     #[command(after_help = "Example:\n  bursar key revoke key_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
     Revoke(RevokeArguments),
@@ -66,9 +71,30 @@ pub(crate) struct CreateArguments {
 }
 
 #[derive(Args)]
+pub(crate) struct RotateArguments {
+    /// The id of the old key.
+    id: String,
+    /// Leave the old key valid; revoke it once the new one is installed.
+    #[arg(long)]
+    keep_old: bool,
+    /// The last instant, or the last day in UTC, of the new key; that of the old one if not given.
+    #[arg(long, value_name = "WHEN", value_parser = expiry)]
+    expires: Option<Expiry>,
+    /// Write the secret to this new file, readable by its owner only, instead of showing it.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    #[command(flatten)]
+    confirm: ConfirmArguments,
+    #[command(flatten)]
+    change: ChangeArguments,
+}
+
+#[derive(Args)]
 pub(crate) struct RevokeArguments {
     /// Its id.
     id: String,
+    #[command(flatten)]
+    confirm: ConfirmArguments,
     #[command(flatten)]
     change: ChangeArguments,
 }
@@ -80,7 +106,9 @@ pub(crate) async fn run(session: &Session, command: KeyCommand) -> Result<(), Fa
             let page = Page { limit: list.limit, cursor: list.cursor.clone() };
             session.list(keys::list(&page), &list).await
         }
-        KeyCommand::Revoke(RevokeArguments { id, change }) => {
+        KeyCommand::Rotate(arguments) => rotate(session, arguments).await,
+        KeyCommand::Revoke(RevokeArguments { id, confirm, change }) => {
+            confirm.ask(&change, &format!("revoke {id}? programs that use it stop working"))?;
             let done = format!("the key {id} is revoked");
             session.remove(keys::revoke(&id), &change, &done).await
         }
@@ -121,6 +149,51 @@ async fn create(session: &Session, arguments: CreateArguments) -> Result<(), Fai
             Ok(())
         }
     }
+}
+
+/// The key with an id, among all that are visible.
+async fn find(session: &Session, id: &str) -> Result<Key, Failure> {
+    let mut page = keys::list(&Page { limit: Some(100), cursor: None });
+    loop {
+        let keys = session.send(page.clone()).await?.value;
+        if let Some(key) = keys.data.into_iter().find(|key| key.id == id) {
+            return Ok(key);
+        }
+        match keys.next_cursor {
+            Some(cursor) => page = page.with_cursor(&cursor),
+            None => {
+                let why = format!("there is no key `{id}`");
+                return Err(Failure::because(Exit::NotFound, why).with_next("bursar key ls --all"));
+            }
+        }
+    }
+}
+
+async fn rotate(session: &Session, arguments: RotateArguments) -> Result<(), Failure> {
+    let RotateArguments { id, keep_old, expires, save, confirm, change } = arguments;
+    let old = find(session, &id).await?;
+    if !keep_old {
+        confirm.ask(&change, &format!("replace {id}? the old key stops working at once"))?;
+    }
+    let new = CreateArguments {
+        role: old.role,
+        scope: old.scope,
+        name: old.name,
+        expires: expires.or(old.expires_at.map(Expiry::from)),
+        region: old.region,
+        node: old.node,
+        capabilities: old.capabilities,
+        save,
+        id: None,
+        change: change.of_part(0),
+    };
+    create(session, new).await?;
+    if keep_old {
+        session.remark(Some(&format!("next: install it, then bursar key revoke {id}")));
+        return Ok(());
+    }
+    let done = format!("the key {id} is revoked");
+    session.remove(keys::revoke(&id), &change.of_part(1), &done).await
 }
 
 fn new_secret_file(path: &Path) -> Result<std::fs::File, Failure> {

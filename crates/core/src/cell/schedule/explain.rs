@@ -131,6 +131,8 @@ pub enum PlacementBlocker {
     Drain {
         /// The number of such nodes.
         nodes: u32,
+        /// How many of them are lost: their lease ended without a report.
+        lost: u32,
     },
     /// Other jobs are ahead in the queue.
     Priority {
@@ -194,6 +196,8 @@ struct Survey {
     suitable: u32,
     available: u32,
     closed: u32,
+    /// Closed nodes whose lease ended.
+    lost: u32,
     /// Suitable nodes whose scope excludes the job's account.
     foreign: u32,
     claims: Vec<(Option<JobId>, Timestamp)>,
@@ -318,6 +322,7 @@ impl Cell {
             if !record.is_open() {
                 // Counted with or without room: it takes no new work after its attempts have ended.
                 survey.closed += 1;
+                survey.lost += u32::from(!record.alive);
             } else if !node.has_room(shape) {
                 // The node is full; there is no other blocker to report.
             } else if record.allows(&visit) {
@@ -340,7 +345,7 @@ impl Cell {
     ) {
         let survey = self.survey(now, job);
         let wanted = u32::from(job.spec.nodes);
-        let Survey { of_model, suitable, available, closed, foreign, claims } = survey;
+        let Survey { of_model, suitable, available, closed, lost, foreign, claims } = survey;
         if available >= wanted {
             return;
         }
@@ -366,7 +371,7 @@ impl Cell {
             blockers.push(PlacementBlocker::Gang { wanted, available });
         }
         if closed > 0 {
-            blockers.push(PlacementBlocker::Drain { nodes: closed });
+            blockers.push(PlacementBlocker::Drain { nodes: closed, lost });
         }
         for (job, from) in claims {
             blockers.push(PlacementBlocker::Reservation { job, from });

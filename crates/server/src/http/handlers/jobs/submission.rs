@@ -121,20 +121,63 @@ fn offers(
         }
     }
     if offers.is_empty() {
-        return Err(unpriced(types, regions));
+        return Err(unpriced(types, regions, &priced_types(directory, regions, now)));
     }
     Ok(offers)
 }
 
 /// No acceptable GPU type has a price: the job could never be paid for, so it can never run.
-fn unpriced(types: &[GpuModel], regions: &[Region]) -> Failure {
+fn unpriced(types: &[GpuModel], regions: &[Region], priced: &[GpuModel]) -> Failure {
     let wanted = if types.is_empty() { "any GPU".to_owned() } else { types.join(" or ") };
-    let detail = format!("there is no price for {wanted} in {}", regions.join(" or "));
+    let mut detail = format!("there is no price for {wanted} in {}", regions.join(" or "));
+    if let Some(similar) = types.iter().find_map(|wanted| most_similar(wanted, priced)) {
+        detail.push_str(&format!("; did you mean {similar}?"));
+    }
     let fix = "name types that GET /v1/prices lists, or have the price set";
     let mut failure = Failure::new(Code::Unsatisfiable, format!("{detail}; {fix}"));
     failure.problem.param = Some("gpus.types".to_owned());
     failure.problem.blockers = Some(vec![Blocker::new(BlockerType::GpuType, detail, fix)]);
     failure
+}
+
+/// The names as the price list writes them: GPU types match without case.
+fn as_priced(types: Vec<GpuModel>, priced: &[GpuModel]) -> Vec<GpuModel> {
+    let mut names: Vec<GpuModel> = Vec::new();
+    for name in types {
+        let same = |known: &&GpuModel| known.eq_ignore_ascii_case(&name);
+        let known = if priced.contains(&name) { None } else { priced.iter().find(same) };
+        let name = known.cloned().unwrap_or(name);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The most changed letters of a name that is suggested.
+const MAX_CHANGED_LETTERS: usize = 2;
+
+/// The name that differs least from an unknown one, if it differs little.
+fn most_similar<'a>(wanted: &str, known: &'a [GpuModel]) -> Option<&'a GpuModel> {
+    let wanted = wanted.to_ascii_lowercase();
+    let distance = |name: &GpuModel| changed_letters(&wanted, &name.to_ascii_lowercase());
+    let nearest = known.iter().min_by_key(|name| distance(name))?;
+    (distance(nearest) <= MAX_CHANGED_LETTERS.min(wanted.len() / 2)).then_some(nearest)
+}
+
+/// How many letters must be changed, added or removed to get from one name to the other.
+fn changed_letters(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (above, a) in from.bytes().enumerate() {
+        let mut diagonal = above;
+        row[0] = above + 1;
+        for (at, b) in to.bytes().enumerate() {
+            let changed = diagonal + usize::from(a != b);
+            diagonal = row[at + 1];
+            row[at + 1] = changed.min(diagonal + 1).min(row[at] + 1);
+        }
+    }
+    row[to.len()]
 }
 
 /// All GPU types that have a price in one of the regions.
@@ -303,7 +346,10 @@ pub(in crate::http) fn submission(app: &App, body: Value) -> Result<Submission, 
     let regions = regions(app, job.regions.clone())?;
     let now = app.clock.now();
     let types = match job.gpus.types.clone() {
-        Some(types) => ordered(types, "gpus.types", GpuModel::parse)?,
+        Some(types) => {
+            let types = ordered(types, "gpus.types", GpuModel::parse)?;
+            as_priced(types, &priced_types(&directory, &regions, now))
+        }
         None => priced_types(&directory, &regions, now),
     };
     let terms = terms(&job, class_name, class, types)?;
@@ -333,4 +379,41 @@ pub(in crate::http) fn submission(app: &App, body: Value) -> Result<Submission, 
         scope: None,
     };
     Ok(Submission { command, creates })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(name: &str) -> GpuModel {
+        GpuModel::parse(name).expect("a name")
+    }
+
+    fn models(names: &[&str]) -> Vec<GpuModel> {
+        names.iter().map(|name| model(name)).collect()
+    }
+
+    #[test]
+    fn gpu_types_match_without_case() {
+        let priced = models(&["A100", "H100", "h200"]);
+        let matched = |types: &[&str]| as_priced(models(types), &priced);
+        assert_eq!(matched(&["h100", "a100"]), models(&["H100", "A100"]));
+        assert_eq!(matched(&["H200", "h200"]), models(&["h200"]));
+        assert_eq!(matched(&["B200"]), models(&["B200"]));
+    }
+
+    #[test]
+    fn a_similar_gpu_type_is_suggested() {
+        let priced = models(&["A100", "H100", "L4"]);
+        assert_eq!(most_similar("h10", &priced), Some(&model("H100")));
+        assert_eq!(most_similar("H1000", &priced), Some(&model("H100")));
+        assert_eq!(most_similar("MI300X", &priced), None);
+        assert_eq!(most_similar("T", &priced), None);
+        assert_eq!(most_similar("H100", &[]), None);
+        let detail = unpriced(&models(&["H10"]), &[Region::parse("eu").expect("a name")], &priced)
+            .problem
+            .detail
+            .clone();
+        assert!(detail.contains("did you mean H100?"), "{detail}");
+    }
 }

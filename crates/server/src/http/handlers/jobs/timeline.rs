@@ -6,9 +6,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::Code;
 use bursar_api::amount::Sum;
+use bursar_api::jobs::job::EndReason;
 use bursar_api::jobs::timeline::{Slice, Timeline, TimelineEntry};
 use bursar_api::list::Page;
-use bursar_core::cell::event::AttemptOutcome;
+use bursar_core::cell::command::FundsBlocker;
+use bursar_core::cell::event::{AttemptOutcome, JobOutcome, MemberEnd};
 use bursar_core::cell::ids::AttemptId;
 use bursar_core::cell::nodes::owner::bare_name;
 use bursar_core::cell::{self, AttemptId as CellAttemptId};
@@ -154,7 +156,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
         }),
         Event::AttemptStopping { .. } => Words::new("was asked to stop; billing stopped"),
         Event::AttemptEnded { end, .. } => {
-            let reason = format!("{:?}", render::job::end_reason(end.reason)).to_lowercase();
+            let reason = end_reason(render::job::end_reason(end.reason));
             let detail = format!("attempt over: {reason}, {} GPU-ms", end.gpu_ms);
             Words::new(detail).amount(end.charged)
         }
@@ -193,6 +195,34 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
     }
 }
 
+/// Why an attempt ended, in words.
+fn end_reason(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Succeeded => "succeeded",
+        EndReason::Failed => "failed",
+        EndReason::Cancelled => "cancelled",
+        EndReason::Preempted => "preempted",
+        EndReason::Drained => "its node was drained",
+        EndReason::TimedOut => "its time limit was reached",
+        EndReason::OutOfCredits => "out of credits",
+        EndReason::Lost => "its node was lost",
+    }
+}
+
+/// How a job left a region, in words.
+fn job_outcome(outcome: JobOutcome) -> &'static str {
+    match outcome {
+        JobOutcome::Succeeded => "succeeded",
+        JobOutcome::Failed => "failed",
+        JobOutcome::Cancelled => "cancelled",
+        JobOutcome::Lost => "its node was lost",
+        JobOutcome::OutOfCredits => "out of credits",
+        JobOutcome::TimedOut => "its time limit was reached",
+        JobOutcome::Withdrawn => "withdrawn",
+        JobOutcome::WaitingQuota => "its account has too many waiting jobs",
+    }
+}
+
 /// The text of a cell event, and the attempt that it is about.
 fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>) {
     use cell::Event as Of;
@@ -203,7 +233,7 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
         Of::JobReleased { .. } => ("its delay is over".into(), None),
         Of::JobHeldByGroup { .. } => ("its group is full".into(), None),
         Of::JobEnded { outcome, .. } => {
-            (format!("left the region: {outcome:?}").to_lowercase(), None)
+            (format!("left the region: {}", job_outcome(*outcome)), None)
         }
         Of::ReservationMade { start_at, .. } => {
             (format!("nodes are reserved for it from {start_at} on"), None)
@@ -214,7 +244,11 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
         }
         Of::PlacementConfirmed { attempt, .. } => ("its nodes may start it".into(), Some(*attempt)),
         Of::PlacementRefused { attempt, blocker } => {
-            let why = format!("{blocker:?}").to_lowercase();
+            let why = match blocker {
+                FundsBlocker::Credits => "too few credits",
+                FundsBlocker::Budget => "a budget would be exceeded",
+                FundsBlocker::Frozen => "its account is frozen",
+            };
             (format!("the ledger does not pay for it now: {why}"), Some(*attempt))
         }
         Of::MemberStarted { attempt, .. } => ("a node reports it running".into(), Some(*attempt)),
@@ -224,7 +258,11 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
             (format!("a node reports {gpu_ms} GPU-ms"), attempt)
         }
         Of::MemberEnded { attempt, end, exit_code, .. } => {
-            let end = format!("{end:?}").to_lowercase();
+            let end = match end {
+                MemberEnd::Succeeded => "succeeded",
+                MemberEnd::Failed => "failed",
+                MemberEnd::Stopped => "stopped",
+            };
             let code = exit_code.map(|code| format!(" with {code}")).unwrap_or_default();
             (format!("a node reports it {end}{code}"), Some(*attempt))
         }
