@@ -7,7 +7,7 @@ import { count, sum, visible } from "../format";
 import { Amount, JobLink, StateBadge } from "../ui/basics";
 import { Loaded } from "../ui/messages";
 import { DataTable } from "../ui/table";
-import { holdLeft, LIVE_STATES } from "../pages/jobmath";
+import { holdLeft, LIVE_STATES } from "../pages/jobs/math";
 import { ActionDialog } from "./action";
 
 /** Requests at the same time. */

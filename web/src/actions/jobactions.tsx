@@ -5,7 +5,7 @@ import type { Job, Refund } from "../api/types";
 import { micros, parseAmount, plainAmount, visible } from "../format";
 import { Amount } from "../ui/basics";
 import { useSession } from "../ui/context";
-import { currentAttempt, holdLeft, isLive } from "../pages/jobmath";
+import { currentAttempt, holdLeft, isLive } from "../pages/jobs/math";
 import { ActionDialog } from "./action";
 import { AmountField, positive, TextField } from "./fields";
 

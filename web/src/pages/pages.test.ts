@@ -13,12 +13,12 @@ import { parseSearch, stringifySearch } from "../ui/search";
 import { bindingBudget } from "./budgets";
 import { largestGang, usage } from "./clustermath";
 import { ancestors, grantTotals, waterfallOf } from "./creditmath";
-import { jobCommand, quote } from "./jobcommand";
-import { gpuMicros, holdLeft, projectedCost, ratePerHour } from "./jobmath";
+import { jobCommand, quote } from "./jobs/command";
+import { gpuMicros, holdLeft, projectedCost, ratePerHour } from "./jobs/math";
 import { median } from "./queue";
 import { percent, shareError } from "./share";
 import { spendChart, spendParts } from "./spend";
-import { costLine, groupTimeline } from "./timeline";
+import { costLine, groupTimeline } from "./jobs/timeline";
 
 const DAY = 86_400_000;
 const grant = (id: string, available: string, expires?: number, more: Partial<Grant> = {}) =>

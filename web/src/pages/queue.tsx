@@ -8,7 +8,7 @@ import { Blockers, Empty, Loaded } from "../ui/messages";
 import { Choice, Page, Panel, Section } from "../ui/page";
 import { usePageSearch, useRegion } from "../ui/search";
 import { DataTable } from "../ui/table";
-import { JobPanel } from "./jobpanel";
+import { JobPanel } from "./jobs/panel";
 import { ShareTable } from "./share";
 import { largestGang } from "./clustermath";
 

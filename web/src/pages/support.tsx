@@ -9,9 +9,9 @@ import { Empty, Loaded } from "../ui/messages";
 import { Page, Section } from "../ui/page";
 import { usePageSearch } from "../ui/search";
 import { DataTable } from "../ui/table";
-import { JobFacts } from "./jobpanel";
-import { Lane } from "./lane";
-import { TimelineList } from "./timeline";
+import { JobFacts } from "./jobs/panel";
+import { Lane } from "./jobs/lane";
+import { TimelineList } from "./jobs/timeline";
 import { Waterfall } from "../charts/bars";
 
 /** One search box; what is found is shown as one timeline of money and placement. */

@@ -9,8 +9,8 @@ import { Empty } from "../../ui/messages";
 import { Section } from "../../ui/page";
 import { usePageSearch } from "../../ui/search";
 import { DataTable } from "../../ui/table";
-import { jobColumns, useReasons } from "../jobcolumns";
-import { LIVE_STATES } from "../jobmath";
+import { jobColumns, useReasons } from "../jobs/columns";
+import { LIVE_STATES } from "../jobs/math";
 import { Attention } from "./attention";
 import { MoneyLine } from "./money";
 

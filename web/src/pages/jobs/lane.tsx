@@ -1,8 +1,8 @@
-import type { Job, TimelineEntry } from "../api/types";
-import { formatAmount, formatInstant, millis, visible, words } from "../format";
-import type { Tone } from "../ui/basics";
-import { useNow } from "../ui/context";
-import { usePreferences } from "../ui/preferences";
+import type { Job, TimelineEntry } from "../../api/types";
+import { formatAmount, formatInstant, millis, visible, words } from "../../format";
+import type { Tone } from "../../ui/basics";
+import { useNow } from "../../ui/context";
+import { usePreferences } from "../../ui/preferences";
 
 interface Span {
   from: number;

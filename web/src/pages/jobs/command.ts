@@ -1,4 +1,4 @@
-import type { Job } from "../api/types";
+import type { Job } from "../../api/types";
 
 /** Quotes a word for a POSIX shell. */
 export function quote(word: string): string {

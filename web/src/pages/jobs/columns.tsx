@@ -1,11 +1,11 @@
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { api } from "../api/queries";
-import type { Blocker, Job } from "../api/types";
-import { formatAmount, millis, visible, words } from "../format";
-import { AccountLink, JobLink, StateBadge, When } from "../ui/basics";
-import { amountColumn, type TableColumn } from "../ui/table";
-import { gpuMicros, gpuTypes, isLive, projectedCost } from "./jobmath";
+import { api } from "../../api/queries";
+import type { Blocker, Job } from "../../api/types";
+import { formatAmount, millis, visible, words } from "../../format";
+import { AccountLink, JobLink, StateBadge, When } from "../../ui/basics";
+import { amountColumn, type TableColumn } from "../../ui/table";
+import { gpuMicros, gpuTypes, isLive, projectedCost } from "./math";
 
 /** Regions whose queues are read for the reasons of waiting jobs. */
 const MAX_REGIONS = 6;

@@ -1,13 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { api } from "../api/queries";
-import type { Job } from "../api/types";
-import { formatAmount, visible } from "../format";
-import { AccountLink, Amount, Id, jobPath, StateBadge, When } from "../ui/basics";
-import { Blockers, Loaded } from "../ui/messages";
-import { Panel } from "../ui/page";
-import { JobActions } from "../actions/jobactions";
-import { gpuMicros, gpuTypes, holdLeft, isLive, projectedCost } from "./jobmath";
+import { api } from "../../api/queries";
+import type { Job } from "../../api/types";
+import { formatAmount, visible } from "../../format";
+import { AccountLink, Amount, Id, jobPath, StateBadge, When } from "../../ui/basics";
+import { Blockers, Loaded } from "../../ui/messages";
+import { Panel } from "../../ui/page";
+import { JobActions } from "../../actions/jobactions";
+import { gpuMicros, gpuTypes, holdLeft, isLive, projectedCost } from "./math";
 
 /** A job beside its list. */
 export function JobPanel({ id }: { id: string }) {

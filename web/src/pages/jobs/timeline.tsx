@@ -1,7 +1,7 @@
-import type { TimelineEntry } from "../api/types";
-import { count, formatAmount, formatInstant, micros, millis, sum, visible, words, type Micros } from "../format";
-import { Amount, type Tone } from "../ui/basics";
-import { usePreferences } from "../ui/preferences";
+import type { TimelineEntry } from "../../api/types";
+import { count, formatAmount, formatInstant, micros, millis, sum, visible, words, type Micros } from "../../format";
+import { Amount, type Tone } from "../../ui/basics";
+import { usePreferences } from "../../ui/preferences";
 
 /** Reports of meters; many in a row are one line. */
 const METER = new Set(["hold_captured", "hold_extended", "usage_metered", "attempt_funded"]);

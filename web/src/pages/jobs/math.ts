@@ -1,5 +1,5 @@
-import type { Attempt, Job } from "../api/types";
-import { micros, sum, type Micros } from "../format";
+import type { Attempt, Job } from "../../api/types";
+import { micros, sum, type Micros } from "../../format";
 
 /** Work in progress, and work that has ended. */
 export const LIVE_STATES = ["queued", "starting", "running", "stopping"] as const;

@@ -1,19 +1,19 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useCallback, useMemo, useState } from "react";
-import { CancelManyDialog } from "../actions/cancel";
-import { SubmitDialog } from "../actions/submit";
-import { api } from "../api/queries";
-import { may } from "../api/session";
-import type { Job, JobState } from "../api/types";
-import { count } from "../format";
-import { stateWord } from "../ui/basics";
-import { useSession } from "../ui/context";
-import { Empty, ProblemNote } from "../ui/messages";
-import { Page } from "../ui/page";
-import { MIN_FOUND, useAccountFilter, useMoreWhileFew, usePageSearch } from "../ui/search";
-import { DataTable } from "../ui/table";
-import { jobColumns, useReasons } from "./jobcolumns";
-import { JobPanel } from "./jobpanel";
+import { CancelManyDialog } from "../../actions/cancel";
+import { SubmitDialog } from "../../actions/submit";
+import { api } from "../../api/queries";
+import { may } from "../../api/session";
+import type { Job, JobState } from "../../api/types";
+import { count } from "../../format";
+import { stateWord } from "../../ui/basics";
+import { useSession } from "../../ui/context";
+import { Empty, ProblemNote } from "../../ui/messages";
+import { Page } from "../../ui/page";
+import { MIN_FOUND, useAccountFilter, useMoreWhileFew, usePageSearch } from "../../ui/search";
+import { DataTable } from "../../ui/table";
+import { jobColumns, useReasons } from "./columns";
+import { JobPanel } from "./panel";
 
 const STATES: JobState[] = ["running", "queued", "starting", "stopping", "succeeded", "failed", "cancelled", "timed_out", "out_of_credits", "lost"];
 
