@@ -76,6 +76,9 @@ fn valid(
     let body = operation.body.as_ref().map(|schema| {
         let mut body = slots::sample(description, schema, "");
         things.fit(operation, &mut body, dice);
+        if operation.id == "create_session" {
+            body["key"] = world.root.as_str().into();
+        }
         body
     });
     if body.is_some() {
@@ -85,6 +88,8 @@ fn valid(
     let needed: &[(&str, &str)] = match operation.id.as_str() {
         "get_statement" => &[("from", world::BEGINNING), ("to", world::NEXT_DAY[0])],
         "get_proof" => &[("position", "1")],
+        "get_account_series" => &[("metric", "available")],
+        "get_region_series" => &[("metric", "jobs_running")],
         _ => &[],
     };
     query.extend(needed.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())));

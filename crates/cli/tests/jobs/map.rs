@@ -141,7 +141,8 @@ async fn figures_of_a_region_are_recorded_by_its_own_time() {
     agent.run(&server, 180).await;
     agent.finish(&server, "one", 0).await;
     agent.run(&server, 120).await;
-    // 00:00 to 00:07, a point each minute; jobs begin at 00:02 and one ends at 00:05.
+    // 00:00 to 00:07, a point each minute; jobs begin at 00:02 and one ends at 00:05. A point
+    // shows the end of the minute before it.
     let ask = async |key: &str, metric: &str| {
         let path = format!(
             "/v1/regions/default/series?metric={metric}&from=2020-01-01T00:00:00Z\
@@ -153,12 +154,12 @@ async fn figures_of_a_region_are_recorded_by_its_own_time() {
     let series = ask(&root, "gpus_allocated").await;
     // Nothing is known of the first minute: it began before the first sample.
     assert_eq!(series["points"][0]["at"], "2020-01-01T00:01:00.000Z");
-    assert_eq!(values(&series), ["0", "2", "2", "2", "2", "2", "2"]);
+    assert_eq!(values(&series), ["0", "0", "2", "2", "2", "2", "2"]);
     assert_eq!(values(&ask(&root, "gpus_usable").await), ["2"; 7]);
-    assert_eq!(values(&ask(&root, "jobs_waiting").await), ["0", "1", "1", "1", "0", "0", "0"]);
-    assert_eq!(values(&ask(&root, "jobs_running").await), ["0", "2", "2", "2", "2", "2", "2"]);
+    assert_eq!(values(&ask(&root, "jobs_waiting").await), ["0", "0", "1", "1", "1", "0", "0"]);
+    assert_eq!(values(&ask(&root, "jobs_running").await), ["0", "0", "2", "2", "2", "2", "2"]);
     let umbra = server.key("viewer", "umbra").await;
-    assert_eq!(values(&ask(&umbra, "jobs_running").await), ["0", "1", "1", "1", "1", "1", "1"]);
+    assert_eq!(values(&ask(&umbra, "jobs_running").await), ["0", "0", "1", "1", "1", "1", "1"]);
     assert_eq!(values(&ask(&umbra, "jobs_waiting").await), ["0"; 7]);
     let vision = server.key("viewer", "acme:vision").await;
     assert_eq!(values(&ask(&vision, "jobs_running").await), ["0"; 7]);

@@ -78,8 +78,9 @@ impl Browser {
 
     /// Visits an address and follows redirects.
     async fn visit(&mut self, url: &str) -> Answer {
-        // Redirects are followed here.
+        // Redirects are followed here, each on a connection of its own.
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        let http = http.pool_max_idle_per_host(0);
         let (http, mut url) = (http.build().expect("a plain client"), url.to_owned());
         loop {
             self.visited.push(url.clone());

@@ -78,6 +78,11 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "unfreeze_account" => ("POST", format!("{own}:y/unfreeze"), json!({}), NotFound),
         "collect" => ("POST", format!("{own}/collect"), json!({}), NotFound),
         "get_balance" => ("GET", format!("{own}/balance"), Value::Null, NotFound),
+        "get_effective" => ("GET", format!("{own}/effective"), Value::Null, NotFound),
+        "get_spend" => ("GET", format!("{own}/spend"), Value::Null, NotFound),
+        "get_account_series" => {
+            ("GET", format!("{own}/series?metric=available"), Value::Null, NotFound)
+        }
         "list_entries" => ("GET", format!("{own}/entries"), Value::Null, NotFound),
         "get_statement" => ("GET", format!("{own}/statement?{range}"), Value::Null, NotFound),
         "get_forecast" => ("GET", format!("{own}/forecast"), Value::Null, NotFound),

@@ -10,6 +10,9 @@ const people = {
   mallory: { name: "Mallory", groups: ["everyone"] },
 };
 
+// Nothing reads what follows the URL: a write to the closed pipe would end the process.
+console.info = () => {};
+
 let person = "alice";
 let handle = null;
 
