@@ -41,7 +41,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// serialisation.
 const PURE: &[(&str, &[&str])] = &[
     ("fefo", &[]),
-    ("bursar-core", &["blake3", "compact_str", "foldhash", "hashbrown", "rustc-hash", "smallvec"]),
+    (
+        "bursar-core",
+        &["blake3", "compact_str", "foldhash", "hashbrown", "indexmap", "rustc-hash", "smallvec"],
+    ),
 ];
 
 /// Each workspace crate with its direct dependencies, except those of tests and build scripts.

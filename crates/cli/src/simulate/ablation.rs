@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bursar_core::cell::schedule::preemption::rules::{Rule, Rules};
 use bursar_sim::ablation::cases::{Half, cases};
-use bursar_sim::ablation::{Summary, Variant, study};
+use bursar_sim::ablation::{PolicySummary, Variant, study};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -133,7 +133,7 @@ struct FamilyReport {
 }
 
 impl PolicyReport {
-    fn of(summary: &Summary) -> PolicyReport {
+    fn of(summary: &PolicySummary) -> PolicyReport {
         let families = summary.families.iter().map(|(name, family)| {
             let report = FamilyReport {
                 mean_completion: rounded(family.mean),
@@ -165,7 +165,7 @@ fn percent(part: f64) -> String {
     format!("{:.1}", 100.0 * part)
 }
 
-fn text_table(summaries: &[Summary]) -> String {
+fn text_table(summaries: &[PolicySummary]) -> String {
     let header = [
         "policy",
         "mean JCT",
@@ -200,7 +200,7 @@ fn text_table(summaries: &[Summary]) -> String {
 }
 
 /// Mean completion time and 95th percentile of the share error, by family.
-fn family_table(summaries: &[Summary]) -> String {
+fn family_table(summaries: &[PolicySummary]) -> String {
     let families = summaries.first().into_iter().flat_map(|first| first.families.keys());
     let header =
         std::iter::once("mean JCT / share error p95, %").chain(families.map(String::as_str));

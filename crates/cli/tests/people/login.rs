@@ -54,7 +54,7 @@ async fn the_command_line_gets_a_session_of_its_own_that_ends_with_the_key() {
     let mut lines = BufReader::new(login.stdout.take().expect("piped")).lines();
     let url = lines.next().expect("an address").expect("text");
     let path = url.strip_prefix(&server.url).expect("of this server").to_owned();
-    // A browser that is not signed in is told so.
+    // A browser that is not signed in is refused.
     let plain = server.send("GET", &path, Value::Null, "", &[]).await;
     assert_eq!(plain.status, 401, "{}", plain.body);
     let page = browser.get(&path).await.expect(200);

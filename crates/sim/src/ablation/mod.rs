@@ -71,7 +71,7 @@ pub struct Measured {
 
 /// The figures of a policy over several cases.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
+pub struct PolicySummary {
     /// The name of the policy.
     pub name: String,
     /// Mean completion time compared with the first policy: the geometric mean over families.
@@ -136,7 +136,7 @@ pub fn study(
     cases: &[Case],
     variants: &[Variant],
     done: &(dyn Fn() + Sync),
-) -> Result<Vec<Summary>, SettingsError> {
+) -> Result<Vec<PolicySummary>, SettingsError> {
     // Long cases first, so that no core idles at the end.
     let mut order: Vec<usize> = (0..cases.len()).collect();
     order.sort_by_key(|case| std::cmp::Reverse(cases[*case].jobs.len()));
@@ -225,7 +225,7 @@ fn longest_wait_h(case: &Case, run: &Run) -> f64 {
     waits.max().unwrap_or(0) as f64 / HOUR_MS
 }
 
-fn summarise(name: &str, cases: &[Case], of: &[&Measured], first: &[&Measured]) -> Summary {
+fn summarise(name: &str, cases: &[Case], of: &[&Measured], first: &[&Measured]) -> PolicySummary {
     let mut members: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
     for (place, case) in cases.iter().enumerate() {
         members.entry(&case.family).or_default().push(place);
@@ -242,7 +242,7 @@ fn summarise(name: &str, cases: &[Case], of: &[&Measured], first: &[&Measured]) 
         of.iter().flat_map(|measured| errors(measured).iter().copied()).collect()
     };
     let contended: Vec<ShareError> = families.values().filter_map(|family| family.error).collect();
-    Summary {
+    PolicySummary {
         name: name.to_string(),
         mean: product(|family| family.mean),
         p99: product(|family| family.p99),
