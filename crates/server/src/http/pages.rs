@@ -88,7 +88,7 @@ pub(super) fn not_signed_in(words: &str) -> String {
 /// The page in place of a dashboard that was not built.
 pub(super) fn not_built() -> String {
     let body = "<p>The server runs. This binary was built without the dashboard. To build both, with Node 20 \
-        or later:</p><pre>cd web &amp;&amp; npm ci &amp;&amp; npm run build &amp;&amp; cd ..\ncargo build \
+        or later:</p><pre>cd web &amp;&amp; npm install &amp;&amp; npm run build &amp;&amp; cd ..\ncargo build \
         --release --bin bursar</pre><p>Without the dashboard:</p>\
         <ul><li><a href=\"/docs\">API reference</a></li>\
         <li><a href=\"/docs/problems\">Problems</a></li>\
