@@ -1,7 +1,8 @@
 //! An index of numbers by hash. A look-up usually costs one cache miss.
 //!
 //! `hashbrown::HashTable<u32>` with a million names takes 1.1 times as long for a look-up and 1.6
-//! times as long for a removal and an insertion: it reads the names again.
+//! times as long for a removal and an insertion: it reads the names again. Both were measured with
+//! the hasher of the standard library, whose time is a part of both.
 
 use std::hash::{BuildHasher, Hash};
 
