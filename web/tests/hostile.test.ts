@@ -1,3 +1,4 @@
+import type { Locator } from "playwright-core";
 import { afterAll, beforeAll, expect, inject, it } from "vitest";
 import { Api } from "./setup/api";
 import { openWindow, settled, signIn, type Window } from "./setup/browser";
@@ -15,10 +16,10 @@ beforeAll(async () => {
 });
 afterAll(() => window.close());
 
-const isSafe = async (where: string) => {
-  expect(await window.page.evaluate(() => (globalThis as any).__pwned), where).toBeUndefined();
-  expect(await window.page.locator("main img, main script, main iframe, main object").count(), where).toBe(0);
-  expect(await window.page.locator("body").innerText(), where).not.toContain("\u202e");
+const isSafe = async (where: string, page = window.page) => {
+  expect(await page.evaluate(() => (globalThis as any).__pwned), where).toBeUndefined();
+  expect(await page.locator("main img, main script, main iframe, main object, dialog img, dialog script").count(), where).toBe(0);
+  expect(await page.locator("body").innerText(), where).not.toContain("\u202e");
 };
 
 it("text of others stays text on every page", async () => {
@@ -57,4 +58,37 @@ it("text in addresses and fields stays text", async () => {
   await isSafe("search");
   // Refused requests are logged by the browser itself.
   expect(window.errors.filter((line) => !line.startsWith("Failed to load resource"))).toEqual([]);
+});
+
+it("text in every field of every page and dialog stays text", async () => {
+  const root = await openWindow();
+  const { page } = root;
+  await signIn(page, world.url, world.root);
+  const dialogs = /^(Grant credits|Set budget|Submit job|Cancel jobs by filter|Make key|Set price|Change limit|Refund|Cancel job)$/;
+  let fields = 0;
+  const fill = async (scope: Locator) => {
+    for (const field of await scope.locator("input:not([type=checkbox]):not([type=date]):not([type=number]), textarea").all()) {
+      if (!(await field.isVisible()) || !(await field.isEditable())) continue;
+      await field.fill(HOSTILE);
+      fields += 1;
+    }
+  };
+  const paths = [...Object.values(addresses(job)), "/budgets?account=acme:nlp&open=acme:nlp%20week", `/support?q=${job}`];
+  for (const path of paths) {
+    await page.goto(world.url + path);
+    await settled(page);
+    const buttons = await page.getByRole("button", { name: dialogs }).all();
+    for (const button of buttons) {
+      await button.click();
+      const dialog = page.getByRole("dialog");
+      await fill(dialog);
+      await isSafe(path, page);
+      await dialog.getByRole("button", { name: "Close", exact: true }).first().click();
+    }
+    await fill(page.locator("main"));
+    await isSafe(path, page);
+  }
+  expect(fields).toBeGreaterThan(30);
+  expect(root.errors.filter((line) => !line.startsWith("Failed to load resource"))).toEqual([]);
+  await root.close();
 });

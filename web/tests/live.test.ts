@@ -64,6 +64,27 @@ it("shows the life of a job as it happens", async () => {
   expect(window.errors).toEqual([]);
 });
 
+it("closes the feed while the page is hidden, and continues where it was", async () => {
+  const { page } = window;
+  const isFeed = (request: { url: () => string }) => request.url().endsWith("/v1/events");
+  const show = (isHidden: boolean) => page.evaluate((hidden) => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, isHidden);
+  await page.goto(`${world.url}/jobs?account=acme:nlp`);
+  await page.getByRole("status").filter({ hasText: "Live" }).waitFor();
+  const { id } = await api.post("/v1/jobs", { account: "acme:nlp:chat", name: "while-hidden", gpus: { types: ["T4"], count: 2 }, max_runtime_seconds: 60 });
+  await page.getByText("while-hidden").first().waitFor();
+  const closed = page.waitForEvent("requestfailed", isFeed);
+  await show(true);
+  await closed;
+  await api.post(`/v1/jobs/${id}/cancel`, {});
+  const again = page.waitForEvent("request", isFeed);
+  await show(false);
+  expect((await again).headers()["last-event-id"]).toMatch(/./);
+  await page.locator("tr", { hasText: "while-hidden" }).getByText("cancelled").waitFor();
+});
+
 it("keeps the last data and says so while the server cannot be reached", async () => {
   const { page } = window;
   const folder = mkdtempSync(join(tmpdir(), "bursar-web-"));

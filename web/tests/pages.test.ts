@@ -21,22 +21,22 @@ afterAll(() => Promise.all([light.close(), dark.close()]));
 const EXPECTED: Record<string, string[]> = {
   "home-researcher": ["Spendable", "Runway", "finetune-chat", "What needs you"],
   "home-lead": ["Who burns", "Credits that expire", "Projected month end"],
-  "home-finance": ["9,400", "2026-10", "2026-11", "Opening"],
-  "home-operator": ["GPUs allocated", "eu-h100-1", "Next in the queue"],
-  credits: ["nlp-welcome", "Burn-down by grant", "Granted", "nlp-compensation"],
+  "home-finance": ["9,400", "2026-10", "2026-11", "Opening", "Adds up", "yes"],
+  "home-operator": ["GPUs allocated", "eu-h100-1", "Next in the queue", "Largest share error among waiting", "acme:nlp:pretrain"],
+  credits: ["nlp-welcome", "Burn-down by grant", "At the average rates of the last day, three days and week", "Granted", "nlp-compensation"],
   spend: ["Spent in 30 d", "acme:nlp", "acme:vision", "Projected month end"],
   budgets: ["week", "blocks first", "acme:nlp:chat"],
   jobs: ["finetune-chat", "acme:vision:seg"],
   job: ["Cost so far", "Hold left", "Life", "hold placed"],
   queue: ["Median wait", "Largest gang that fits now", "Fair share"],
   share: ["acme:nlp:pretrain", "Entitled"],
-  cluster: ["eu-h100-2", "Rack a1", "Fragmentation", "H100"],
+  cluster: ["eu-h100-2", "Rack a1", "Fragmentation", "H100", "Use over time", "GPUs allocated"],
   audit: ["Signed up to position", "valid", "submit job"],
   support: ["Timeline of money and placement", "hold placed"],
   accounts: ["Umbra Robotics", "acme:vision"],
   prices: ["H100", "2.5", "urgent"],
-  keys: ["billing of acme"],
-  members: ["Cluster members"],
+  keys: ["billing of acme", "Last used"],
+  members: ["Cluster members", "serves every machine", "cell-eu", "ledger", "serving"],
   settings: ["Times", "First page"],
 };
 
@@ -67,12 +67,42 @@ describe("every page", () => {
   it.each(["/credits?account=acme:nlp", "/spend?account=acme", "/cluster?region=eu"])("%s has the table twin of its chart", async (path) => {
     await light.page.goto(`${world.url}${path}&view=table`);
     await settled(light.page);
-    const twin = light.page.getByRole("table", { name: /as a table/ });
+    const twin = light.page.getByRole("table", { name: /as a table/ }).first();
     expect(await twin.locator("tbody tr").count()).toBeGreaterThan(3);
     await light.page.getByRole("button", { name: "Chart" }).first().click();
     await light.page.waitForURL((url) => !url.search.includes("view="));
     await light.page.goBack();
     await twin.waitFor();
+  });
+
+  it("the cost of a job has a table twin", async () => {
+    const cost = light.page.getByRole("table", { name: "Cost, as a table" });
+    await light.page.goto(`${world.url}/jobs/${job}?view=table`);
+    await settled(light.page);
+    await cost.waitFor();
+    expect(await cost.locator("tbody tr").count()).toBeGreaterThan(1);
+  });
+
+  it("shows a team what limits it and what it spends, also where its scope begins below the org", async () => {
+    const team = await openWindow();
+    const { page } = team;
+    await signIn(page, world.url, world.keys["acme-submitter"] as string, "/budgets");
+    await settled(page);
+    const above = page.getByRole("table", { name: "Budgets above your scope" });
+    await above.waitFor();
+    expect(await above.innerText()).toMatch(/acme\s+month/);
+    await page.goto(`${world.url}/share?region=eu`);
+    await settled(page);
+    const spending = page.locator(".stat", { hasText: "Spending" }).locator("dd").first();
+    expect(await spending.textContent()).toMatch(/^[1-9]/);
+    await page.goto(world.url);
+    await settled(page);
+    await page.getByText("at the present rate").waitFor();
+    await page.goto(`${world.url}/queue?region=eu`);
+    await settled(page);
+    expect(await page.locator("main").innerText()).not.toMatch(/until in|\b1 (nodes|jobs|GPUs)\b/);
+    expect(team.errors).toEqual([]);
+    await team.close();
   });
 
   it("is readable on a phone", async () => {

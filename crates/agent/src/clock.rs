@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// An instant: milliseconds since the machine booted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -91,16 +92,18 @@ impl Offset {
     }
 }
 
-impl FromStr for Offset {
-    type Err = String;
+/// A text that is not an offset.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
+#[error("seconds, or @ and a file with seconds")]
+pub struct InvalidOffset;
 
-    fn from_str(text: &str) -> Result<Offset, String> {
+impl FromStr for Offset {
+    type Err = InvalidOffset;
+
+    fn from_str(text: &str) -> Result<Offset, InvalidOffset> {
         match text.strip_prefix('@') {
             Some(file) => Ok(Offset::File(file.into())),
-            None => {
-                let seconds = text.parse().map_err(|_| "seconds, or @ and a file with seconds");
-                Ok(Offset::Fixed(seconds?))
-            }
+            None => text.parse().map(Offset::Fixed).map_err(|_| InvalidOffset),
         }
     }
 }

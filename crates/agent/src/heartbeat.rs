@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bursar_api::Code;
 use bursar_api::nodes::node::{Heartbeat, Order, OrderType, Orders, RegisterNode, Registration};
-use bursar_client::{Client, ClientError, nodes};
+use bursar_client::{ClientError, nodes};
 use nix::unistd::geteuid;
 use thiserror::Error;
 use tokio::net::unix::pipe;
@@ -28,6 +28,7 @@ use crate::metrics::{self, AgentMetrics};
 use crate::reconcile::{self, DesiredState, Local, ReconcileStep};
 use crate::report;
 use crate::runner::{Observed, Runner};
+use crate::servers::Servers;
 
 /// The longest that a heartbeat waits for orders, whatever the server's interval.
 const LONGEST_WAIT: u32 = 25;
@@ -55,8 +56,8 @@ const MAX_SHOWN_ID: usize = 40;
 /// The configuration of an agent.
 #[derive(Debug)]
 pub struct AgentOptions {
-    /// The connection. It should not retry calls: each heartbeat has a new report.
-    pub client: Client,
+    /// The connections. They should not retry calls: each heartbeat has a new report.
+    pub servers: Servers,
     /// What the node offers.
     pub offer: RegisterNode,
     /// Its GPUs.
@@ -69,6 +70,8 @@ pub struct AgentOptions {
     pub run_as: Option<String>,
     /// The working directory of jobs that name none.
     pub workdir: Option<PathBuf>,
+    /// The folder for checkpoints that all nodes share, if there is one.
+    pub checkpoints: Option<PathBuf>,
     /// The group under which attempts get their own; `None`: processes are found by descent.
     pub cgroup: Option<PathBuf>,
     /// The most bytes of output that are kept of each attempt.
@@ -212,7 +215,8 @@ impl Agent {
     /// Registers; `None` if it failed and should be retried.
     async fn register(&mut self, is_first: bool) -> Option<Result<Term, AgentError>> {
         let sent = BootTime::now();
-        match self.options.client.send(nodes::register(&self.options.offer)).await {
+        let server = self.options.servers.chosen();
+        match server.client.send(nodes::register(&self.options.offer)).await {
             Ok(answer) => {
                 self.metrics.registered();
                 let registration = answer.value;
@@ -232,6 +236,7 @@ impl Agent {
             // from another program, and be temporary.
             Err(error) if is_first && is_refusal(&error) => Some(Err(AgentError::Refused(error))),
             Err(error) => {
+                self.options.servers.note(&server, &error);
                 self.pause_after(&error, outcome(&error)).await;
                 None
             }
@@ -260,8 +265,9 @@ impl Agent {
             let sent = BootTime::now();
             let call = nodes::heartbeat_and_wait(&self.options.offer.id, &beat, wait_seconds)
                 .with_timeout(answer_timeout(&term.registration, wait_seconds));
+            let server = self.options.servers.chosen();
             let answer = tokio::select! {
-                answer = self.options.client.send(call) => answer,
+                answer = server.client.send(call) => answer,
                 // An attempt changed: report it immediately, without waiting for orders.
                 woken = woken(&self.wake), if wait_seconds > 0 => {
                     woken.map_err(machine("the pipe of the supervisors"))?;
@@ -288,6 +294,7 @@ impl Agent {
                     return Ok(());
                 }
                 Err(error) => {
+                    self.options.servers.note(&server, &error);
                     self.pause_after(&error, outcome(&error)).await;
                     wait_seconds = 0;
                 }
@@ -373,15 +380,9 @@ impl Agent {
             |owner| format!("{}.{}.{}", order.attempt, owner.store, owner.node),
         );
         let cgroup = base.map(|base| cgroup::create(base, &name, limits)).transpose()?;
-        let mut env = spec.env;
-        environment::check(&env)?;
-        if let Some(index) = spec.array_index {
-            env.insert("BURSAR_ARRAY_INDEX".into(), index.to_string());
-        }
-        if let Some(grace) = order.grace_seconds {
-            env.insert("BURSAR_GRACE_SECONDS".into(), grace.to_string());
-        }
-        env.insert("BURSAR_STOP_SIGNAL".into(), "SIGTERM".into());
+        environment::check(&spec.env)?;
+        let mut env = spec.env.clone();
+        env.extend(environment::of_order(order, &spec, self.options.checkpoints.as_deref()));
         Ok(Launch {
             attempt: order.attempt.clone(),
             job: order.job.clone().unwrap_or_default(),
@@ -510,7 +511,7 @@ fn work_in(
 }
 
 fn shipper(options: &AgentOptions) -> Arc<Mutex<LogShipper>> {
-    let shipper = LogShipper::new(options.client.clone(), options.offer.id.clone());
+    let shipper = LogShipper::new(options.servers.clone(), options.offer.id.clone());
     Arc::new(Mutex::new(shipper))
 }
 

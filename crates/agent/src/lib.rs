@@ -19,3 +19,4 @@ pub mod place;
 pub mod reconcile;
 pub mod report;
 pub mod runner;
+pub mod servers;

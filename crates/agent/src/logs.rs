@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bursar_api::nodes::node::LogChunk;
-use bursar_client::{Client, ClientError, nodes};
+use bursar_client::{ClientError, nodes};
 
 use crate::attempt::output;
 use crate::folder::AttemptFolder;
+use crate::servers::Servers;
 
 /// The most bytes that are sent at once.
 const PIECE: usize = 256 * 1024;
@@ -39,15 +40,15 @@ impl Sent {
 /// Sends the output of the attempts of a node.
 #[derive(Debug)]
 pub struct LogShipper {
-    client: Client,
+    servers: Servers,
     node: String,
     sent: BTreeMap<String, Sent>,
 }
 
 impl LogShipper {
-    /// Sends to a server for a node.
-    pub fn new(client: Client, node: String) -> LogShipper {
-        LogShipper { client, node, sent: BTreeMap::new() }
+    /// Sends to the server in use, for a node.
+    pub fn new(servers: Servers, node: String) -> LogShipper {
+        LogShipper { servers, node, sent: BTreeMap::new() }
     }
 
     /// Sends all output of an attempt so far. The server stores one stream for each
@@ -107,7 +108,7 @@ impl LogShipper {
             offset,
             data: STANDARD.encode(bytes),
         };
-        let kept = self.client.send(nodes::send_log(&self.node, &chunk)).await?;
+        let kept = self.servers.chosen().client.send(nodes::send_log(&self.node, &chunk)).await?;
         Ok(kept.value.next_offset)
     }
 }

@@ -32,6 +32,11 @@ impl Amount {
     pub const fn micros(self) -> i128 {
         self.0
     }
+
+    /// The number in thousandths; `None` if it has more than three decimals.
+    pub fn thousandths(self) -> Option<i128> {
+        (self.0 % 1000 == 0).then_some(self.0 / 1000)
+    }
 }
 
 impl fmt::Display for Amount {
@@ -229,6 +234,16 @@ impl Sum {
         Sum(micros)
     }
 
+    /// A number of thousandths, such as those of a GPU.
+    pub fn from_thousandths(thousandths: impl Into<i128>) -> Sum {
+        Sum(thousandths.into().saturating_mul(1000))
+    }
+
+    /// A whole number, such as one of jobs.
+    pub fn from_whole(number: impl Into<i128>) -> Sum {
+        Sum(number.into().saturating_mul(1_000_000))
+    }
+
     /// The sum in micro-credits.
     pub const fn micros(self) -> i128 {
         self.0
@@ -293,6 +308,15 @@ mod tests {
 
     fn read(json: &str) -> Result<Amount, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn counts_are_shown_as_decimals() {
+        assert_eq!(Sum::from_thousandths(1250_u16).to_string(), "1.25");
+        assert_eq!(Sum::from_whole(3_u32).to_string(), "3");
+        assert_eq!(Sum::from_whole(i128::MAX), Sum::from_micros(i128::MAX));
+        assert_eq!(Amount::from_micros(250_000).thousandths(), Some(250));
+        assert_eq!(Amount::from_micros(250_500).thousandths(), None);
     }
 
     #[test]

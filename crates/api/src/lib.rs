@@ -15,6 +15,7 @@ pub mod problem;
 pub mod system;
 pub mod terminal;
 pub mod time;
+pub mod words;
 
 pub use amount::Amount;
 pub use list::{List, Page};

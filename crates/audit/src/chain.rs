@@ -1,5 +1,6 @@
 //! The hash chain and the frames, implemented independently from `docs/journal-format.md`.
 
+use crate::malformed::Malformed;
 use crate::source::RawBatch;
 
 /// The hash that the first batch of a journal follows.
@@ -38,23 +39,23 @@ pub(crate) const DUE: u8 = 2;
 pub(crate) const GROUP: u8 = 3;
 
 /// Splits the first record off a payload.
-pub(crate) fn first_record(payload: &[u8]) -> Result<(RawRecord<'_>, &[u8]), String> {
+pub(crate) fn first_record(payload: &[u8]) -> Result<(RawRecord<'_>, &[u8]), Malformed> {
     let (length, rest) = payload.split_first_chunk::<4>().ok_or("a record is cut off")?;
     let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| "too long")?;
     let (content, rest) = rest.split_at_checked(length).ok_or("a record is cut off")?;
     let (head, body) = content.split_first_chunk::<10>().ok_or("a record has no header")?;
     let [version, kind, time @ ..] = *head;
     if version != 1 {
-        return Err(format!("a record of version {version}"));
+        return Err(format!("a record of version {version}").into());
     }
     if kind > GROUP {
-        return Err(format!("a record of kind {kind}"));
+        return Err(format!("a record of kind {kind}").into());
     }
     Ok((RawRecord { kind, time: i64::from_le_bytes(time), body }, rest))
 }
 
 /// The decision bodies of a record: none for a barrier, several for a group.
-pub(crate) fn bodies<'a>(record: &RawRecord<'a>) -> Result<Vec<&'a [u8]>, String> {
+pub(crate) fn bodies<'a>(record: &RawRecord<'a>) -> Result<Vec<&'a [u8]>, Malformed> {
     match record.kind {
         BARRIER if record.body.is_empty() => Ok(Vec::new()),
         BARRIER => Err("a barrier with a body".into()),

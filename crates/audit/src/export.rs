@@ -6,7 +6,8 @@ use bursar_core::time::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::cell_names;
-use crate::chain::{bodies, first_record};
+use crate::chain::{RawRecord, bodies, first_record};
+use crate::malformed::Malformed;
 use crate::names::{COMMANDS, EVENTS, KINDS, Named, REFUSALS};
 use crate::node::{self, Node};
 use crate::source::{RawBatch, Source};
@@ -30,7 +31,7 @@ impl Of {
     }
 
     /// Adds the author, the command and the outcome to a line.
-    fn header(self, header: &Node, line: &mut Map<String, Value>) -> Result<(), String> {
+    fn header(self, header: &Node, line: &mut Map<String, Value>) -> Result<(), Malformed> {
         match self {
             Of::Ledger => ledger_header(header, line),
             Of::Cell => cell_header(header, line),
@@ -74,32 +75,48 @@ fn export_batch(batch: &RawBatch, of: Of, out: &mut dyn Write) -> io::Result<u64
     let mut rest = &batch.payload[..];
     for offset in 0..u64::from(batch.records) {
         let position = batch.first_position.saturating_add(offset);
-        let wrong = |detail: String| io::Error::other(format!("record {position}: {detail}"));
+        let wrong = |detail: Malformed| io::Error::other(format!("record {position}: {detail}"));
         let (record, after) = first_record(rest).map_err(wrong)?;
         rest = after;
-        let decisions: Result<Vec<Value>, String> = bodies(&record)
-            .map_err(wrong)?
-            .into_iter()
-            .map(|body| node::read(body).and_then(|body| decision(&body, of)))
-            .collect();
-        let line = json!({
-            "position": position,
-            "batch": batch.sequence,
-            "at": Timestamp::from_millis(record.time).to_string(),
-            "kind": KINDS.get(usize::from(record.kind)),
-            "decisions": decisions.map_err(wrong)?,
-        });
-        writeln!(out, "{line}")?;
+        let mut line = shown(position, &record, of).map_err(wrong)?;
+        line.insert("batch".into(), batch.sequence.into());
+        writeln!(out, "{}", Value::Object(line))?;
     }
     Ok(batch.records.into())
 }
 
-fn decision(body: &Node, of: Of) -> Result<Value, String> {
+/// One record, from all of its bytes.
+///
+/// # Errors
+/// The bytes are not those of one record.
+pub fn one_record(position: u64, frame: &[u8], of: Of) -> io::Result<Value> {
+    let wrong = |detail: Malformed| io::Error::other(format!("record {position}: {detail}"));
+    let (record, rest) = first_record(frame).map_err(wrong)?;
+    if !rest.is_empty() {
+        return Err(wrong("it is followed by other bytes".into()));
+    }
+    shown(position, &record, of).map(Value::Object).map_err(wrong)
+}
+
+fn shown(position: u64, record: &RawRecord<'_>, of: Of) -> Result<Map<String, Value>, Malformed> {
+    let decisions = bodies(record)?
+        .into_iter()
+        .map(|body| node::read(body).and_then(|body| decision(&body, of)))
+        .collect::<Result<Vec<Value>, Malformed>>()?;
+    let mut line = Map::new();
+    line.insert("position".into(), position.into());
+    line.insert("at".into(), Timestamp::from_millis(record.time).to_string().into());
+    line.insert("kind".into(), json!(KINDS.get(usize::from(record.kind))));
+    line.insert("decisions".into(), decisions.into());
+    Ok(line)
+}
+
+fn decision(body: &Node, of: Of) -> Result<Value, Malformed> {
     let [_version, header, events] = body.list()? else {
         return Err("a body is [version, header, events]".into());
     };
     let events = events.list()?.iter().map(|one| event(one, of.events()));
-    let events: Result<Vec<Value>, String> = events.collect();
+    let events: Result<Vec<Value>, Malformed> = events.collect();
     let mut line = Map::new();
     if *header != Node::Null {
         of.header(header, &mut line)?;
@@ -108,11 +125,11 @@ fn decision(body: &Node, of: Of) -> Result<Value, String> {
     Ok(Value::Object(line))
 }
 
-fn index(number: &Node) -> Result<usize, String> {
+fn index(number: &Node) -> Result<usize, Malformed> {
     Ok(usize::try_from(number.unsigned()?).unwrap_or(usize::MAX))
 }
 
-fn ledger_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), String> {
+fn ledger_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), Malformed> {
     let outcome = match header.get(4) {
         None => Some("accepted"),
         Some(outcome) => REFUSALS.get(index(outcome.tagged()?.1)?).copied(),
@@ -126,7 +143,7 @@ fn ledger_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), Str
 }
 
 /// The author of a cell's command is an actor or a ledger.
-fn cell_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), String> {
+fn cell_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), Malformed> {
     match header.field(0)?.tagged()? {
         (0, actor) => line.insert("actor".into(), actor.text()?.into()),
         (_, ledger) => line.insert("ledger".into(), plain(ledger.field(0)?)),
@@ -138,7 +155,7 @@ fn cell_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), Strin
     Ok(())
 }
 
-fn event(event: &Node, names: &[Named]) -> Result<Value, String> {
+fn event(event: &Node, names: &[Named]) -> Result<Value, Malformed> {
     let (tag, content) = event.tagged()?;
     let known = usize::try_from(tag).ok().and_then(|tag| names.get(tag));
     let (name, fields) = known.ok_or_else(|| format!("an event with the unknown tag {tag}"))?;

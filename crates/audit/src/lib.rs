@@ -11,6 +11,7 @@ mod chain;
 pub mod check;
 pub mod export;
 pub mod live;
+mod malformed;
 mod names;
 mod node;
 pub mod proof;

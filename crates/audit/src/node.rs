@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use minicbor::Decoder;
 use minicbor::data::Type;
 
+use crate::malformed::Malformed;
+
 /// A decoded value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
@@ -21,7 +23,7 @@ pub(crate) enum Node {
 /// No stored value nests deeper.
 const DEEPEST: u32 = 16;
 
-type Read<T> = Result<T, String>;
+type Read<T> = Result<T, Malformed>;
 
 /// Decodes exactly one value.
 pub(crate) fn read(bytes: &[u8]) -> Read<Node> {
@@ -29,44 +31,41 @@ pub(crate) fn read(bytes: &[u8]) -> Read<Node> {
     let node = one(&mut decoder, DEEPEST)?;
     match bytes.len() - decoder.position() {
         0 => Ok(node),
-        left => Err(format!("{left} bytes follow the end of the body")),
+        left => Err(format!("{left} bytes follow the end of the body").into()),
     }
 }
 
 fn one(decoder: &mut Decoder<'_>, depth: u32) -> Read<Node> {
-    let text = |error: minicbor::decode::Error| error.to_string();
     let depth = depth.checked_sub(1).ok_or("nested too deeply")?;
-    Ok(match decoder.datatype().map_err(text)? {
-        Type::U8 | Type::U16 | Type::U32 | Type::U64 => {
-            Node::Number(decoder.u64().map_err(text)?.into())
-        }
+    Ok(match decoder.datatype()? {
+        Type::U8 | Type::U16 | Type::U32 | Type::U64 => Node::Number(decoder.u64()?.into()),
         Type::I8 | Type::I16 | Type::I32 | Type::I64 | Type::Int => {
-            Node::Number(decoder.int().map_err(text)?.into())
+            Node::Number(decoder.int()?.into())
         }
-        Type::Bytes => Node::Bytes(decoder.bytes().map_err(text)?.to_vec()),
-        Type::String => Node::Text(decoder.str().map_err(text)?.to_owned()),
-        Type::Bool => Node::Bool(decoder.bool().map_err(text)?),
+        Type::Bytes => Node::Bytes(decoder.bytes()?.to_vec()),
+        Type::String => Node::Text(decoder.str()?.to_owned()),
+        Type::Bool => Node::Bool(decoder.bool()?),
         Type::Null => {
-            decoder.null().map_err(text)?;
+            decoder.null()?;
             Node::Null
         }
         Type::Array => {
-            let length = decoder.array().map_err(text)?.ok_or("a length must be definite")?;
+            let length = decoder.array()?.ok_or("a length must be definite")?;
             Node::List((0..length).map(|_| one(decoder, depth)).collect::<Read<_>>()?)
         }
         Type::Map => {
-            let length = decoder.map().map_err(text)?.ok_or("a length must be definite")?;
+            let length = decoder.map()?.ok_or("a length must be definite")?;
             let mut map = BTreeMap::new();
             for _ in 0..length {
-                let key = decoder.u64().map_err(text)?;
+                let key = decoder.u64()?;
                 if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
-                    return Err(format!("field {key} comes twice or out of order"));
+                    return Err(format!("field {key} comes twice or out of order").into());
                 }
                 map.insert(key, one(decoder, depth)?);
             }
             Node::Map(map)
         }
-        other => return Err(format!("{other} has no place in a record")),
+        other => return Err(format!("{other} has no place in a record").into()),
     })
 }
 
@@ -79,50 +78,50 @@ impl Node {
                 let bytes = <[u8; 16]>::try_from(&bytes[..]).map_err(|_| "not a sum")?;
                 Ok(i128::from_be_bytes(bytes))
             }
-            other => Err(format!("{other:?} is not a number")),
+            other => Err(format!("{other:?} is not a number").into()),
         }
     }
 
     pub(crate) fn unsigned(&self) -> Read<u64> {
         let value = self.number()?;
-        u64::try_from(value).map_err(|_| format!("{value} is out of range"))
+        u64::try_from(value).map_err(|_| format!("{value} is out of range").into())
     }
 
     pub(crate) fn index(&self) -> Read<u32> {
         let value = self.number()?;
-        u32::try_from(value).map_err(|_| format!("{value} is out of range"))
+        u32::try_from(value).map_err(|_| format!("{value} is out of range").into())
     }
 
     pub(crate) fn time(&self) -> Read<i64> {
         let value = self.number()?;
-        i64::try_from(value).map_err(|_| format!("{value} is no time"))
+        i64::try_from(value).map_err(|_| format!("{value} is no time").into())
     }
 
     pub(crate) fn text(&self) -> Read<&str> {
         match self {
             Node::Text(text) => Ok(text),
-            other => Err(format!("{other:?} is not text")),
+            other => Err(format!("{other:?} is not text").into()),
         }
     }
 
     pub(crate) fn bytes(&self) -> Read<&[u8]> {
         match self {
             Node::Bytes(bytes) => Ok(bytes),
-            other => Err(format!("{other:?} is not bytes")),
+            other => Err(format!("{other:?} is not bytes").into()),
         }
     }
 
     pub(crate) fn flag(&self) -> Read<bool> {
         match self {
             Node::Bool(value) => Ok(*value),
-            other => Err(format!("{other:?} is neither true nor false")),
+            other => Err(format!("{other:?} is neither true nor false").into()),
         }
     }
 
     pub(crate) fn list(&self) -> Read<&[Node]> {
         match self {
             Node::List(list) => Ok(list),
-            other => Err(format!("{other:?} is not a list")),
+            other => Err(format!("{other:?} is not a list").into()),
         }
     }
 
@@ -141,7 +140,7 @@ impl Node {
 
     /// A required field.
     pub(crate) fn field(&self, key: u64) -> Read<&Node> {
-        self.get(key).ok_or_else(|| format!("field {key} is missing"))
+        self.get(key).ok_or_else(|| format!("field {key} is missing").into())
     }
 
     /// A number, or zero if the field is absent.
@@ -153,7 +152,7 @@ impl Node {
     pub(crate) fn tagged(&self) -> Read<(u64, &Node)> {
         match self.list()? {
             [tag, content] => Ok((tag.unsigned()?, content)),
-            other => Err(format!("a list of {} is not a tag and its content", other.len())),
+            other => Err(format!("a list of {} is not a tag and its content", other.len()).into()),
         }
     }
 }

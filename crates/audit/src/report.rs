@@ -55,6 +55,8 @@ pub struct Report {
     pub open_holds: u64,
     /// All units by part: free, held, spent, expired, revoked, moved.
     pub parts: [u128; 6],
+    /// The number of sealed segments whose signed checkpoint was verified.
+    pub signed_segments: u64,
     /// The first error, if there is one.
     pub problem: Option<Problem>,
     /// Whether the balances of a running ledger were compared.
@@ -111,6 +113,7 @@ impl Report {
             "grants": self.grants,
             "open_holds": self.open_holds,
             "credits": parts,
+            "signed_segments": self.signed_segments,
             "problem": problem,
             "compared_with_live": self.compared,
             "differences": self.differences,
@@ -129,6 +132,10 @@ impl fmt::Display for Report {
         writeln!(f, "head     {}", hex(&self.head))?;
         if let Some(until) = self.until {
             writeln!(f, "until    {until}")?;
+        }
+        if self.signed_segments > 0 {
+            let count = self.signed_segments;
+            writeln!(f, "signed   {count} sealed segments, each by its checkpoint")?;
         }
         writeln!(
             f,

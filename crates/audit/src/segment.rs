@@ -3,9 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use bursar_journal::merkle::{SignedCheckpoint, Verifier, VerifyingKey};
+use bursar_journal::{JournalId, SegmentMark};
 use rusqlite::Connection;
 
 use crate::chain::{self, first_record};
+use crate::malformed::Malformed;
 use crate::source::{RawBatch, SourceError, row_checksum};
 
 const MAGIC: &[u8; 16] = b"bursar segment\0\x01";
@@ -31,6 +34,22 @@ pub(crate) struct Listed {
     hash: [u8; 32],
     digest: [u8; 32],
     bytes: u64,
+}
+
+impl From<SegmentMark> for Listed {
+    fn from(mark: SegmentMark) -> Listed {
+        Listed {
+            first: mark.first,
+            last: mark.last,
+            first_position: mark.first_position,
+            last_position: mark.last_position,
+            began_at: mark.began_at.millis(),
+            previous: mark.previous.0,
+            hash: mark.hash.0,
+            digest: mark.digest.0,
+            bytes: mark.bytes,
+        }
+    }
 }
 
 impl Listed {
@@ -106,7 +125,7 @@ impl Folders {
     }
 
     /// The bytes of a segment.
-    fn read(&self, listed: &Listed) -> Result<Vec<u8>, SourceError> {
+    pub(crate) fn read(&self, listed: &Listed) -> Result<Vec<u8>, SourceError> {
         let name = listed.name();
         let mut places = vec![self.beside.clone()];
         let mut next = 0;
@@ -121,7 +140,9 @@ impl Folders {
             next += 1;
             // A segment leaves the first folder after its place was remembered.
             if next == 1 {
-                places.extend(self.archived(&name).map_err(|reason| listed.error(reason))?);
+                places.extend(
+                    self.archived(&name).map_err(|reason| listed.error(reason.to_string()))?,
+                );
             }
         }
         let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
@@ -132,11 +153,11 @@ impl Folders {
     }
 
     /// The folders that this segment was moved to.
-    fn archived(&self, name: &str) -> Result<Vec<PathBuf>, String> {
+    fn archived(&self, name: &str) -> Result<Vec<PathBuf>, Malformed> {
         let text = match std::fs::read(&self.archived) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(format!("{}: {error}", self.archived.display())),
+            Err(error) => return Err(format!("{}: {error}", self.archived.display()).into()),
         };
         let file: serde_json::Value = serde_json::from_slice(&text)
             .map_err(|error| format!("{}: {error}", self.archived.display()))?;
@@ -149,16 +170,20 @@ impl Folders {
 /// Reads the segments of a journal one after the other.
 pub(crate) struct Reader<'a> {
     journal: [u8; 16],
-    folders: &'a Folders,
+    /// The keys that sign checkpoints; none if they are not known.
+    keys: &'a [VerifyingKey],
     /// The digest of the segment before.
     follows: [u8; 32],
     /// The tree over the records so far.
     tree: Tree,
+    /// How many signatures were verified.
+    pub(crate) signatures: u64,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(journal: [u8; 16], folders: &'a Folders) -> Reader<'a> {
-        Reader { journal, folders, follows: [0; 32], tree: Tree::default() }
+    pub(crate) fn new(journal: [u8; 16], keys: &'a [VerifyingKey]) -> Reader<'a> {
+        let (follows, tree) = ([0; 32], Tree::default());
+        Reader { journal, keys, follows, tree, signatures: 0 }
     }
 
     /// Passes the batches of the next segment to `take`, until it returns false. Returns whether it
@@ -166,15 +191,15 @@ impl<'a> Reader<'a> {
     pub(crate) fn each(
         &mut self,
         listed: &Listed,
+        bytes: &[u8],
         take: &mut dyn FnMut(RawBatch) -> bool,
     ) -> Result<bool, SourceError> {
-        let bytes = self.folders.read(listed)?;
-        let altered = |reason: String| {
+        let altered = |reason: Malformed| {
             listed.error(format!(
                 "it was altered: {reason}; put back the file, of which backups have a copy"
             ))
         };
-        let segment = self.open(&bytes, listed).map_err(altered)?;
+        let segment = self.open(bytes, listed).map_err(altered)?;
         let (mut sequence, mut rest) = (listed.first, segment.blocks);
         while !rest.is_empty() {
             let (batches, after) = block(rest, sequence).map_err(altered)?;
@@ -193,7 +218,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Checks the frame of the file: its digest, its journal, its range, and what it follows.
-    fn open<'b>(&self, bytes: &'b [u8], listed: &Listed) -> Result<Parts<'b>, String> {
+    fn open<'b>(&self, bytes: &'b [u8], listed: &Listed) -> Result<Parts<'b>, Malformed> {
         let (content, digest) = bytes.split_last_chunk::<32>().ok_or("it is cut off")?;
         if *digest != listed.digest || blake3::hash(content).as_bytes() != digest {
             return Err("its checksum does not match".into());
@@ -221,7 +246,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The tree and the checkpoint must be those of the records.
-    fn check_end(&self, listed: &Listed, parts: &Parts<'_>, after: u64) -> Result<(), String> {
+    fn check_end(
+        &mut self,
+        listed: &Listed,
+        parts: &Parts<'_>,
+        after: u64,
+    ) -> Result<(), Malformed> {
         if after != listed.last + 1 || self.tree.size != listed.last_position {
             return Err("it has other batches than it says".into());
         }
@@ -230,7 +260,10 @@ impl<'a> Reader<'a> {
         }
         let signed = parts.checkpoint;
         if signed.iter().all(|byte| *byte == 0) {
-            return Ok(());
+            return match self.keys {
+                [] => Ok(()),
+                _ => Err("its signed checkpoint is missing".into()),
+            };
         }
         let mut expected = b"bursar check v1\0".to_vec();
         expected.extend(self.journal);
@@ -239,6 +272,26 @@ impl<'a> Reader<'a> {
         if signed[..72] != expected[..] {
             return Err("its signed checkpoint is of other records".into());
         }
+        self.check_signature(signed)
+    }
+
+    /// A known key must have signed the checkpoint.
+    fn check_signature(&mut self, signed: &[u8]) -> Result<(), Malformed> {
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        let signed = SignedCheckpoint::from_bytes(signed).ok_or("its checkpoint is none")?;
+        let journal = JournalId(self.journal);
+        let is_signed =
+            |key: &VerifyingKey| Verifier::new(journal, *key).checkpoint(&signed).is_ok();
+        if !self.keys.iter().any(is_signed) {
+            return Err(
+                "the signature of its checkpoint is not of the key of this store; if that \
+                 key was replaced, give the public keys of both with --public-key"
+                    .into(),
+            );
+        }
+        self.signatures += 1;
         Ok(())
     }
 }
@@ -250,19 +303,19 @@ struct Parts<'a> {
     checkpoint: &'a [u8],
 }
 
-fn number(bytes: &[u8], place: usize) -> Result<u64, String> {
+fn number(bytes: &[u8], place: usize) -> Result<u64, Malformed> {
     let field = bytes.get(place..).and_then(|rest| rest.first_chunk::<8>());
     field.map(|field| u64::from_le_bytes(*field)).ok_or_else(|| "it is cut off".into())
 }
 
-fn short(bytes: &[u8], place: usize) -> Result<u32, String> {
+fn short(bytes: &[u8], place: usize) -> Result<u32, Malformed> {
     let field = bytes.get(place..).and_then(|rest| rest.first_chunk::<4>());
     field.map(|field| u32::from_le_bytes(*field)).ok_or_else(|| "it is cut off".into())
 }
 
 /// The batches of the first block, and what follows it. Their hashes are computed from the content,
 /// and checked against the journal's chain by the caller.
-fn block(bytes: &[u8], mut sequence: u64) -> Result<(Vec<RawBatch>, &[u8]), String> {
+fn block(bytes: &[u8], mut sequence: u64) -> Result<(Vec<RawBatch>, &[u8]), Malformed> {
     let (compressed, length) = (number(bytes, 0)?, number(bytes, 8)?);
     let (count, mut position) = (short(bytes, 16)?, number(bytes, 20)?);
     let (header, rest) = bytes.split_first_chunk::<BLOCK>().ok_or("it is cut off")?;
@@ -313,7 +366,7 @@ fn node(left: &[u8; 32], right: &[u8; 32]) -> [u8; 32] {
 }
 
 impl Tree {
-    fn add(&mut self, batch: &RawBatch) -> Result<(), String> {
+    fn add(&mut self, batch: &RawBatch) -> Result<(), Malformed> {
         let mut rest = &batch.payload[..];
         for _ in 0..batch.records {
             let (_, after) = first_record(rest)?;

@@ -1,7 +1,9 @@
 //! Sources of batches: rows as they are stored, not verified yet.
 
+use std::cell::Cell;
 use std::path::Path;
 
+use bursar_journal::merkle::VerifyingKey;
 use bursar_journal::{Head, Journal, JournalError, StoredBatch};
 use rusqlite::{Connection, OpenFlags};
 
@@ -97,6 +99,11 @@ pub trait Source {
     /// # Errors
     /// A row cannot be read. All rows before it were passed.
     fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), SourceError>;
+
+    /// How many signatures of sealed segments the last [`Source::each`] has verified.
+    fn signatures(&self) -> u64 {
+        0
+    }
 }
 
 /// Batches in memory.
@@ -134,6 +141,8 @@ impl Source for Batches {
 pub struct JournalSource<'a> {
     journal: &'a dyn Journal,
     head: RawHead,
+    keys: Vec<VerifyingKey>,
+    signatures: Cell<u64>,
 }
 
 impl<'a> JournalSource<'a> {
@@ -141,7 +150,14 @@ impl<'a> JournalSource<'a> {
     pub fn new(journal: &'a dyn Journal) -> Result<JournalSource<'a>, JournalError> {
         let head = journal.head()?;
         let Head { sequence, position, hash } = head;
-        Ok(JournalSource { journal, head: RawHead { sequence, position, hash: hash.0 } })
+        let head = RawHead { sequence, position, hash: hash.0 };
+        Ok(JournalSource { journal, head, keys: Vec::new(), signatures: Cell::new(0) })
+    }
+
+    /// The same. One of these keys must have signed each sealed segment.
+    #[must_use]
+    pub fn signed_by(self, keys: Vec<VerifyingKey>) -> JournalSource<'a> {
+        JournalSource { keys, ..self }
     }
 }
 
@@ -155,7 +171,17 @@ impl Source for JournalSource<'_> {
     }
 
     fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), SourceError> {
-        for batch in self.journal.read(Head::genesis(self.journal.id()))? {
+        let mut end = Head::genesis(self.journal.id());
+        let mut reader = Reader::new(self.journal(), &self.keys);
+        for mark in self.journal.sealed_segments()? {
+            let segment = self.journal.read_segment(&mark)?;
+            if !reader.each(&mark.into(), segment.bytes(), take)? {
+                return Ok(());
+            }
+            end = mark.end();
+        }
+        self.signatures.set(reader.signatures);
+        for batch in self.journal.read(end)? {
             let batch = batch?;
             // The journal may have grown since its head was read.
             if batch.sequence > self.head.sequence || !take(batch.into()) {
@@ -163,6 +189,10 @@ impl Source for JournalSource<'_> {
             }
         }
         Ok(())
+    }
+
+    fn signatures(&self) -> u64 {
+        self.signatures.get()
     }
 }
 
@@ -177,6 +207,8 @@ pub struct SqliteSource {
     folders: Folders,
     /// Batches that are not in the database yet.
     behind: Vec<RawBatch>,
+    keys: Vec<VerifyingKey>,
+    signatures: Cell<u64>,
 }
 
 impl SqliteSource {
@@ -191,8 +223,14 @@ impl SqliteSource {
         let (journal, stored, behind) = begin(&connection, path)?;
         let head = behind.head(stored);
         let (segments, folders) = (list(&connection, &journal)?, Folders::of(path));
-        let behind = behind.batches;
-        Ok(SqliteSource { connection, journal, head, segments, folders, behind })
+        let (behind, keys, signatures) = (behind.batches, Vec::new(), Cell::new(0));
+        Ok(SqliteSource { connection, journal, head, segments, folders, behind, keys, signatures })
+    }
+
+    /// The same. One of these keys must have signed each sealed segment.
+    #[must_use]
+    pub fn signed_by(self, keys: Vec<VerifyingKey>) -> SqliteSource {
+        SqliteSource { keys, ..self }
     }
 }
 
@@ -262,12 +300,13 @@ impl Source for SqliteSource {
     }
 
     fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), SourceError> {
-        let mut reader = Reader::new(self.journal, &self.folders);
+        let mut reader = Reader::new(self.journal, &self.keys);
         for segment in &self.segments {
-            if !reader.each(segment, take)? {
+            if !reader.each(segment, &self.folders.read(segment)?, take)? {
                 return Ok(());
             }
         }
+        self.signatures.set(reader.signatures);
         // Rows of sealed batches are leftovers.
         let sealed = self.segments.last().map_or(0, |last| last.last);
         let mut statement = self.connection.prepare(
@@ -298,5 +337,8 @@ impl Source for SqliteSource {
             }
         }
         Ok(())
+    }
+    fn signatures(&self) -> u64 {
+        self.signatures.get()
     }
 }

@@ -5,6 +5,7 @@ use bursar_core::time::Timestamp;
 use crate::books::{Books, Broken};
 use crate::chain::{bodies, first_record, genesis, hash};
 use crate::live::LiveNumbers;
+use crate::malformed::Malformed;
 use crate::node;
 use crate::report::{Problem, Report};
 use crate::source::{RawBatch, RawHead, Source};
@@ -40,6 +41,7 @@ pub fn verify(
         walk.check_end(head, read.err().map(|error| error.to_string()));
     }
     let Walk { mut report, books, .. } = walk;
+    report.signed_segments = source.signatures();
     report.accounts = books.accounts.len() as u64;
     report.grants = books.grants.len() as u64;
     report.open_holds = books.holds.values().filter(|hold| hold.state == 0).count() as u64;
@@ -70,6 +72,7 @@ pub fn verify_chain(source: &dyn Source, mut progress: impl FnMut(Progress)) -> 
     if walk.report.problem.is_none() {
         walk.check_end(head, read.err().map(|error| error.to_string()));
     }
+    walk.report.signed_segments = source.signatures();
     walk.report
 }
 
@@ -128,11 +131,11 @@ impl Walk {
 
     /// Accepts a batch if all of it is valid.
     fn accept(&mut self, batch: &RawBatch) -> bool {
-        if let Err(detail) = self.check_chain(batch) {
+        if let Err(wrong) = self.check_chain(batch) {
             self.problem(
                 self.position.saturating_add(batch.records.into()),
                 None,
-                Broken { law: "chain", detail },
+                Broken { law: "chain", detail: wrong.to_string() },
             );
             return false;
         }
@@ -158,10 +161,10 @@ impl Walk {
         }
     }
 
-    fn check_chain(&self, batch: &RawBatch) -> Result<(), String> {
+    fn check_chain(&self, batch: &RawBatch) -> Result<(), Malformed> {
         let expected = self.sequence + 1;
         if batch.sequence != expected {
-            return Err(format!("batch {expected} is missing; {} was found", batch.sequence));
+            return Err(format!("batch {expected} is missing; {} was found", batch.sequence).into());
         }
         if batch.previous != self.previous {
             return Err("it does not follow the batch before it".into());
@@ -173,7 +176,7 @@ impl Walk {
             return Err("its records are not the next ones".into());
         }
         if batch.epoch < self.epoch {
-            return Err(format!("epoch {} comes after epoch {}", batch.epoch, self.epoch));
+            return Err(format!("epoch {} comes after epoch {}", batch.epoch, self.epoch).into());
         }
         Ok(())
     }
@@ -181,7 +184,9 @@ impl Walk {
     /// Enters all records of a batch. Returns the number of their events and the last time.
     fn check_records(&mut self, batch: &RawBatch) -> Result<(u64, i64), Found> {
         let format = |position: u64| {
-            move |detail: String| (Some(position), Broken { law: "format", detail })
+            move |wrong: Malformed| {
+                (Some(position), Broken { law: "format", detail: wrong.to_string() })
+            }
         };
         let (mut rest, mut events, mut time) = (&batch.payload[..], 0, self.time);
         for offset in 1..=u64::from(batch.records) {

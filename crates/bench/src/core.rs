@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bursar_core::ledger::command::{
     AccountKind, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Charge, Context, Policy,
 };
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::{Command, Event, Ledger, invariant};
 use bursar_core::machine::{advance, execute};
+use bursar_core::name::{AccountPath, GrantId, HoldId};
 use bursar_core::time::Timestamp;
 use compact_str::format_compact;
 use serde::Serialize;
@@ -110,7 +110,7 @@ impl Bench {
             .unwrap_or_else(|refused| panic!("{command:?}: {refused:?}"));
     }
 
-    fn grant(&mut self, id: Name, account: &Name, amount: i64, days: i64) {
+    fn grant(&mut self, id: GrantId, account: &AccountPath, amount: i64, days: i64) {
         let start = Timestamp::from_millis(START);
         self.run(&world::grant(id, account, amount, start, days));
     }
@@ -122,7 +122,8 @@ impl Bench {
 
 fn pairs(rows: &mut Vec<CoreMeasurement>, accounts: usize, pairs: usize) -> Result<(), BenchError> {
     let mut bench = Bench::new();
-    // Steady state: after a minute, as many holds are forgotten as are placed.
+    // Steady state: after a minute, as many holds are forgotten as are placed. There is no archive here.
+    bench.ledger.forget_by_age();
     bench.run(&Command::SetPolicy(Policy {
         idempotency_ttl_ms: 30_000,
         retention_ms: 30_000,
@@ -132,12 +133,12 @@ fn pairs(rows: &mut Vec<CoreMeasurement>, accounts: usize, pairs: usize) -> Resu
     let names = world::orgs(accounts);
     for (number, name) in names.iter().enumerate() {
         bench.run(&world::open(name, AccountKind::Org));
-        bench.grant(format_compact!("g{number}-0"), name, 1_000_000_000, 10);
+        bench.grant(format_compact!("g{number}-0").into(), name, 1_000_000_000, 10);
     }
     let idle = resident_bytes().saturating_sub(before) as f64 / accounts as f64;
     for day in 1..10 {
         for (number, name) in names.iter().enumerate() {
-            bench.grant(format_compact!("g{number}-{day}"), name, 1_000_000_000, 10 + day);
+            bench.grant(format_compact!("g{number}-{day}").into(), name, 1_000_000_000, 10 + day);
         }
     }
     let least = least_possible(accounts, pairs);
@@ -147,7 +148,8 @@ fn pairs(rows: &mut Vec<CoreMeasurement>, accounts: usize, pairs: usize) -> Resu
     ));
     let mut shuffle = Shuffle(1);
     // Clients choose the names. Formatting them is not part of the measurement.
-    let ids: Vec<Name> = (0..2 * ROUNDS * pairs).map(|n| format_compact!("hold{n}")).collect();
+    let ids = (0..2 * ROUNDS * pairs).map(|n| format_compact!("hold{n}"));
+    let ids: Vec<HoldId> = ids.map(HoldId::unchecked).collect();
     let mut unused = ids.iter();
     bench.moving = true;
     for keyed in [false, true] {
@@ -174,7 +176,7 @@ fn pairs(rows: &mut Vec<CoreMeasurement>, accounts: usize, pairs: usize) -> Resu
     for number in 0..holds {
         let account = &names[shuffle.next(accounts)];
         bench.keyed = false;
-        bench.run(&place(format_compact!("open{number}"), account));
+        bench.run(&place(format_compact!("open{number}").into(), account));
     }
     let open = resident_bytes().saturating_sub(before) as f64 / f64::from(holds);
     rows.push(CoreMeasurement::once(
@@ -220,17 +222,27 @@ fn packs(
     spanned: usize,
 ) -> Result<[f64; 3], BenchError> {
     let mut bench = Bench::new();
-    let name = Name::const_new("acme");
+    let name = AccountPath::from("acme");
     bench.run(&world::open(&name, AccountKind::Org));
     let first = packs / 2;
     for number in 0..first {
-        bench.grant(format_compact!("g{number}"), &name, 1000, 1 + (number % expiries) as i64);
+        bench.grant(
+            format_compact!("g{number}").into(),
+            &name,
+            1000,
+            1 + (number % expiries) as i64,
+        );
     }
     let per_round = (packs - first) / ROUNDS;
     let mut number = first;
     let add = measure(ROUNDS, per_round, |_| {
         for _ in 0..per_round {
-            bench.grant(format_compact!("g{number}"), &name, 1000, 1 + (number % expiries) as i64);
+            bench.grant(
+                format_compact!("g{number}").into(),
+                &name,
+                1000,
+                1 + (number % expiries) as i64,
+            );
             number += 1;
         }
     });
@@ -244,7 +256,7 @@ fn packs(
     let amount = spanned as i64 * 1000;
     let consume = measure(ROUNDS, 1, |round| {
         bench.run(&Command::Charge(Charge {
-            id: format_compact!("charge{round}"),
+            id: format_compact!("charge{round}").into(),
             account: name.clone(),
             amount: micros(amount),
             allow_partial: false,
@@ -265,11 +277,11 @@ fn packs(
 
 fn deep(rows: &mut Vec<CoreMeasurement>, pairs: usize) -> Result<(), BenchError> {
     let mut bench = Bench::new();
-    let mut path = Name::const_new("acme");
+    let mut path = AccountPath::from("acme");
     bench.run(&world::open(&path, AccountKind::Org));
     for level in 0..8 {
         if level > 0 {
-            path = format_compact!("{path}:team{level}");
+            path = format_compact!("{path}:team{level}").into();
             bench.run(&world::open(&path, AccountKind::Team));
         }
         let terms = BudgetTerms {
@@ -282,12 +294,12 @@ fn deep(rows: &mut Vec<CoreMeasurement>, pairs: usize) -> Result<(), BenchError>
         };
         bench.run(&Command::SetBudget { path: path.clone(), budget: "month".into(), terms });
     }
-    let tenant = Name::const_new("acme");
+    let tenant = AccountPath::from("acme");
     bench.grant("g".into(), &tenant, i64::MAX / 4, 300);
     let mut number = 0;
     let figure = measure(ROUNDS, pairs, |_| {
         for _ in 0..pairs {
-            let hold = format_compact!("hold{number}");
+            let hold = HoldId::unchecked(format_compact!("hold{number}"));
             number += 1;
             bench.run(&place(hold.clone(), &path));
             bench.run(&settle(&tenant, hold));

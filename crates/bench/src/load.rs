@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use bursar_core::ledger::command::Policy;
 use bursar_core::ledger::id::AccountNo;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute, machine_time};
+use bursar_core::name::{AccountPath, HoldId};
 use bursar_core::time::Timestamp;
 use bursar_engine::{
     Clock, Codec, Engine, EngineOptions, LedgerCodec, ManualClock, RecordOrigin, Stats, WallClock,
@@ -32,7 +32,7 @@ const CHUNK: usize = 256;
 /// the records for the caller.
 pub(crate) struct BareLoop {
     pub(crate) ledger: Ledger,
-    orgs: Vec<Name>,
+    orgs: Vec<AccountPath>,
     shuffle: Shuffle,
     requests: u128,
     holds: u64,
@@ -104,7 +104,7 @@ impl BareLoop {
         let mut placed = Vec::with_capacity(count);
         for number in 0..count {
             let account = self.shuffle.next(self.orgs.len());
-            let hold = format_compact!("hold{}", self.holds);
+            let hold = HoldId::unchecked(format_compact!("hold{}", self.holds));
             self.holds += 1;
             let command = place(hold.clone(), &self.orgs[account]);
             placed.push((account, hold));
@@ -165,7 +165,7 @@ impl BareLoop {
 struct Client {
     account: usize,
     /// The hold that it has placed and not settled.
-    hold: Option<Name>,
+    hold: Option<HoldId>,
     asked: Instant,
 }
 
@@ -179,7 +179,7 @@ pub(crate) struct Turn {
 pub(crate) struct LoadedEngine {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) engine: Engine<LedgerCodec>,
-    orgs: Vec<Name>,
+    orgs: Vec<AccountPath>,
     shuffle: Shuffle,
     clients: Vec<Client>,
     done: Sender<(usize, bool)>,
@@ -293,7 +293,7 @@ impl LoadedEngine {
             }
             None => {
                 client.account = self.shuffle.next(self.orgs.len());
-                let hold = format_compact!("hold{}", self.holds);
+                let hold = HoldId::unchecked(format_compact!("hold{}", self.holds));
                 self.holds += 1;
                 client.hold = Some(hold.clone());
                 place(hold, &self.orgs[client.account])
@@ -361,7 +361,7 @@ impl LoadedEngine {
     }
 
     /// The orgs that place holds.
-    pub(crate) fn orgs(&self) -> &[Name] {
+    pub(crate) fn orgs(&self) -> &[AccountPath] {
         &self.orgs
     }
 

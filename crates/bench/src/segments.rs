@@ -71,7 +71,7 @@ fn file_bytes(file: &Path) -> u64 {
 }
 
 /// Seals everything up to the end. A snapshot without a state says that a start needs nothing older.
-fn seal(
+pub(crate) fn seal(
     journal: &dyn Journal,
     sealing: &Sealing,
     going: &dyn Fn() -> bool,

@@ -1,24 +1,29 @@
 //! A long run at default settings: memory holds what is open and a window of what was closed, whatever was done before.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bursar_core::ledger::command::{Policy, RecalledHold, Refund, RefundOf};
 use bursar_core::ledger::holds::archive::RecalledRecord;
-use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Command, Envelope, Ledger};
+use bursar_core::name::{AccountPath, HoldId};
 use bursar_engine::archiver::{Archiver, ClosedWindow, recall};
 use bursar_engine::{EngineError, Handle};
 use bursar_journal::archive::{Archive, ArchiveFamily};
 use bursar_journal::record::ledger::{answer_key, object_key};
+use bursar_journal::{Journal, JournalError, Sealing, SegmentMark};
 use compact_str::format_compact;
 use serde::Serialize;
 
 use crate::BenchError;
 use crate::figure::{load_average, now, resident_bytes};
 use crate::load::LoadedEngine;
+use crate::segments::seal;
 use crate::world::{place, settle};
 
 /// How long the archiver waits when there is little to do.
@@ -39,6 +44,8 @@ pub struct SoakRun {
     pub step: u64,
     /// What stays in memory.
     pub window: ClosedWindow,
+    /// Bytes of records in a segment.
+    pub segment_bytes: u64,
 }
 
 /// The state of a soak after one step.
@@ -50,8 +57,10 @@ pub struct SoakStep {
     pub resident_bytes: u64,
     /// Pairs per second since the previous step.
     pub pairs_per_second: f64,
-    /// Bytes of the journal.
-    pub journal_bytes: u64,
+    /// Bytes of the live journal: what is not sealed, and free space in its file.
+    pub live_bytes: u64,
+    /// Bytes of sealed segments.
+    pub segment_bytes: u64,
     /// Bytes of the archive.
     pub archive_bytes: u64,
     /// Load average of the machine.
@@ -63,8 +72,16 @@ pub struct SoakStep {
 pub struct SoakFigures {
     /// Every step.
     pub steps: Vec<SoakStep>,
-    /// Bytes of journal and archive for each pair.
+    /// Bytes of live journal, segments and archive for each pair, at the end.
     pub bytes_per_pair: f64,
+    /// Bytes of records for each pair before they are sealed; 0 if nothing was.
+    pub record_bytes_per_pair: f64,
+    /// Bytes of segments for each pair that is sealed; 0 if nothing was.
+    pub sealed_bytes_per_pair: f64,
+    /// Bytes of the archive for each pair.
+    pub archive_bytes_per_pair: f64,
+    /// The most bytes of all files at one time.
+    pub peak_disk_bytes: u64,
     /// The most resident memory after the first tenth.
     pub most_resident_bytes: u64,
     /// The least resident memory after the first tenth.
@@ -79,10 +96,55 @@ pub struct SoakFigures {
     pub fresh_p99_us: f64,
 }
 
+/// Bytes of the files and folders whose names begin so.
 fn bytes_of(folder: &Path, prefix: &str) -> u64 {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let own = files.filter(|file| file.file_name().to_string_lossy().starts_with(prefix));
-    own.filter_map(|file| file.metadata().ok()).map(|data| data.len()).sum()
+    let bytes = |file: std::fs::DirEntry| match file.metadata() {
+        Ok(data) if data.is_dir() => bytes_of(&file.path(), ""),
+        Ok(data) => data.len(),
+        // It was removed meanwhile.
+        Err(_) => 0,
+    };
+    own.map(bytes).sum()
+}
+
+/// A thread that seals what can be sealed, and watches how much of the disk is used.
+struct SoakSealer {
+    thread: JoinHandle<Result<(), JournalError>>,
+    stopping: Arc<AtomicBool>,
+    sealed: Arc<Mutex<Vec<SegmentMark>>>,
+    peak_bytes: Arc<AtomicU64>,
+}
+
+impl SoakSealer {
+    fn start(journal: Arc<dyn Journal>, directory: PathBuf, sealing: Sealing) -> SoakSealer {
+        let (stopping, sealed, peak_bytes): (Arc<AtomicBool>, Arc<Mutex<Vec<_>>>, Arc<AtomicU64>) =
+            Default::default();
+        let (stops, marks, peak) =
+            (Arc::clone(&stopping), Arc::clone(&sealed), Arc::clone(&peak_bytes));
+        let thread = std::thread::spawn(move || {
+            let going = || {
+                peak.fetch_max(bytes_of(&directory, ""), Ordering::Relaxed);
+                !stops.load(Ordering::Relaxed)
+            };
+            while going() {
+                let more = seal(&*journal, &sealing, &|| !stops.load(Ordering::Relaxed))?;
+                marks.lock().unwrap_or_else(PoisonError::into_inner).extend(more);
+                std::thread::park_timeout(Duration::from_millis(500));
+            }
+            Ok(())
+        });
+        SoakSealer { thread, stopping, sealed, peak_bytes }
+    }
+
+    /// Ends the thread. Returns the segments, and the most bytes that were used.
+    fn stop(self) -> Result<(Vec<SegmentMark>, u64), BenchError> {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| BenchError::Wrong("sealing panicked".into()))??;
+        let sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok((sealed, self.peak_bytes.load(Ordering::Relaxed)))
+    }
 }
 
 /// Runs pairs through the engine with an archiver, and calls `each` after every step. Then asks for holds that were
@@ -105,6 +167,8 @@ pub fn soak(
         run.window,
         PACE,
     );
+    let sealing = Sealing { segment_bytes: run.segment_bytes, ..Sealing::default() };
+    let sealer = SoakSealer::start(Arc::clone(&loaded.journal), directory.to_owned(), sealing);
     let (mut steps, mut done) = (Vec::new(), 0);
     while done < run.pairs {
         let turn = loaded.run_commands(2 * run.step.min(run.pairs - done))?;
@@ -115,20 +179,32 @@ pub fn soak(
             pairs: done,
             resident_bytes: resident_bytes(),
             pairs_per_second: turn.answered as f64 / 2.0 / turn.seconds,
-            journal_bytes: bytes_of(directory, "ledger.db"),
+            live_bytes: bytes_of(directory, "ledger.db")
+                .saturating_sub(bytes_of(directory, "ledger.db.segments")),
+            segment_bytes: bytes_of(directory, "ledger.db.segments"),
             archive_bytes: bytes_of(directory, "archive.db"),
             load: load_average(),
         };
         each(step);
         steps.push(step);
     }
+    let (segments, peak_disk_bytes) = sealer.stop()?;
     let asked = Asked { ledger: loaded.engine.handle(), archive: &archive, window: run.window };
     let (settle_p99, refund_p99, repeat_p99, fresh_p99) = asked.all(&loaded, done)?;
     let late = steps.iter().filter(|step| step.pairs * 10 > done);
     let resident: Vec<u64> = late.map(|step| step.resident_bytes).collect();
-    let bytes = steps.last().map_or(0, |step| step.journal_bytes + step.archive_bytes);
+    let archive_bytes = bytes_of(directory, "archive.db");
+    let bytes = archive_bytes + bytes_of(directory, "ledger.db");
+    // A pair is two records.
+    let records: u64 = segments.iter().map(|m| m.last_position - m.first_position + 1).sum();
+    let sealed_pairs = records.max(1) as f64 / 2.0;
+    let sealed: u64 = segments.iter().map(|mark| mark.bytes).sum();
     let figures = SoakFigures {
         bytes_per_pair: bytes as f64 / done as f64,
+        record_bytes_per_pair: segments.len() as f64 * run.segment_bytes as f64 / sealed_pairs,
+        sealed_bytes_per_pair: sealed as f64 / sealed_pairs,
+        archive_bytes_per_pair: archive_bytes as f64 / done as f64,
+        peak_disk_bytes,
         most_resident_bytes: resident.iter().copied().max().unwrap_or(0),
         least_resident_bytes: resident.iter().copied().min().unwrap_or(0),
         steps,
@@ -157,23 +233,24 @@ impl Asked<'_> {
         if forgotten < ASKED {
             return Err(BenchError::Wrong("too few pairs: nothing is forgotten".into()));
         }
-        let orgs: Vec<Name> = loaded.orgs().to_vec();
+        let orgs: Vec<AccountPath> = loaded.orgs().to_vec();
         let number = move |ledger: &Ledger| {
-            let number = |org: &Name| Some((org.clone(), ledger.find_account(org)?));
-            orgs.iter().filter_map(number).collect::<Vec<(Name, AccountNo)>>()
+            let number = |org: &AccountPath| Some((org.clone(), ledger.find_account(org)?));
+            orgs.iter().filter_map(number).collect::<Vec<(AccountPath, AccountNo)>>()
         };
         let orgs = self.ledger.read(number)?.value;
         let mut took: [Vec<f64>; 4] = Default::default();
         for number in 0..ASKED {
             // Spread over all of them.
-            let hold = format_compact!("hold{}", number * (forgotten / ASKED));
+            let hold = HoldId::unchecked(format_compact!("hold{}", number * (forgotten / ASKED)));
             let org = self.org_with(&orgs, &hold)?;
             let refund = Command::Refund(Refund {
-                id: format_compact!("refund-of-{hold}-{number}"),
+                id: format_compact!("refund-of-{hold}-{number}").into(),
                 tenant: org.clone(),
                 of: RefundOf::Hold(hold.clone()),
                 amount: None,
                 compensate: false,
+                note: None,
                 recalled: Vec::new(),
             });
             let commands = [settle(&org, hold.clone()), place(hold.clone(), &org), refund];
@@ -184,8 +261,15 @@ impl Asked<'_> {
             let (new, key) = (format_compact!("new{number}"), u128::MAX - u128::from(number));
             let tenant = AccountNo(0);
             let object = object_key(Resource::Hold, tenant, &new);
-            std::hint::black_box(self.archive.excludes(ArchiveFamily::Objects, &object));
-            std::hint::black_box(self.archive.excludes(ArchiveFamily::Answers, &answer_key(key)));
+            for (family, key) in [
+                (ArchiveFamily::Objects, object),
+                (ArchiveFamily::Answers, answer_key(key).to_vec()),
+            ] {
+                // As a server asks: memory first.
+                if self.archive.excludes(family, &key).is_none() {
+                    std::hint::black_box(self.archive.get(family, &key)?);
+                }
+            }
             took[3].push(start.elapsed().as_secs_f64());
         }
         let p99 = |times: &mut Vec<f64>| {
@@ -197,7 +281,11 @@ impl Asked<'_> {
     }
 
     /// The org that has placed a hold.
-    fn org_with(&self, orgs: &[(Name, AccountNo)], hold: &Name) -> Result<Name, BenchError> {
+    fn org_with(
+        &self,
+        orgs: &[(AccountPath, AccountNo)],
+        hold: &HoldId,
+    ) -> Result<AccountPath, BenchError> {
         for (org, number) in orgs {
             let key = object_key(Resource::Hold, *number, hold);
             let excluded = self.archive.excludes(ArchiveFamily::Objects, &key).is_some();
@@ -209,16 +297,13 @@ impl Asked<'_> {
     }
 
     /// How long one request takes: the look-up and the durable decision.
-    fn time(&self, org: &Name, mut command: Command) -> Result<f64, BenchError> {
+    fn time(&self, org: &AccountPath, mut command: Command) -> Result<f64, BenchError> {
         let start: Instant = now();
         let path = org.clone();
         let tenant = self.ledger.read(move |ledger| ledger.find_account(&path))?.value;
         let tenant = tenant.ok_or_else(|| BenchError::Wrong(format!("{org} is missing")))?;
-        let names: Vec<_> = command
-            .archived_names()
-            .into_iter()
-            .map(|(what, _, id)| (what, tenant, id.clone()))
-            .collect();
+        let names: Vec<_> =
+            command.archived_names().into_iter().map(|(what, _, id)| (what, tenant, id)).collect();
         let found = recall(self.archive, &names, None)?;
         if let Command::Refund(refund) = &mut command {
             let holds = found.recalled.iter().filter_map(|recalled| match recalled {

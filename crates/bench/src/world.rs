@@ -6,6 +6,7 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::{Command, Envelope};
+use bursar_core::name::{AccountPath, GrantId, HoldId};
 use bursar_core::time::{DAY_MS, Timestamp};
 use compact_str::format_compact;
 
@@ -34,12 +35,18 @@ pub(crate) fn envelope(request: u128, keyed: bool) -> Envelope {
     }
 }
 
-pub(crate) fn open(path: &Name, kind: AccountKind) -> Command {
+pub(crate) fn open(path: &AccountPath, kind: AccountKind) -> Command {
     Command::OpenAccount { path: path.clone(), kind, settings: AccountSettings::default() }
 }
 
 /// A grant that is valid for `days` from `start`.
-pub(crate) fn grant(id: Name, account: &Name, amount: i64, start: Timestamp, days: i64) -> Command {
+pub(crate) fn grant(
+    id: GrantId,
+    account: &AccountPath,
+    amount: i64,
+    start: Timestamp,
+    days: i64,
+) -> Command {
     Command::IssueGrant(IssueGrant {
         id,
         account: account.clone(),
@@ -54,7 +61,7 @@ pub(crate) fn grant(id: Name, account: &Name, amount: i64, start: Timestamp, day
     })
 }
 
-pub(crate) fn place(id: Name, account: &Name) -> Command {
+pub(crate) fn place(id: HoldId, account: &AccountPath) -> Command {
     Command::PlaceHold(PlaceHold {
         id,
         account: account.clone(),
@@ -68,22 +75,22 @@ pub(crate) fn place(id: Name, account: &Name) -> Command {
     })
 }
 
-pub(crate) fn settle(tenant: &Name, hold: Name) -> Command {
+pub(crate) fn settle(tenant: &AccountPath, hold: HoldId) -> Command {
     let usage = Usage::Total(micros(CHARGED));
     Command::SettleHold { tenant: tenant.clone(), hold, usage, cause: Cause::Holder }
 }
 
 /// The names of `count` orgs.
-pub(crate) fn orgs(count: usize) -> Vec<Name> {
-    (0..count).map(|number| format_compact!("org{number}")).collect()
+pub(crate) fn orgs(count: usize) -> Vec<AccountPath> {
+    (0..count).map(|number| format_compact!("org{number}").into()).collect()
 }
 
 /// Commands that open the orgs and issue their grants.
-pub(crate) fn endowment(orgs: &[Name], start: Timestamp) -> impl Iterator<Item = Command> {
+pub(crate) fn endowment(orgs: &[AccountPath], start: Timestamp) -> impl Iterator<Item = Command> {
     let opened = orgs.iter().map(|name| open(name, AccountKind::Org));
     let days = (0..GRANTS).flat_map(move |day| orgs.iter().map(move |name| (day, name)));
     let granted = days.map(move |(day, name)| {
-        grant(format_compact!("{name}-{day}"), name, AMOUNT, start, 10 + day)
+        grant(format_compact!("{name}-{day}").into(), name, AMOUNT, start, 10 + day)
     });
     opened.chain(granted)
 }

@@ -2,7 +2,7 @@
 //! `bursar agent-supervise` for each attempt.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bursar_agent::attempt::{exec, supervise};
@@ -10,21 +10,23 @@ use bursar_agent::clock::Offset;
 use bursar_agent::gpu::Gpus;
 use bursar_agent::heartbeat::{Agent, AgentError, AgentOptions};
 use bursar_agent::isolation::{cgroup, guard, privilege};
+use bursar_agent::servers::Servers;
 use bursar_agent::{machine, place};
-use bursar_client::RetryPolicy;
 use bursar_client::api::nodes::node::{Gpu, RegisterNode};
+use bursar_client::{Client, RetryPolicy};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::pair;
 use crate::exit::{Exit, Failure};
-use crate::session::connection::{ConnectionArguments, connect_with, key_file};
+use crate::session::connection::{ConnectionArguments, connect_with, key_file, read_key, variable};
 use crate::session::problem;
 
 /// The largest answer that an agent reads: the orders for all devices of a node.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 
-/// How to run an agent. The key is that of the connection: --key-file.
+/// How to run an agent. The key is that of the connection: --key-file. The agent goes on to the next
+/// server of `--server URL,URL` when one does not answer.
 #[derive(Args, Debug)]
 pub(crate) struct AgentArguments {
     /// The region of this node: `default` if the server was started without regions.
@@ -59,6 +61,10 @@ pub(crate) struct AgentArguments {
     /// The working directory of jobs that name none.
     #[arg(long, value_name = "DIR")]
     workdir: Option<PathBuf>,
+    /// A folder that all nodes share and that jobs may write. Each job has its own folder below
+    /// it, BURSAR_CHECKPOINT_DIR, which is the same in every attempt.
+    #[arg(long, value_name = "DIR")]
+    checkpoints: Option<PathBuf>,
     /// The user that jobs run as. Without it they run as the agent's user and can read its key.
     #[arg(long, value_name = "USER")]
     run_as: Option<String>,
@@ -131,6 +137,35 @@ fn explain(error: &AgentError) -> Failure {
     }
 }
 
+/// A connection to each server of `--server URL,URL`, the first one apart.
+fn connect_all(connection: &ConnectionArguments) -> Result<(Client, Vec<Client>), Failure> {
+    let given = connection.server.clone().or_else(|| variable("BURSAR_SERVER"));
+    let mut urls = given.as_deref().unwrap_or_default().split(',').map(str::trim);
+    let mut connection = connection.clone();
+    let mut connect_to = |url: Option<&str>| {
+        connection.server = url.filter(|url| !url.is_empty()).map(str::to_owned);
+        let mut one = connection.clone();
+        if given.as_deref().is_some_and(|given| given.contains(',')) {
+            if one.server.is_none() {
+                let why = "an address is empty in the list of servers";
+                return Err(Failure::because(Exit::Usage, why).with_next("--server URL,URL"));
+            }
+            // Standard input can be read once.
+            if one.key_file.as_deref() == Some(Path::new("-")) {
+                connection.key = Some(read_key(Path::new("-"))?);
+                connection.key_file = None;
+                (one.key, one.key_file) = (connection.key.clone(), None);
+            }
+        }
+        connect_with(&one, |builder| {
+            builder.retry(RetryPolicy::never()).answer_limit(MAX_ANSWER_BYTES)
+        })
+    };
+    let first = connect_to(urls.next())?;
+    let others = urls.map(|url| connect_to(Some(url))).collect::<Result<_, _>>()?;
+    Ok((first, others))
+}
+
 impl AgentArguments {
     /// Jobs of another user must not be able to read the key.
     fn check_key(&self, connection: &ConnectionArguments) -> Result<(), Failure> {
@@ -159,9 +194,7 @@ impl AgentArguments {
     }
 
     fn into_options(self, connection: &ConnectionArguments) -> Result<AgentOptions, Failure> {
-        let client = connect_with(connection, |builder| {
-            builder.retry(RetryPolicy::never()).answer_limit(MAX_ANSWER_BYTES)
-        })?;
+        let (client, others) = connect_all(connection)?;
         self.check_key(connection)?;
         self.look_for_home()?;
         let node = match self.node {
@@ -208,7 +241,7 @@ impl AgentArguments {
             None => cgroup::delegated(),
         };
         Ok(AgentOptions {
-            client,
+            servers: Servers::new(client, others),
             offer,
             gpus,
             state,
@@ -216,6 +249,7 @@ impl AgentArguments {
             program: "/proc/self/exe".into(),
             run_as: self.run_as,
             workdir: self.workdir,
+            checkpoints: self.checkpoints.map(std::path::absolute).transpose()?,
             cgroup,
             output_limit: u64::from(self.output_limit) << 20,
             tmp_bytes: (self.job_tmp > 0).then_some(u64::from(self.job_tmp) << 20),

@@ -10,6 +10,7 @@ use crate::render::format::{Format, colours, print, print_styled, shown, yaml};
 use crate::render::sheet::{Cell, Column, Row, Sheet, words};
 use crate::session::connection::{ConnectionArguments, read_key, variable};
 use crate::session::contexts::{self, Context, Contexts, DEFAULT_SERVER};
+use crate::session::{ChangeArguments, ConfirmArguments};
 
 #[derive(Subcommand)]
 pub(crate) enum ContextCommand {
@@ -31,6 +32,8 @@ pub(crate) enum ContextCommand {
     Rm {
         /// Its name.
         name: String,
+        #[command(flatten)]
+        confirm: ConfirmArguments,
     },
 }
 
@@ -59,8 +62,10 @@ pub(crate) fn run(
             print(&format!("using {name}"))
         }
         ContextCommand::Ls => list(&contexts, format),
-        ContextCommand::Rm { name } => {
+        ContextCommand::Rm { name, confirm } => {
             contexts.named(&name)?;
+            let question = format!("remove {name}? a key that is kept in it is gone");
+            confirm.ask(&ChangeArguments::default(), &question)?;
             contexts.contexts.remove(&name);
             contexts.current = contexts.current.filter(|current| *current != name);
             contexts.save(&path)?;

@@ -1,4 +1,5 @@
-//! `bursar login`: signs in with the browser and saves the connection. `bursar logout` ends it.
+//! `bursar login`: signs in with a browser, here or on another machine, and saves the connection.
+//! `bursar logout` ends it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -6,10 +7,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use bursar_client::Client;
-use bursar_client::api::system::session::RedeemCode;
+use bursar_client::api::system::session::{BeginDevice, RedeemCode, RedeemDevice, SessionToken};
 use bursar_client::system::sessions;
+use bursar_client::{Call, Client};
 use clap::Args;
+use serde::de::DeserializeOwned;
 
 use crate::exit::{Exit, Failure};
 use crate::render::format::print;
@@ -19,6 +21,8 @@ use crate::session::problem;
 
 /// How long a browser may take to send its request.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest name that the server accepts.
+const MAX_CLIENT_NAME: usize = 64;
 /// The longest line of a request.
 const MAX_LINE: u64 = 8192;
 
@@ -30,6 +34,16 @@ pub(crate) struct LoginArguments {
     /// Print the address instead of opening a browser.
     #[arg(long)]
     no_browser: bool,
+    /// Sign in with a browser on any machine: approve the code that is shown.
+    #[arg(long, conflicts_with = "no_browser")]
+    device: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct LogoutArguments {
+    /// End every session of the same key or person, in browsers and on other command lines too.
+    #[arg(long)]
+    everywhere: bool,
 }
 
 /// Signs in and saves the connection.
@@ -42,25 +56,17 @@ pub(crate) fn login(
     let server = connection.server.clone().or_else(|| variable("BURSAR_SERVER"));
     let server = server.unwrap_or_else(|| DEFAULT_SERVER.to_owned());
     let server = server.trim_end_matches('/').to_owned();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let port = listener.local_addr()?.port();
-    let (state, verifier) = (random(), random());
-    let challenge: String =
-        bursar_server::auth::hash(&verifier).iter().map(|byte| format!("{byte:02x}")).collect();
-    let url = format!("{server}/auth/cli?port={port}&state={state}&challenge={challenge}");
-    anstream::eprintln!("sign in with a browser on this machine:");
-    print(&url)?;
-    if !arguments.no_browser {
-        open(&url);
-    }
-    let code = wait_for_code(&listener, &state)?;
     let context = Context {
         server: server.clone(),
         tenant: connection.tenant.clone(),
         ca_file: connection.ca_file.as_deref().map(std::path::absolute).transpose()?,
         ..Context::default()
     };
-    let token = redeem(&context, &RedeemCode { code, verifier })?;
+    let token = if arguments.device {
+        block_on(by_device(&context))??
+    } else {
+        by_loopback(&context, !arguments.no_browser)?
+    };
     let context = Context { key: Some(token.token), ..context };
     contexts.contexts.insert(arguments.name.clone(), context);
     contexts.current = Some(arguments.name.clone());
@@ -69,6 +75,58 @@ pub(crate) fn login(
     let role = serde_json::to_value(session.role)?;
     let role = role.as_str().unwrap_or_default();
     print(&format!("signed in to {server} as {}: {role} of {}", session.actor, session.scope))
+}
+
+/// Signs in with a browser on this machine, which brings a code to a port here.
+fn by_loopback(context: &Context, opens_browser: bool) -> Result<SessionToken, Failure> {
+    let server = &context.server;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = listener.local_addr()?.port();
+    let (state, verifier) = (random(), random());
+    let challenge: String =
+        bursar_server::auth::hash(&verifier).iter().map(|byte| format!("{byte:02x}")).collect();
+    let url = format!("{server}/auth/cli?port={port}&state={state}&challenge={challenge}");
+    anstream::eprintln!("sign in with a browser on this machine:");
+    print(&url)?;
+    if opens_browser {
+        open(&url);
+    }
+    let code = wait_for_code(&listener, &state)?;
+    let client = client(context)?;
+    block_on(send(&client, sessions::redeem(&RedeemCode { code, verifier })))?
+}
+
+/// Signs in with a browser anywhere: the person approves a code there.
+async fn by_device(context: &Context) -> Result<SessionToken, Failure> {
+    let client = client(context)?;
+    let begin = BeginDevice { client: client_name() };
+    let begun = send(&client, sessions::begin_device(&begin)).await?;
+    anstream::eprintln!(
+        "open this address in a browser on any machine, and approve the code {}:",
+        begun.user_code
+    );
+    print(&format!("{}{}", context.server, begun.path))?;
+    let device = RedeemDevice { device_code: begun.device_code };
+    // The server ends the wait: it refuses a code that is too old.
+    loop {
+        let answer = send(&client, sessions::redeem_device(&device)).await?;
+        if let Some(token) = answer.signed_in {
+            return Ok(token);
+        }
+        tokio::time::sleep(Duration::from_secs(u64::from(begun.interval.clamp(1, 60)))).await;
+    }
+}
+
+/// The user and the machine, for the page that asks to approve. Other characters than those that the
+/// server accepts are left out.
+fn client_name() -> Option<String> {
+    let user = variable("USER").or_else(|| variable("LOGNAME"));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = [user.as_deref(), host.as_deref().map(str::trim)];
+    let name: Vec<&str> = name.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "._-@".contains(*letter);
+    let name: String = name.join("@").chars().filter(is_plain).take(MAX_CLIENT_NAME).collect();
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// A text that cannot be guessed.
@@ -145,17 +203,16 @@ fn read_authority(file: &Path) -> Result<Vec<u8>, Failure> {
         .map_err(|cause| Failure::new(format_args!("cannot read {}", file.display()), cause))
 }
 
-fn redeem(
-    context: &Context,
-    code: &RedeemCode,
-) -> Result<bursar_client::api::system::session::SessionToken, Failure> {
-    let client = client(context)?;
-    let sent = block_on(client.send(sessions::redeem(code)))?;
+async fn send<T: DeserializeOwned>(client: &Client, call: Call<T>) -> Result<T, Failure> {
+    let sent = client.send(call).await;
     sent.map(|answer| answer.value).map_err(|error| problem::failure(&error, None))
 }
 
 /// Ends the session of the saved connection and forgets its token.
-pub(crate) fn logout(connection: &ConnectionArguments) -> Result<(), Failure> {
+pub(crate) fn logout(
+    arguments: &LogoutArguments,
+    connection: &ConnectionArguments,
+) -> Result<(), Failure> {
     let place = contexts::location(variable)?;
     let mut contexts = Contexts::load(&place)?;
     let name = connection.use_context.clone().or_else(|| contexts.current.clone());
@@ -166,7 +223,7 @@ pub(crate) fn logout(connection: &ConnectionArguments) -> Result<(), Failure> {
     let context = contexts.named(&name)?.clone();
     let use_context = Some(name.clone());
     let client = connect(&ConnectionArguments { use_context, ..connection.clone() })?;
-    let ended = block_on(client.send(sessions::end()))?;
+    let ended = block_on(client.send(sessions::end(arguments.everywhere)))?;
     contexts.contexts.remove(&name);
     contexts.current = contexts.current.filter(|current| *current != name);
     contexts.save(&place)?;

@@ -11,6 +11,7 @@ mod demo;
 mod directives;
 mod doctor;
 mod exit;
+mod explain;
 mod local;
 mod login;
 mod pool;
@@ -18,15 +19,15 @@ mod render;
 mod serve;
 mod session;
 mod simulate;
+mod tree;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
+use clap::{FromArgMatches, Parser, Subcommand};
+use clap_complete::{CompleteEnv, Shell};
 
-use crate::exit::Failure;
-use crate::render::format::{Format, print};
-use crate::render::sheet;
+use crate::render::filter::OutputArguments;
+use crate::render::times;
 use crate::session::connection::ConnectionArguments;
 
 /// Credits and a scheduler for shared GPUs.
@@ -39,10 +40,9 @@ struct Cli {
     command: Command,
     #[command(flatten)]
     connection: ConnectionArguments,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t, global = true)]
-    output: Format,
-    /// Show times in UTC instead of the local time zone (TZ).
+    #[command(flatten)]
+    output: OutputArguments,
+    /// Show and read times in UTC instead of the local time zone (TZ).
     #[arg(long, global = true)]
     utc: bool,
 }
@@ -50,14 +50,14 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     #[command(flatten)]
-    Remote(command::Remote),
+    Remote(Box<command::Remote>),
     /// Sign in with the browser and save the connection.
     #[command(after_help = "Examples:\n  bursar login --server https://bursar.example\n  \
-        bursar login --no-browser")]
+        bursar login --no-browser\n  bursar login --device")]
     Login(login::LoginArguments),
     /// End the session of the saved connection and remove it.
-    #[command(after_help = "Example:\n  bursar logout")]
-    Logout,
+    #[command(after_help = "Examples:\n  bursar logout\n  bursar logout --everywhere")]
+    Logout(login::LogoutArguments),
     /// Check the connection, the key and the server, and say how to fix what is wrong.
     #[command(after_help = "Examples:\n  bursar doctor\n  bursar doctor -o json")]
     Doctor,
@@ -68,11 +68,31 @@ enum Command {
     #[command(subcommand)]
     Context(context::ContextCommand),
     /// Print a shell completion script.
-    #[command(after_help = "Example:\n  bursar completion bash > \
-        ~/.local/share/bash-completion/completions/bursar")]
+    #[command(after_help = "Examples:\n  bursar completion bash > \
+        ~/.local/share/bash-completion/completions/bursar\n  \
+        bursar completion fish > ~/.config/fish/completions/bursar.fish\n\n\
+        The script completes commands and options, and asks the server for the ids of jobs, accounts, \
+        grants, holds, keys, nodes, regions and classes that your key can see.")]
     Completion {
         /// The shell.
         shell: Shell,
+        /// Complete commands and options only, without asking the server.
+        #[arg(long = "static")]
+        is_static: bool,
+    },
+    /// Explain a resource or a field of the API, without a server.
+    #[command(after_help = "Examples:\n  bursar explain\n  bursar explain job\n  \
+        bursar explain grant.expires_at")]
+    Explain {
+        /// A resource, or a field of it; all resources if not given.
+        path: Option<String>,
+    },
+    /// Write the manual pages into a folder.
+    #[command(after_help = "Examples:\n  bursar man /usr/local/share/man/man1\n  \
+        bursar man ./man && man ./man/bursar-run.1")]
+    Man {
+        /// The folder; created if it is missing.
+        folder: std::path::PathBuf,
     },
     /// Copy, restore, check and export a store.
     #[command(subcommand)]
@@ -108,20 +128,28 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { command, connection, output, utc } =
-        match directives::expanded(std::env::args_os().collect()) {
-            Ok(arguments) => Cli::parse_from(arguments),
-            Err(failure) => return exit::report(Err(failure), false),
-        };
-    sheet::show_times_in(utc);
+    // Known before the arguments are read, because dates among them are in this time zone.
+    let is_utc = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--utc");
+    times::use_zone(is_utc);
+    CompleteEnv::with_factory(tree::tree).var(tree::complete::VARIABLE).complete();
+    let matches = match directives::expanded(std::env::args_os().collect()) {
+        Ok(arguments) => tree::tree().get_matches_from(arguments),
+        Err(failure) => return exit::report(Err(failure), false),
+    };
+    let Cli { command, connection, output, utc: _ } =
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let has_json_failures = output.has_json_failures();
+    let output = output.format();
     let outcome = match command {
-        Command::Remote(command) => command::run(command, &connection, output),
+        Command::Remote(command) => command::run(*command, &connection, output),
         Command::Login(arguments) => login::login(&arguments, &connection),
-        Command::Logout => login::logout(&connection),
+        Command::Logout(arguments) => login::logout(&arguments, &connection),
         Command::Doctor => doctor::run(&connection, output),
         Command::Whoami => doctor::whoami(&connection, output),
         Command::Context(command) => context::run(command, &connection, output),
-        Command::Completion { shell } => completion(shell),
+        Command::Completion { shell, is_static } => tree::print_completion(shell, is_static),
+        Command::Explain { path } => explain::run(path.as_deref(), output),
+        Command::Man { folder } => tree::write_man_pages(&folder),
         Command::Admin(command) => local::admin::run(command, &connection, output),
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Demo(arguments) => demo::run(&arguments),
@@ -133,18 +161,13 @@ fn main() -> ExitCode {
         Command::Pool(arguments) => pool::run(arguments),
         Command::Credits(arguments) => credits::run(&arguments),
     };
-    exit::report(outcome, output == Format::Json)
-}
-
-fn completion(shell: Shell) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "bursar", &mut script);
-    print(&String::from_utf8(script)?)
+    exit::report(outcome, has_json_failures)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     #[test]
     fn the_tree_of_commands_is_sound() {

@@ -315,3 +315,65 @@ fn an_agent_with_a_full_disk_keeps_reporting() {
     until(&asked, |beat| !runs(beat), || orders(kill.clone()));
     assert!(agent.is_running());
 }
+
+#[test]
+fn an_agent_goes_on_to_the_next_server_when_one_does_not_answer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ((first, of_first), (second, of_second)) = (listen(), listen());
+    let mut agent = Agent::start(&format!("{first},{second}"), folder.path());
+    // The first cuts the connection.
+    let asked = next(&of_first);
+    assert_eq!(asked.path, "/v1/nodes");
+    asked.answer(Reply::Raw(vec![]));
+    let asked = next(&of_second);
+    assert_eq!(asked.path, "/v1/nodes");
+    asked.answer(json_reply(&registration("store_1")));
+    let seq = |beat: &ReceivedRequest| {
+        let body: serde_json::Value = serde_json::from_str(&beat.body).expect("JSON");
+        assert_eq!(body["incarnation"], 1, "it is still registered: {body}");
+        body["seq"].as_u64().expect("a number")
+    };
+    // It stays with a server that answers.
+    let mut last = 0;
+    for _ in 0..3 {
+        let beat = next(&of_second);
+        assert!(seq(&beat) > last, "{}", beat.body);
+        last = seq(&beat);
+        beat.answer(no_orders());
+    }
+    // It goes on, and back, without registering again.
+    for (from, to) in [(&of_second, &of_first), (&of_first, &of_second), (&of_second, &of_first)] {
+        let beat = next(from);
+        assert!(beat.path.contains("/heartbeat") && seq(&beat) > last, "{}", beat.body);
+        last = seq(&beat);
+        let standby = json!({
+            "type": "about:blank", "title": "unavailable", "status": 503, "detail": "standby",
+            "code": "unavailable", "retryable": true, "request_id": "req_1"
+        });
+        beat.answer(match std::ptr::eq(from, &of_first) {
+            true => Reply::Raw(vec![]),
+            false => Reply::Body(503, serde_json::to_vec(&standby).expect("plain fields")),
+        });
+        let beat = next(to);
+        assert!(beat.path.contains("/heartbeat") && seq(&beat) > last, "{}", beat.body);
+        last = seq(&beat);
+        beat.answer(no_orders());
+    }
+    assert!(agent.is_running());
+}
+
+#[test]
+fn an_agent_names_an_empty_address_in_its_list_of_servers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let agent = Command::new(BURSAR)
+        .args(["agent", "--server", "http://127.0.0.1:1,,http://127.0.0.1:2", "--node", "n1"])
+        .args(["--fake-gpus", "H100:1:80", "--state"])
+        .arg(folder.path())
+        .env("BURSAR_KEY", "none")
+        .env("HOME", folder.path())
+        .output()
+        .expect("the binary is there");
+    assert_eq!(agent.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&agent.stderr);
+    assert!(said.contains("an address is empty"), "{said}");
+}

@@ -14,6 +14,12 @@ use markdown::Kind;
 const NO_COMMANDS: &[(&str, &str)] =
     &[("docs/journal-format.md", "names the first bytes of files: `bursar tail v1`")];
 
+/// Commands that take arguments of their own beside their subcommands. The script does not tell.
+const WITH_ARGUMENTS: &[&str] = &["charge", "transfer"];
+
+/// Commands that a program starts and the script does not offer.
+const HIDDEN: &[&str] = &["agent-supervise"];
+
 /// What stands before a command in a line of a shell.
 const SEPARATORS: &[&str] = &["$", "|", "&&", "||", ";", "next:", "sudo", "exec", "#"];
 
@@ -48,7 +54,8 @@ impl Commands {
 
     fn of_binary() -> Commands {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
-        let output = command.args(["completion", "bash"]).output().expect("the binary starts");
+        let output =
+            command.args(["completion", "bash", "--static"]).output().expect("the binary starts");
         Commands::of(&String::from_utf8(output.stdout).expect("the script is text"))
     }
 
@@ -77,6 +84,8 @@ impl Commands {
             match next {
                 Some(below) => command.clone_from(below),
                 None if !self.has_subcommands(&command) => {}
+                None if WITH_ARGUMENTS.iter().any(|name| command.ends_with(name)) => break,
+                None if command == "bursar" && HIDDEN.contains(&word) => break,
                 // The value of the option.
                 None if after_option => {}
                 // A placeholder.

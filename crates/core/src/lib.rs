@@ -22,5 +22,6 @@ pub mod machine;
 pub mod message;
 pub mod name;
 mod name_hash;
+pub mod opaque;
 mod shared_map;
 pub mod time;

@@ -55,8 +55,11 @@ fn a_job_that_waits_for_a_lost_node_is_shown_that_the_node_is_lost() {
     world.agent("n0").silent = true;
     world.pass(2 * MINUTE, 30 * SECOND);
     let why = world.cell.why(job, at(world.now)).expect("waits");
-    let lost = PlacementBlocker::Drain { nodes: 1, lost: 1 };
+    let lost = PlacementBlocker::Lost { nodes: 1 };
     assert!(why.blockers.contains(&lost), "{:?}", why.blockers);
+    let drained = PlacementBlocker::Drain { nodes: 1 };
+    assert!(!why.blockers.contains(&drained), "{:?}", why.blockers);
+    assert_eq!(why.estimate, None, "nothing says when it comes back");
 }
 
 #[test]
@@ -233,6 +236,37 @@ fn the_next_window_is_requested_in_time_and_the_attempt_ends_if_it_is_refused() 
 }
 
 #[test]
+fn a_drained_node_that_is_removed_comes_back_drained_if_its_agent_lives() {
+    let mut world = World::with_nodes(1, "H100");
+    world.ok(Command::DrainNode { node: "n0".into(), force: false });
+    world.ok(Command::RemoveNode { node: "n0".into() });
+    // The next report is refused, and the agent registers its node again.
+    world.pass(MINUTE, 30 * SECOND);
+    world.register(&offer("n0", "H100", 8));
+    let job = world.run("a", 1, HOUR);
+    let why = world.cell.why(job, at(world.now)).expect("waits");
+    let drained = PlacementBlocker::Drain { nodes: 1 };
+    assert!(why.blockers.contains(&drained), "{:?}", why.blockers);
+    world.ok(Command::ResumeNode { node: "n0".into() });
+    world.pass(MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, job), Some(PlacementState::Running));
+    world.check_replay();
+}
+
+#[test]
+fn a_drained_node_that_was_gone_longer_than_its_lease_comes_back_open() {
+    let mut world = World::with_nodes(1, "H100");
+    world.ok(Command::DrainNode { node: "n0".into(), force: false });
+    world.ok(Command::RemoveNode { node: "n0".into() });
+    world.pass(5 * MINUTE, 30 * SECOND);
+    world.register(&offer("n0", "H100", 8));
+    let job = world.run("a", 1, HOUR);
+    world.pass(MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, job), Some(PlacementState::Running));
+    world.check_replay();
+}
+
+#[test]
 fn a_drained_node_takes_nothing_new_and_a_forced_drain_empties_it() {
     let mut world = World::with_nodes(1, "H100");
     let mut spec = world.spec("a", 4, 5 * HOUR);
@@ -242,11 +276,8 @@ fn a_drained_node_takes_nothing_new_and_a_forced_drain_empties_it() {
     world.ok(Command::DrainNode { node: "n0".into(), force: false });
     let second = world.run("a", 4, HOUR);
     let why = world.cell.why(second, at(world.now)).expect("waits");
-    assert!(
-        why.blockers.contains(&PlacementBlocker::Drain { nodes: 1, lost: 0 }),
-        "{:?}",
-        why.blockers
-    );
+    let drained = PlacementBlocker::Drain { nodes: 1 };
+    assert!(why.blockers.contains(&drained), "{:?}", why.blockers);
     world.pass(5 * MINUTE, 30 * SECOND);
     assert_eq!(state(&world, first), Some(PlacementState::Running));
     assert_eq!(world.send(Command::RemoveNode { node: "n0".into() }), Err(Refusal::NodeBusy));

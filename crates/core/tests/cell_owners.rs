@@ -372,7 +372,7 @@ fn what_one_node_says_is_bounded() {
     let long: compact_str::CompactString = "x".repeat(MAX_NAME_BYTES + 1).into();
     let base = offer("n1", "H100", 1);
     for (field, wrong) in [
-        ("name", NodeOffer { name: long.clone(), ..base.clone() }),
+        ("name", NodeOffer { name: long.clone().into(), ..base.clone() }),
         ("name", NodeOffer { model: GpuModel::unchecked(long.clone()), ..base.clone() }),
         ("name", NodeOffer { uuids: vec![long.clone()], ..base.clone() }),
         ("name", NodeOffer { labels: vec![long], ..base.clone() }),

@@ -30,6 +30,7 @@ impl World {
     fn new() -> World {
         let now = Timestamp::from_millis(1_767_225_600_000);
         let mut world = World { ledger: Ledger::new(), now };
+        world.ledger.forget_by_age();
         let policy = Policy {
             idempotency_ttl_ms: HOUR_MS,
             retention_ms: HOUR_MS,
@@ -100,6 +101,7 @@ impl World {
             of: RefundOf::Hold("h".into()),
             amount: Some(credits(whole)),
             compensate: false,
+            note: None,
             recalled: Vec::new(),
         }))
     }

@@ -111,6 +111,7 @@ fn credits_returned_while_expiry_is_suspended_do_not_expire() {
         of: RefundOf::Charge("c".into()),
         amount: None,
         compensate: true,
+        note: None,
         recalled: Vec::new(),
     });
     for (command, left) in [(settle, 660), (release, 760), (refund, 860)] {
@@ -128,7 +129,7 @@ fn credits_returned_while_expiry_is_suspended_do_not_expire() {
     assert_eq!(available(&ledger), 960, "everything except the spent credits");
     let account = ledger.find_account("acme").expect("the account was opened");
     assert_eq!(
-        ledger.balance_at(account, hours(601)),
+        ledger.balance_forecast(account, &Context::default(), hours(601)).available,
         960,
         "nothing expires before the clock is accepted"
     );

@@ -8,13 +8,14 @@ use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, GrantKind, IssueGrant, Restriction, SubmitJob,
 };
-use bursar_core::ledger::id::{CellNo, JobNo, Name};
+use bursar_core::ledger::id::{CellNo, JobNo};
 use bursar_core::ledger::jobs::{
     Attempt, Job, JobState, JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS,
 };
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{advance, execute};
 use bursar_core::message::{ProposedMember, ToLedger};
+use bursar_core::name::{AccountPath, JobName};
 use bursar_core::time::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -92,9 +93,10 @@ impl World {
 
     /// A running job with a rolling reserve of `window_ms`, or none if it cannot be paid for.
     fn start(&mut self, account: usize, price: u64, gpus: u16, window_ms: i64, owes: bool) {
-        let id: Name = format!("j{}", self.ledger.jobs_before(None).count()).into();
+        let id: JobName = format!("j{}", self.ledger.jobs_before(None).count()).into();
         let on_exhausted = if owes { OnExhausted::Overdraft } else { OnExhausted::Stop };
         let terms = JobTerms {
+            external: false,
             class: "normal".into(),
             rank: ClassRank::NORMAL,
             gpu: GpuDemand::Whole(gpus),
@@ -124,7 +126,7 @@ impl World {
             terms,
             offers: vec![Offer { gpu_type, region, per_gpu_hour }],
             payload: "{}".into(),
-            shown: "{}".into(),
+            submitted: "{}".into(),
             array: None,
             after: Vec::new(),
         })));
@@ -167,7 +169,7 @@ impl World {
         for ((path, _), limit) in PATHS.into_iter().zip(self.limits) {
             let Some(limit) = limit else { continue };
             let below =
-                |account: &Name| account == path || account.starts_with(&format!("{path}:"));
+                |account: &AccountPath| account == path || account.starts_with(&format!("{path}:"));
             let path_of = |job: &Job| self.ledger.account(job.order.account).path.clone();
             let accounts = PATHS.into_iter().filter(|(account, _)| below(&(*account).into()));
             let owed: i128 = accounts

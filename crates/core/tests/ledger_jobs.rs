@@ -11,14 +11,15 @@ use bursar_core::credits::Credits;
 use bursar_core::ledger::accounts::quota::Quota;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, GrantKind,
-    IssueGrant, SubmitJob, Usage, UsageOf,
+    IssueGrant, SubmitJob, Usage, UsageEnd, UsageOf,
 };
 use bursar_core::ledger::event::subject::Subject;
-use bursar_core::ledger::id::{CellNo, JobNo, Name};
+use bursar_core::ledger::id::{CellNo, JobNo};
 use bursar_core::ledger::jobs::{EndReason, Job, JobState, JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance_some, execute};
 use bursar_core::message::{ProposedMember, ToCell, ToLedger};
+use bursar_core::name::{AccountPath, BudgetName};
 use bursar_core::time::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -241,7 +242,7 @@ impl World {
             9 if a % 20 == 0 => self.now = self.now.plus_millis(i64::from(a % 300_000_000)),
             9 | 10 => self.external(a, b, c),
             11 => {
-                let path: Name = PATHS[b as usize % 3].into();
+                let path: AccountPath = PATHS[b as usize % 3].into();
                 self.run(&match a % 4 {
                     0 => Command::FreezeAccount { path, by_platform: false },
                     _ => Command::UnfreezeAccount { path, by_platform: false },
@@ -274,6 +275,7 @@ impl World {
             id: format!("j{}", self.names).into(),
             account: PATHS[a as usize / 3 % 3].into(),
             terms: JobTerms {
+                external: false,
                 class: "normal".into(),
                 rank: ClassRank::NORMAL,
                 gpu: match c % 4 {
@@ -305,7 +307,7 @@ impl World {
             },
             offers,
             payload: "{}".into(),
-            shown: "{}".into(),
+            submitted: "{}".into(),
             hold: format!("h{}", self.names).into(),
             array: a.is_multiple_of(11).then_some(1 + b % 4),
             after: after.into_iter().collect(),
@@ -340,12 +342,18 @@ impl World {
             _ => Usage::Total(credits(u64::from(c % 2_000_000))),
         };
         let (seq, ended) = (u64::from(b % 16), b.is_multiple_of(5));
-        self.run(&Command::ReportUsage { tenant: "acme".into(), of, seq, usage, ended });
+        self.run(&Command::ReportUsage {
+            tenant: "acme".into(),
+            of,
+            seq,
+            usage,
+            ended: ended.then_some(UsageEnd::Ended),
+        });
     }
 
     fn budget(&mut self, a: u32, b: u32) {
-        let path: Name = PATHS[a as usize % 3].into();
-        let budget: Name = "b".into();
+        let path: AccountPath = PATHS[a as usize % 3].into();
+        let budget: BudgetName = "b".into();
         if a.is_multiple_of(3) {
             return self.run(&Command::RemoveBudget { path, budget });
         }
@@ -362,7 +370,7 @@ impl World {
     }
 
     fn quota(&mut self, a: u32, b: u32) {
-        let path: Name = PATHS[a as usize % 3].into();
+        let path: AccountPath = PATHS[a as usize % 3].into();
         let region = b.is_multiple_of(2).then(|| REGIONS[b as usize / 2 % 2].into());
         if a.is_multiple_of(2) {
             return self.run(&Command::RemoveQuota { path, region });

@@ -32,6 +32,7 @@ impl World {
     fn new() -> World {
         let now = Timestamp::from_millis(1_767_225_600_000);
         let mut world = World { ledger: Ledger::new(), now };
+        world.ledger.forget_by_age();
         let policy = Policy {
             idempotency_ttl_ms: HOUR_MS,
             retention_ms: HOUR_MS,
@@ -123,6 +124,7 @@ fn refund(id: &str, of: &str) -> Command {
         of: RefundOf::Charge(of.into()),
         amount: Some(credits(1)),
         compensate: false,
+        note: None,
         recalled: Vec::new(),
     })
 }
@@ -133,6 +135,7 @@ fn submit(id: &str) -> Command {
         id: id.into(),
         account: "acme".into(),
         terms: JobTerms {
+            external: false,
             class: "normal".into(),
             rank: ClassRank::NORMAL,
             gpu: GpuDemand::Whole(1),
@@ -158,7 +161,7 @@ fn submit(id: &str) -> Command {
             per_gpu_hour: credits(2),
         }],
         payload: "{}".into(),
-        shown: "{}".into(),
+        submitted: "{}".into(),
         hold: format!("hold-{id}").into(),
         array: None,
         after: Vec::new(),

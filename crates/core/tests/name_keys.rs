@@ -69,6 +69,7 @@ fn commands() -> Vec<Command> {
                 of: RefundOf::Hold(format!("hold-{round}").into()),
                 amount: Some(credits(1)),
                 compensate: false,
+                note: None,
                 recalled: Vec::new(),
             }));
         }
@@ -84,6 +85,7 @@ struct Ran {
 
 fn run() -> Ran {
     let mut ran = Ran { events: Vec::new(), answers: Vec::new(), ledger: Ledger::new() };
+    ran.ledger.forget_by_age();
     let mut now = Timestamp::from_millis(1_767_225_600_000);
     for (number, command) in commands().iter().enumerate() {
         now = now.plus_millis(60_000);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bursar_core::ledger::command::{Command, Forget};
 use bursar_core::ledger::holds::archive::{ArchivedAnswer, RecalledRecord};
 use bursar_core::ledger::holds::forget::Forgettable;
-use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Envelope, Event, Ledger};
 use bursar_core::machine::Machine;
@@ -22,7 +22,7 @@ use bursar_journal::archive::{Archive, ArchiveEntry, ArchiveFamily};
 use bursar_journal::record::ledger::{
     answer_key, archive_entries, decode_answer, decode_archived, decode_movement, object_key,
 };
-use bursar_journal::{Head, Journal, JournalError};
+use bursar_journal::{Epoch, Head, Journal, JournalError};
 use thiserror::Error;
 
 use crate::codec::{Codec, LedgerCodec};
@@ -32,6 +32,10 @@ use crate::vital::Vital;
 use crate::writer::durable::Durable;
 use crate::writer::handle::{Handle, Seen};
 
+/// How many pauses at most while nothing happens: what is old leaves memory as well.
+const IDLE_PAUSES: u32 = 20;
+/// The pause after a failure.
+const RETRY: Duration = Duration::from_millis(500);
 /// Entries that are written at once while an archive is built.
 const BUILD_CHUNK: usize = 16_384;
 
@@ -72,18 +76,23 @@ pub fn archive_step(
     window: ClosedWindow,
 ) -> Result<usize, ArchiveStepError> {
     let ClosedWindow { keep, most } = window;
+    // The state has the time of its last record, which may be long ago.
+    let now = ledger.read(|_| ())?.at;
     let read = move |ledger: &Ledger| {
-        let kept_from = ledger.now().plus_millis(-ledger.policy().retention_ms);
+        let kept_from = now.plus_millis(-ledger.policy().retention_ms);
         let forget = ledger.forgettable(Forgettable { keep, kept_from, most });
         let tenants = ledger.tenants_of(&forget);
-        (forget, tenants)
+        let promised_from = now.plus_millis(-ledger.policy().idempotency_ttl_ms);
+        // Answers are promised until a full minute.
+        (forget, tenants, promised_from.plus_millis(-120_000))
     };
-    let Seen { value: (forget, tenants), position, .. } = ledger.read(read)?;
+    let Seen { value: (forget, tenants, promised_from), position, .. } = ledger.read(read)?;
     if forget.is_empty() {
         return Ok(0);
     }
     let entries = archive_entries(&forget, &tenants);
     archive.put(&entries, position)?;
+    archive.drop_answers_before(promised_from.millis())?;
     let envelope = Envelope { actor: "archiver".into(), ..Envelope::default() };
     let command = Command::Forget(Box::new(Forget { through: position, ..forget }));
     // What is refused stays in memory, and is archived again.
@@ -105,12 +114,12 @@ pub struct Recall {
 /// Looks up names and an idempotency key. A refund is found with all of its parts.
 pub fn recall(
     archive: &Archive,
-    names: &[(Resource, AccountNo, Name)],
+    names: &[(Resource, AccountNo, impl AsRef<str>)],
     key: Option<u128>,
 ) -> Result<Recall, JournalError> {
     let mut recall = Recall { position: archive.position(), ..Recall::default() };
     for (what, tenant, name) in names {
-        recall.recalled.extend(recall_named(archive, (*what, *tenant, name))?);
+        recall.recalled.extend(recall_named(archive, (*what, *tenant, name.as_ref()))?);
     }
     if let Some(key) = key {
         let (found, _) = archive.get(ArchiveFamily::Answers, &answer_key(key))?;
@@ -195,6 +204,21 @@ pub fn must_build(
     Ok(position == 0 || position < forgotten || position > journal.head()?.position)
 }
 
+/// Writes as the owner of an epoch from now on, if it is not the one of the last step. What other owners wrote in
+/// between is read.
+fn own_anew(
+    archive: &Archive,
+    epoch: &impl Fn() -> Option<Epoch>,
+    owned: &mut Option<Epoch>,
+) -> Result<(), ArchiveStepError> {
+    let present = epoch();
+    if let Some(present) = present.filter(|present| *owned != Some(*present)) {
+        archive.own(present)?;
+        *owned = Some(present);
+    }
+    Ok(())
+}
+
 /// A thread that archives and forgets. Ends with the writer, or when it is stopped.
 pub struct Archiver {
     thread: Option<JoinHandle<()>>,
@@ -202,7 +226,8 @@ pub struct Archiver {
 }
 
 impl Archiver {
-    /// Builds the archive if that is needed, then keeps the window.
+    /// Builds the archive if that is needed, then keeps the window. Pauses after a step that had less to do than a whole
+    /// one.
     pub fn start(
         journal: Arc<dyn Journal>,
         ledger: Handle<Ledger>,
@@ -211,19 +236,53 @@ impl Archiver {
         window: ClosedWindow,
         pace: Duration,
     ) -> Archiver {
+        Archiver::watched((journal, durable), ledger, archive, (window, pace), || None, |_| {})
+    }
+
+    /// The same. It writes as the owner of the epoch that `epoch` returns, where the store asks for one. `note` receives
+    /// the outcome of every step.
+    pub fn watched(
+        (journal, durable): (Arc<dyn Journal>, Arc<Durable>),
+        ledger: Handle<Ledger>,
+        archive: Arc<Archive>,
+        (window, pace): (ClosedWindow, Duration),
+        epoch: impl Fn() -> Option<Epoch> + Send + 'static,
+        mut note: impl FnMut(Result<ArchiveWork, &ArchiveStepError>) + Send + 'static,
+    ) -> Archiver {
         let stopping = Arc::new(AtomicBool::new(false));
         let stops = Arc::clone(&stopping);
         let work = move || {
             let _vital = Vital::new("the archiver");
+            let mut owned = None;
             while !durable.is_closed() && !stops.load(Ordering::Relaxed) {
-                let done = match must_build(&*journal, &ledger, &archive) {
-                    Ok(true) => build_archive(&*journal, &archive).map(|()| window.most),
+                let owns = own_anew(&archive, &epoch, &mut owned);
+                let done = match owns.and_then(|()| must_build(&*journal, &ledger, &archive)) {
+                    Ok(true) => {
+                        note(Ok(ArchiveWork::Building));
+                        build_archive(&*journal, &archive).map(|()| window.most)
+                    }
                     Ok(false) => archive_step(&ledger, &archive, window),
                     Err(error) => Err(error),
                 };
-                // After a failure the store may become available again; what is not archived stays in memory.
-                if !done.is_ok_and(|done| done >= window.most) {
-                    durable.pause(pace);
+                if matches!(done, Err(ArchiveStepError::Ledger(EngineError::Stopped(_)))) {
+                    // The writer ends, and this thread with it.
+                    durable.pause(RETRY);
+                    continue;
+                }
+                note(done.as_ref().map(|_| ArchiveWork::Done));
+                match done {
+                    Ok(done) if done >= window.most => {}
+                    Ok(_) => {
+                        let seen = durable.head();
+                        for _ in 0..IDLE_PAUSES {
+                            durable.pause(pace);
+                            if durable.head() != seen || stops.load(Ordering::Relaxed) {
+                                break;
+                            }
+                        }
+                    }
+                    // The store may become available again; what is not archived stays in memory.
+                    Err(_) => durable.pause(RETRY),
                 }
             }
         };
@@ -233,10 +292,23 @@ impl Archiver {
 
     /// Ends the thread after its present step.
     pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // The thread has reported its own panic.
             let _ = thread.join();
         }
     }
+}
+
+/// What the thread does.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ArchiveWork {
+    /// It builds the archive from the journal.
+    Building,
+    /// It has finished a step.
+    Done,
 }

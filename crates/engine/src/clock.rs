@@ -80,9 +80,9 @@ struct Watch {
     /// The readings when the clocks last agreed.
     anchor: Readings,
     /// The last time that was returned.
-    told: i64,
+    returned: i64,
     /// The monotonic reading at that instant.
-    told_at: i64,
+    returned_at: i64,
     /// Set while time advances with the monotonic clock.
     alone: Option<Alone>,
     alarm: Option<ClockAlarm>,
@@ -94,7 +94,7 @@ struct Watch {
 /// Time that advances with the monotonic clock alone, from an instant on.
 #[derive(Copy, Clone, Debug)]
 struct Alone {
-    told: i64,
+    returned: i64,
     monotonic: i64,
     /// Advances at [`SLOW`], so that the wall clock catches up.
     slowly: bool,
@@ -104,7 +104,7 @@ impl Alone {
     fn at(self, monotonic: i64) -> i64 {
         let elapsed = monotonic.saturating_sub(self.monotonic).max(0);
         let passed = if self.slowly { elapsed.saturating_mul(SLOW.0) / SLOW.1 } else { elapsed };
-        self.told.saturating_add(passed)
+        self.returned.saturating_add(passed)
     }
 }
 
@@ -114,7 +114,7 @@ impl Watch {
         let jump = read.wall - self.anchor.wall - elapsed;
         let behind = match self.alone {
             Some(slow) if slow.slowly => slow.at(read.monotonic),
-            _ => self.told,
+            _ => self.returned,
         } - read.wall;
         // A clock that is behind and steps forward is not ahead, so there is no new time to accept.
         let is_behind = behind > DIVERGENCE_MS;
@@ -125,26 +125,26 @@ impl Watch {
         }
         if behind > 0 || jumped {
             self.go_alone(read.monotonic, behind > 0);
-            let behind = self.told - read.wall;
+            let behind = self.returned - read.wall;
             let ahead_ms = if jumped { jump } else { -behind };
             self.alarm = (jumped || behind > DIVERGENCE_MS).then_some(ClockAlarm { ahead_ms });
             self.was_wrong |= self.alarm.is_some();
         } else {
             self.alone = None;
             self.alarm = None;
-            self.told = read.wall;
+            self.returned = read.wall;
         }
-        self.told_at = read.monotonic;
-        Timestamp::from_millis(self.told)
+        self.returned_at = read.monotonic;
+        Timestamp::from_millis(self.returned)
     }
 
     /// Advances without the wall clock. Counts from the instant where this began, so that rounding
     /// errors do not add up.
     fn go_alone(&mut self, monotonic: i64, slowly: bool) {
-        let from = Alone { told: self.told, monotonic: self.told_at, slowly };
+        let from = Alone { returned: self.returned, monotonic: self.returned_at, slowly };
         let alone = self.alone.filter(|alone| alone.slowly == slowly).unwrap_or(from);
         self.alone = Some(alone);
-        self.told = alone.at(monotonic).max(self.told);
+        self.returned = alone.at(monotonic).max(self.returned);
     }
 }
 
@@ -205,9 +205,9 @@ impl WallClock {
     fn reading(read: Box<dyn Fn(Instant) -> Readings + Send + Sync>) -> WallClock {
         let start = monotonic_start();
         let anchor = read(start);
-        let (told, told_at) = (anchor.wall, anchor.monotonic);
+        let (returned, returned_at) = (anchor.wall, anchor.monotonic);
         let (alone, alarm, was_wrong) = (None, None, false);
-        let watch = Mutex::new(Watch { anchor, told, told_at, alone, alarm, was_wrong });
+        let watch = Mutex::new(Watch { anchor, returned, returned_at, alone, alarm, was_wrong });
         WallClock { start, read, watch }
     }
 
@@ -248,8 +248,9 @@ impl Clock for WallClock {
     fn at_least(&self, journaled: Timestamp) {
         let read = (self.read)(self.start);
         let mut watch = self.watch();
-        if watch.told < journaled.millis() {
-            (watch.told, watch.told_at, watch.alone) = (journaled.millis(), read.monotonic, None);
+        if watch.returned < journaled.millis() {
+            (watch.returned, watch.returned_at, watch.alone) =
+                (journaled.millis(), read.monotonic, None);
         }
     }
 

@@ -79,7 +79,7 @@ pub fn check_marks(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<()
     let books = replay(ledger, &LedgerCodec).map_err(failed("ledger-0"))?;
     for (_, book) in books.machine.cells() {
         let there = cells.iter().any(|(region, _)| *region == book.region.as_str());
-        if !there && (book.told > 0 || book.mark.number > 0) {
+        if !there && (book.sent > 0 || book.mark.number > 0) {
             return Err(CutError::Missing(book.region.to_string()));
         }
     }
@@ -97,7 +97,7 @@ pub fn check_marks(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<()
             end,
         };
         let heard = cell.machine.mark(book.shard);
-        if heard.position > books.head.position || heard.number > book.told {
+        if heard.position > books.head.position || heard.number > book.sent {
             return Err(older(&name, "ledger-0", heard.position, books.head.position));
         }
         let taken = book.mark;

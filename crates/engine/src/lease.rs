@@ -74,15 +74,20 @@ impl Monotonic for BootClock {
     }
 }
 
+/// The reason why this process may not own machines.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotPermitted(pub &'static str);
+
 /// Whether this process may own machines. Of several servers on one store only the leader may. The
 /// default always permits.
 #[derive(Clone, Default)]
-pub struct Permit(Option<Arc<dyn Fn() -> Result<(), String> + Send + Sync>>);
+pub struct Permit(Option<Arc<dyn Fn() -> Result<(), NotPermitted> + Send + Sync>>);
 
 impl Permit {
     /// `ask` is called before a lease is taken and whenever one is checked, so it must be cheap.
     /// Its error is the reason why the process may not own machines.
-    pub fn new(ask: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Permit {
+    pub fn new(ask: impl Fn() -> Result<(), NotPermitted> + Send + Sync + 'static) -> Permit {
         Permit(Some(Arc::new(ask)))
     }
 
@@ -90,7 +95,7 @@ impl Permit {
     ///
     /// # Errors
     /// Why this process may not own machines.
-    pub fn ask(&self) -> Result<(), String> {
+    pub fn ask(&self) -> Result<(), NotPermitted> {
         self.0.as_ref().map_or(Ok(()), |ask| ask())
     }
 }

@@ -32,7 +32,7 @@ pub use courier::messages::{
     CellToLedger, LedgerToCell, cell_inbox, ledger_inbox, to_cell, to_ledger,
 };
 pub use error::{EngineError, ReplayError};
-pub use lease::{BootClock, LeaseTrust, Monotonic, Permit, SystemMonotonic};
+pub use lease::{BootClock, LeaseTrust, Monotonic, NotPermitted, Permit, SystemMonotonic};
 pub use replay::{Replayed, replay, replay_from_genesis};
 pub use snapshot::{SnapshotPace, Snapshotter};
 pub use vital::{Vital, vital_failure};

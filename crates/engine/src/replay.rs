@@ -5,8 +5,9 @@ use std::sync::mpsc::{channel, sync_channel};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_journal::{BatchReader, Head, Journal, JournalError, Record, RecordKind, StoredBatch};
+use thiserror::Error;
 
-use crate::codec::Codec;
+use crate::codec::{Codec, CodecError};
 use crate::error::ReplayError;
 
 /// A machine rebuilt from its journal.
@@ -46,7 +47,7 @@ pub(crate) fn replay_watched<C: Codec>(
                 start = Some(found);
                 break;
             }
-            Err(reason) => skipped.push(reason),
+            Err(reason) => skipped.push(reason.to_string()),
         }
     }
     let (machine, head) = start.unwrap_or_else(|| (codec.genesis(), Head::genesis(journal.id())));
@@ -68,19 +69,29 @@ pub fn replay_from_genesis<C: Codec>(
     Ok(Replayed { machine, head, snapshot: 0, skipped: Vec::new() })
 }
 
+/// Why a snapshot is not used.
+#[derive(Debug, Error)]
+enum UnusableSnapshot {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("the snapshot at batch {0} is of another history")]
+    OtherHistory(u64),
+    #[error(transparent)]
+    State(#[from] CodecError),
+}
+
 fn trusted_snapshot<C: Codec>(
     journal: &dyn Journal,
     codec: &C,
     mark: bursar_journal::SnapshotMark,
-) -> Result<(C::Machine, Head), String> {
-    let words = |error: JournalError| error.to_string();
-    let snapshot = journal.get_snapshot(mark).map_err(words)?;
+) -> Result<(C::Machine, Head), UnusableSnapshot> {
+    let snapshot = journal.get_snapshot(mark)?;
     // A snapshot of another history, for example of a journal restored from a backup, is not
     // usable.
-    if journal.head_at(mark.sequence).map_err(words)? != snapshot.head {
-        return Err(format!("the snapshot at batch {} is of another history", mark.sequence));
+    if journal.head_at(mark.sequence)? != snapshot.head {
+        return Err(UnusableSnapshot::OtherHistory(mark.sequence));
     }
-    let machine = codec.decode_state(&snapshot.state).map_err(|error| error.to_string())?;
+    let machine = codec.decode_state(&snapshot.state)?;
     Ok((machine, snapshot.head))
 }
 

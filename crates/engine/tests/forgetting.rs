@@ -12,9 +12,9 @@ use bursar_core::ledger::event::total;
 use bursar_core::ledger::holds::archive::{ArchivedAnswer, RecalledRecord};
 use bursar_core::ledger::holds::forget::Forgettable;
 use bursar_core::ledger::holds::hold::{Hold, HoldKind};
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::{Envelope, Event, Ledger, Refusal, Reply, invariant};
 use bursar_core::machine::{Machine, advance, execute};
+use bursar_core::name::AccountPath;
 use bursar_core::time::Timestamp;
 use bursar_engine::archiver::{forgotten_entries, recall};
 use bursar_engine::{Codec, LedgerCodec};
@@ -178,8 +178,7 @@ impl Forgetful {
         for look in 0..3 {
             let names = command.archived_names();
             let tenant = self.world.ledger.find_account("acme").expect("the tenant is there");
-            let names: Vec<_> =
-                names.iter().map(|(what, _, id)| (*what, tenant, (*id).clone())).collect();
+            let names: Vec<_> = names.iter().map(|(what, _, id)| (*what, tenant, *id)).collect();
             let found = recall(&self.archive, &names, envelope.key).expect("memory can be read");
             if look == 0 && is_outdated {
                 // Everything that is closed is forgotten between the look-up and the decision.
@@ -268,12 +267,12 @@ impl Source {
         self.0.next_u32() % bound
     }
 
-    fn name(&mut self, kind: &str) -> Name {
+    fn name<T: From<String>>(&mut self, kind: &str) -> T {
         // Few names, so that most requests name something that was closed before.
         format!("{kind}{}", self.below(12)).into()
     }
 
-    fn account(&mut self) -> Name {
+    fn account(&mut self) -> AccountPath {
         ACCOUNTS[self.below(3) as usize].into()
     }
 
@@ -286,7 +285,7 @@ impl Source {
     }
 
     fn request(&mut self) -> (Envelope, Command) {
-        let tenant = Name::from("acme");
+        let tenant = AccountPath::from("acme");
         let command = match self.below(20) {
             0 => Command::IssueGrant(IssueGrant {
                 id: self.name("g"),
@@ -348,6 +347,7 @@ impl Source {
                 },
                 amount: (self.below(2) == 0).then(|| self.amount()),
                 compensate: false,
+                note: None,
                 recalled: Vec::new(),
             }),
             17 => Command::Transfer(Transfer {

@@ -8,8 +8,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use bursar_engine::{
-    Engine, EngineError, EngineOptions, LeaseTrust, Monotonic, Observer, Permit, Status,
-    Transaction, Trouble,
+    Engine, EngineError, EngineOptions, LeaseTrust, Monotonic, NotPermitted, Observer, Permit,
+    Status, Transaction, Trouble,
 };
 use bursar_journal::LeaseError;
 use bursar_journal::memory::MemoryJournal;
@@ -135,7 +135,11 @@ fn without_a_permit_no_lease_is_taken_and_a_taken_lease_is_released() {
     let allowed = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&allowed);
     let permit = Permit::new(move || {
-        if asked.load(Ordering::SeqCst) { Ok(()) } else { Err("another server leads".into()) }
+        if asked.load(Ordering::SeqCst) {
+            Ok(())
+        } else {
+            Err(NotPermitted("another server leads"))
+        }
     });
     let ttl = Duration::from_secs(2);
     let first = EngineOptions { permit, lease_ttl: ttl, ..options("first") };

@@ -1,5 +1,6 @@
 //! One movement on one account, as `GET …/entries` shows it.
 
+use bursar_core::ledger::refusal::Resource;
 use bursar_core::time::Timestamp;
 
 /// The type of a movement, which determines its effect on the account.
@@ -38,6 +39,17 @@ pub enum EntryType {
     Collected = 14,
     /// Usage could not be collected.
     Uncollected = 15,
+}
+
+/// By how much one entry, or all entries of a type, change the amounts of an account.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// The available credits.
+    pub available: i128,
+    /// The held credits.
+    pub held: i128,
+    /// The spent credits.
+    pub spent: i128,
 }
 
 impl EntryType {
@@ -123,6 +135,42 @@ impl EntryType {
         }
     }
 
+    /// What an entry of this type changes.
+    pub fn changes(self, amount: i128) -> Changes {
+        let (available, held) = self.effect();
+        Changes {
+            available: available * amount,
+            held: held * amount,
+            spent: self.spends() * amount,
+        }
+    }
+
+    /// What makes movements of this type under a name, if anything does.
+    pub fn made_by(self) -> Option<Resource> {
+        match self {
+            EntryType::Refunded => Some(Resource::Refund),
+            EntryType::Moved | EntryType::Received => Some(Resource::Transfer),
+            EntryType::Collected => Some(Resource::Collection),
+            EntryType::Granted
+            | EntryType::Scheduled
+            | EntryType::Reissued
+            | EntryType::Held
+            | EntryType::Captured
+            | EntryType::Returned
+            | EntryType::Expired
+            | EntryType::Cut
+            | EntryType::Revoked
+            | EntryType::ExpiryReversed
+            | EntryType::Charged
+            | EntryType::Uncollected => None,
+        }
+    }
+
+    /// The type with this name in the API.
+    pub fn named(name: &str) -> Option<EntryType> {
+        EntryType::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// The factor by which the amount changes the expired credits.
     pub fn expires(self) -> i128 {
         match self {
@@ -177,6 +225,10 @@ pub struct Entry {
     pub spender: Option<String>,
     /// The name of the refund, transfer or collection.
     pub movement: Option<String>,
+    /// Why it was refunded.
+    pub reason: Option<String>,
+    /// The caller's own reference: of the refund, else of the hold, else of the grant.
+    pub reference: Option<String>,
     /// The available credits of the account afterwards.
     pub available_after: i128,
     /// The held credits of the account afterwards.

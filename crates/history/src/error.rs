@@ -53,6 +53,14 @@ pub enum HistoryError {
         /// The most rows that a report reads.
         most: usize,
     },
+    /// The parts of hours at the ends of a period have too many entries.
+    #[error(
+        "the first and the last hour of the period have more than {most} entries; choose whole hours"
+    )]
+    PartsOfHours {
+        /// The most entries that are read.
+        most: usize,
+    },
     /// The file has another format or version.
     #[error("{0}")]
     Refused(String),

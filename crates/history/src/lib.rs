@@ -10,6 +10,7 @@
 //! [`sqlite`] implements it.
 
 mod blocks;
+mod burn_rate;
 pub mod database;
 pub mod entry;
 mod error;
@@ -21,7 +22,8 @@ pub mod schema;
 pub mod sqlite;
 pub mod sum;
 
-pub use entry::{Entry, EntryType};
+pub use burn_rate::BurnRate;
+pub use entry::{Changes, Entry, EntryType};
 pub use error::HistoryError;
 pub use project::{Fed, History};
 pub use query::{Cursor, Page};

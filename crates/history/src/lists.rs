@@ -23,6 +23,11 @@ const ROWS_AT_ONCE: i64 = 32;
 /// The commands of one record have numbers below this.
 const ITEMS: i64 = 4096;
 
+/// The number of kinds of lists, with room for more.
+const LISTS: i64 = 16;
+/// Stands for all accounts in the lists of holds, charges, refunds and transfers. No account has this number.
+pub(crate) const EVERY_ACCOUNT: u32 = u32::MAX;
+
 /// Identifies a list. An entry of an account that spends its own credits is in one list only, so
 /// that the common case is written once.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -39,17 +44,29 @@ pub(crate) enum ListOf {
     Hold(i64),
     /// Decisions that concern an account, except those by which it spent its own credits.
     Decisions(u32),
+    /// The first entries of the charges of an account and all below it, or of [`EVERY_ACCOUNT`].
+    Charges(u32),
+    /// The first entries of the refunds to an account and all below it.
+    Refunds(u32),
+    /// The first entries of the transfers from or to an account and all below it.
+    Transfers(u32),
+    /// The holds of an account and all below it, by their numbers in history: some have no entries.
+    Holds(u32),
 }
 
 impl ListOf {
     fn key(self) -> i64 {
         match self {
-            ListOf::Unspent(account) => i64::from(account) * 8,
-            ListOf::SpentOfOwn(account) => i64::from(account) * 8 + 1,
-            ListOf::SpentByOthers(account) => i64::from(account) * 8 + 2,
-            ListOf::SpentOfOthers(account) => i64::from(account) * 8 + 3,
-            ListOf::Decisions(account) => i64::from(account) * 8 + 4,
-            ListOf::Hold(hold) => hold * 8 + 5,
+            ListOf::Unspent(account) => i64::from(account) * LISTS,
+            ListOf::SpentOfOwn(account) => i64::from(account) * LISTS + 1,
+            ListOf::SpentByOthers(account) => i64::from(account) * LISTS + 2,
+            ListOf::SpentOfOthers(account) => i64::from(account) * LISTS + 3,
+            ListOf::Decisions(account) => i64::from(account) * LISTS + 4,
+            ListOf::Hold(hold) => hold * LISTS + 5,
+            ListOf::Charges(account) => i64::from(account) * LISTS + 6,
+            ListOf::Refunds(account) => i64::from(account) * LISTS + 7,
+            ListOf::Transfers(account) => i64::from(account) * LISTS + 8,
+            ListOf::Holds(account) => i64::from(account) * LISTS + 9,
         }
     }
 }
@@ -208,6 +225,8 @@ pub(crate) fn newest(
     }
     if lists.len() > 1 {
         found.sort_unstable_by(|left, right| right.cmp(left));
+        // Credits of one account that another spent are in a list of each.
+        found.dedup();
         found.truncate(limit);
     }
     Ok(found)

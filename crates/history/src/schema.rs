@@ -3,7 +3,7 @@
 
 /// The version of the tables below. A file of another version is never migrated: the server deletes
 /// and rebuilds it.
-pub const SCHEMA_VERSION: i64 = 10;
+pub const SCHEMA_VERSION: i64 = 12;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -46,7 +46,7 @@ CREATE TABLE grants (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, account INTEGER NOT NULL, kind INTEGER NOT NULL,
   amount BLOB NOT NULL, created_at INTEGER NOT NULL, effective_at INTEGER NOT NULL,
   expires_at INTEGER, terms BLOB NOT NULL, shared INTEGER NOT NULL, bucket INTEGER,
-  start BLOB) STRICT;
+  start BLOB, reference TEXT) STRICT;
 CREATE INDEX grants_by_bucket ON grants (bucket, start);
 CREATE INDEX grants_by_account ON grants (account, number);
 
@@ -76,10 +76,13 @@ CREATE INDEX holds_by_name ON holds (tenant, kind, name);
 -- The holds of 64 numbers of the ledger: 8 bytes each, zeros for a number without a hold.
 CREATE TABLE live_holds (numbers INTEGER PRIMARY KEY, holds BLOB NOT NULL) STRICT;
 
--- The records of refunds, transfers and collections, by name. The parts of one movement share a
--- record.
+-- Refunds, transfers and collections, by name, and the records that made them. A refund of a job may
+-- have several parts, which share a record. entry: its first entry. account: the one that spent, or
+-- that the credits left. target: the one that they went to. pieces: the units, in their order.
 CREATE TABLE movements (
   tenant INTEGER NOT NULL, what INTEGER NOT NULL, name TEXT NOT NULL, position INTEGER NOT NULL,
+  entry INTEGER NOT NULL, account INTEGER NOT NULL, target INTEGER, hold INTEGER,
+  pieces BLOB NOT NULL, reason TEXT, reference TEXT,
   PRIMARY KEY (tenant, what, name)) STRICT, WITHOUT ROWID;
 
 -- Usage per account and past hour, as sums: spent, drawn and GPU time of the subtree, burned of the

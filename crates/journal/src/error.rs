@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::chain::Epoch;
 use crate::record::RecordError;
+use crate::segment::SegmentDamage;
 
 /// Why a journal cannot be opened or read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -113,7 +114,7 @@ pub enum SegmentFault {
         /// The file.
         place: String,
         /// What is wrong with it.
-        reason: String,
+        reason: SegmentDamage,
     },
     /// The system cannot read the file.
     #[error("cannot be read: {place}: {reason}; check the disk and the rights of that file")]

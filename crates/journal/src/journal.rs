@@ -6,9 +6,9 @@ use std::time::Duration;
 use bursar_core::time::Timestamp;
 
 use crate::chain::{Chain, Epoch, Head, JournalId, StoredBatch};
-use crate::error::{AppendError, JournalError, LeaseError};
+use crate::error::{AppendError, JournalError, LeaseError, SegmentFault};
 use crate::record::{Batch, RecordError};
-use crate::segment::{Sealing, SegmentMark};
+use crate::segment::{OpenSegment, Sealing, SegmentMark};
 use crate::snapshot::{Snapshot, SnapshotMark};
 
 /// The journal of one machine. All methods may be called from any thread. They block.
@@ -68,8 +68,21 @@ pub trait Journal: Send + Sync + 'static {
 
     /// The time of the first record, if there is one.
     fn began_at(&self) -> Result<Option<Timestamp>, JournalError> {
-        let first = self.read(Head::genesis(self.id()))?.next().transpose()?;
-        Ok(first.as_ref().map(first_time).transpose()?)
+        first_record_at(self)
+    }
+
+    /// The sealed segments, oldest first.
+    fn sealed_segments(&self) -> Result<Vec<SegmentMark>, JournalError> {
+        Ok(Vec::new())
+    }
+
+    /// Reads a sealed segment and verifies its checksum.
+    ///
+    /// # Errors
+    /// [`JournalError::Segment`] with the name and the range of a missing or altered one.
+    fn read_segment(&self, mark: &SegmentMark) -> Result<OpenSegment, JournalError> {
+        let places = "this store, which has no segments".into();
+        Err(mark.error(SegmentFault::Missing { places }))
     }
 
     /// Reads all batches after `after`, verified, up to the head at the time of this call.
@@ -226,6 +239,14 @@ impl Iterator for BatchReader {
         self.failed = batch.is_err();
         Some(batch)
     }
+}
+
+/// The time of a journal's first record, if there is one.
+pub(crate) fn first_record_at<J: Journal + ?Sized>(
+    journal: &J,
+) -> Result<Option<Timestamp>, JournalError> {
+    let first = journal.read(Head::genesis(journal.id()))?.next().transpose()?;
+    Ok(first.as_ref().map(first_time).transpose()?)
 }
 
 /// The time of the first record of a batch.

@@ -11,7 +11,7 @@ use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
 use crate::journal::{BatchReader, Journal, Lease, MaintenanceUrgency, Pending, RowSource};
 use crate::record::Batch;
-use crate::segment::{Sealing, SegmentMark};
+use crate::segment::{OpenSegment, Sealing, SegmentMark};
 use crate::snapshot::{Snapshot, SnapshotMark};
 
 /// Bytes of payload that are kept.
@@ -129,6 +129,14 @@ impl Journal for Recent {
         going: &dyn Fn() -> bool,
     ) -> Result<Option<SegmentMark>, JournalError> {
         self.store.seal(sealing, going)
+    }
+
+    fn sealed_segments(&self) -> Result<Vec<SegmentMark>, JournalError> {
+        self.store.sealed_segments()
+    }
+
+    fn read_segment(&self, mark: &SegmentMark) -> Result<OpenSegment, JournalError> {
+        self.store.read_segment(mark)
     }
 
     fn began_at(&self) -> Result<Option<Timestamp>, JournalError> {

@@ -180,13 +180,20 @@ fn the_manifest_advances_with_every_renewal() {
     assert!(server.sql(known).starts_with("3|"));
 }
 
+/// Tables that earlier builds did not have.
+const LATER_TABLES: &str = "bursar_archive, bursar_archive_block, bursar_archive_run, \
+     bursar_archive_page, bursar_archive_filter, bursar_sealing, bursar_segment, \
+     bursar_segment_part";
+
 #[test]
 fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
     let server = TestPostgres::start();
     fill(&server, "ledger-0", 3, true);
+    server.sql(&format!("DROP TABLE {LATER_TABLES}"));
     let earlier = "DROP TABLE bursar_machine;
         ALTER TABLE bursar_store DROP COLUMN store, DROP COLUMN format,
-          DROP COLUMN incarnation_base, DROP COLUMN clean, DROP COLUMN signer;
+          DROP COLUMN incarnation_base, DROP COLUMN clean, DROP COLUMN signer,
+          DROP COLUMN earlier_signers;
         DELETE FROM bursar_schema WHERE version >= 3";
     server.sql(earlier);
     server.sql("CREATE TABLE batches AS TABLE bursar_batch; DELETE FROM bursar_batch");
@@ -212,8 +219,10 @@ fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
 fn a_manifest_without_a_signing_key_is_read_and_kept() {
     let server = TestPostgres::start();
     fill(&server, "ledger-0", 3, true);
+    server.sql(&format!("DROP TABLE {LATER_TABLES}"));
     server.sql(
-        "ALTER TABLE bursar_store DROP COLUMN signer; DELETE FROM bursar_schema WHERE version = 4;
+        "ALTER TABLE bursar_store DROP COLUMN signer, DROP COLUMN earlier_signers;
+         DELETE FROM bursar_schema WHERE version >= 4;
          UPDATE bursar_store SET incarnation_base = 9",
     );
     let target = options(&server, "store");
@@ -235,7 +244,13 @@ fn a_manifest_without_a_signing_key_is_read_and_kept() {
     assert_eq!(noted, None, "only the leader stores it");
     server.sql("UPDATE bursar_store SET holder = 'leader'");
     store.note_signer("leader", &key).expect("the server is up");
-    assert_eq!(PostgresStore::signer_at(&target).expect("the server is up"), Some(key));
+    assert_eq!(PostgresStore::signer_at(&target).expect("the server is up"), Some(key.clone()));
+    let newer = "cd".repeat(32);
+    for _ in 0..2 {
+        store.note_signer("leader", &newer).expect("the server is up");
+        let signers = PostgresStore::signers_at(&target).expect("the server is up");
+        assert_eq!(signers, [newer.clone(), key.clone()], "the earlier one signed segments");
+    }
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn a_segment_of_another_version_journal_or_history_is_refused() {
         let digest = *blake3::hash(&file[..content]).as_bytes();
         file[content..].copy_from_slice(&digest);
         let read = OpenSegment::open(file, ID).and_then(|segment| segment.batches_from(1));
-        read.expect_err("it was changed")
+        read.expect_err("it was changed").to_string()
     };
     assert!(changed(&|file| file[15] = 2).contains("version 2"));
     assert!(changed(&|file| file[16] ^= 1).contains("another journal"));

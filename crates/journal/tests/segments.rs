@@ -15,34 +15,12 @@ use bursar_journal::segment::OpenSegment;
 use bursar_journal::sqlite::{SqliteJournal, archive, inspect, sealed_segments};
 use bursar_journal::{
     BatchBuilder, Head, Journal, JournalError, RecordKind, Sealing, SegmentFault, SegmentMark,
-    StoredBatch,
 };
-use sealed::{append, open, owned, rows, seal_all, sealed, sealing, segment_file, snapshot};
-use support::{TempDir, read_all, sample};
-
-/// All batches, which must be the samples.
-fn check(journal: &SqliteJournal, count: u64) -> Vec<StoredBatch> {
-    let genesis = Head::genesis(journal.id());
-    let batches = read_all(journal, genesis);
-    let mut head = genesis;
-    for batch in &batches {
-        assert_eq!(*batch, head.followed_by(batch.epoch, sample(head.sequence + 1)));
-        head = batch.head();
-    }
-    assert_eq!(head.sequence, count);
-    batches
-}
-
-fn first_error(journal: &SqliteJournal) -> JournalError {
-    let mut reader = journal.read(Head::genesis(journal.id())).expect("it is open");
-    reader.find_map(Result::err).expect("something is missing")
-}
-
-fn names(error: &JournalError, mark: &SegmentMark) -> bool {
-    let words = error.to_string();
-    let range = format!("batches {} to {}", mark.first, mark.last);
-    words.contains(&mark.name()) && words.contains(&range)
-}
+use sealed::{
+    append, check, first_error, names, open, owned, rows, seal_all, sealed, sealing, segment_file,
+    snapshot,
+};
+use support::{TempDir, read_all};
 
 #[test]
 fn sealed_batches_are_read_like_others_and_leave_the_database() {

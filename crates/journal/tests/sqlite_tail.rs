@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bursar_core::time::Timestamp;
 use bursar_journal::record::{BatchBuilder, RecordKind};
-use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions, inspect};
 use bursar_journal::{Batch, Epoch, Head, Journal, JournalError, MaintenanceUrgency};
 use support::{TempDir, read_all, sample};
 
@@ -30,6 +30,14 @@ fn append(journal: &SqliteJournal, epoch: Epoch, batches: u64) -> Head {
         head = journal.append(epoch, head, sample(head.sequence)).expect("there is space");
     }
     head
+}
+
+/// A batch with one record of so many bytes.
+fn batch_of(bytes: usize) -> Batch {
+    let mut builder = BatchBuilder::new();
+    let fill = |out: &mut Vec<u8>| out.extend(std::iter::repeat_n(7, bytes));
+    builder.push(RecordKind::Decision, Timestamp::from_millis(1), fill);
+    builder.finish().expect("one record was pushed")
 }
 
 /// The files as they would be if the process ended now.
@@ -94,10 +102,7 @@ fn a_full_tail_and_a_batch_larger_than_the_tail_are_handled() {
     let epoch = journal.acquire_lease("test", Duration::from_secs(1)).expect("alone").epoch;
     append(&journal, epoch, 30);
     assert!(rows(directory.path()) >= 26, "appends have made room");
-    let mut builder = BatchBuilder::new();
-    let large = |out: &mut Vec<u8>| out.extend([7; 40_000]);
-    builder.push(RecordKind::Decision, Timestamp::from_millis(1), large);
-    let large: Batch = builder.finish().expect("one record was pushed");
+    let large = batch_of(40_000);
     let head = journal.head().expect("it is open");
     journal.append(epoch, head, large).expect("there is space");
     assert_eq!(rows(directory.path()), 31);
@@ -127,6 +132,60 @@ fn a_journal_that_is_older_than_its_tail_is_refused() {
     let refused = open(older.path(), 1 << 20).map(|_| ()).expect_err("batches are missing");
     assert!(matches!(refused, JournalError::Corrupt { sequence: 11, .. }), "{refused}");
     assert!(refused.to_string().contains("tail"), "{refused}");
+}
+
+#[test]
+fn a_tail_that_is_older_than_its_journal_is_refused() {
+    let directory = TempDir::new();
+    let (journal, epoch) = opened(directory.path());
+    append(&journal, epoch, 10);
+    let older = copy(directory.path(), &FILES[2..]);
+    append(&journal, epoch, 10);
+    journal.compact().expect("there is space");
+    append(&journal, epoch, 3);
+    let crashed = copy(directory.path(), &FILES[..2]);
+    std::fs::copy(older.path().join(FILES[2]), crashed.path().join(FILES[2])).expect("there");
+    let path = crashed.path().join(FILES[0]);
+    for refused in [
+        inspect(&path, None).map(|_| ()).expect_err("three batches are missing"),
+        open(crashed.path(), 1 << 20).map(|_| ()).expect_err("three batches are missing"),
+    ] {
+        let said = refused.to_string();
+        assert!(said.contains("journal.db-tail: it ends with batch 10"), "{said}");
+        assert!(said.contains("admin restore"), "{said}");
+    }
+}
+
+/// Batches that are in the database are not needed in the tail, but its newest frame is: a write
+/// that a power loss tears must not make the tail look older than the database.
+#[test]
+fn a_torn_append_never_makes_a_tail_look_older_than_its_journal() {
+    let directory = TempDir::new();
+    let (journal, epoch) = opened(directory.path());
+    for round in 0..20_u64 {
+        append(&journal, epoch, 1 + round % 3);
+        journal.compact().expect("there is space");
+        let before = std::fs::read(directory.path().join(FILES[2])).expect("it is there");
+        let stopped = copy(directory.path(), &FILES[..2]);
+        let head = journal.head().expect("it is open");
+        let large = batch_of(30_000);
+        let next = journal.append(epoch, head, large).expect("there is space");
+        let after = std::fs::read(directory.path().join(FILES[2])).expect("it is there");
+        // Of the pages that changed, all but the first are lost; every other one; the others.
+        for (first, step) in [(1, 1), (0, 2), (1, 2)] {
+            let mut torn = after.clone();
+            let pages = torn.chunks_mut(4096).zip(before.chunks(4096));
+            let changed = pages.filter(|(after, before)| after != before);
+            for (page, before) in changed.skip(first).step_by(step) {
+                page.copy_from_slice(before);
+            }
+            let crashed = copy(stopped.path(), &FILES[..2]);
+            std::fs::write(crashed.path().join(FILES[2]), &torn).expect("it is ours");
+            let again = open(crashed.path(), 1 << 20).expect("at most the last append is torn");
+            assert!([head, next].contains(&again.head().expect("it is open")));
+        }
+        journal.compact().expect("there is space");
+    }
 }
 
 #[test]

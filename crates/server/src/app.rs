@@ -7,19 +7,21 @@ use std::time::Duration;
 use axum::http::{HeaderMap, Method};
 use bursar_api::Code;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::{Name, is_valid_path};
-use bursar_core::name::Region;
+use bursar_core::name::{AccountPath, Region};
 use bursar_core::time::Timestamp;
 use bursar_engine::{Clock, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
 
+use crate::auth::last_used::LastUses;
 use crate::auth::oidc::Provider;
 use crate::auth::sessions::Sessions;
 use crate::auth::sessions::cookie::Cookies;
+use crate::auth::sessions::device::Devices;
 use crate::auth::sessions::failures::FailedSignIns;
 use crate::auth::sessions::handoff::Handoffs;
 use crate::auth::{self, Principal};
 use crate::change::OLD_PLATFORM;
+use crate::followers::archive::ArchiveService;
 use crate::followers::feed::Feed;
 use crate::followers::history::HistoryService;
 use crate::ids::IdMaker;
@@ -71,6 +73,8 @@ pub struct App {
     pub moving: tokio::sync::Mutex<()>,
     /// Notified when a price was set.
     pub prices_set: tokio::sync::Notify,
+    /// What the ledger has closed and forgotten.
+    pub archive: ArchiveService,
     /// The history follower, for queries about the past.
     pub history: HistoryService,
     /// When the first record of the ledger's journal was made.
@@ -113,6 +117,10 @@ pub struct App {
     pub failed_sign_ins: FailedSignIns,
     /// Sessions that are handed to the command line.
     pub handoffs: Handoffs,
+    /// Command lines of other machines that wait for approval.
+    pub devices: Devices,
+    /// When keys were last used.
+    pub last_uses: LastUses,
     /// The identity provider of people, if there is one.
     pub provider: Option<Provider>,
     /// How long a client may take to send a request body.
@@ -314,13 +322,13 @@ impl App {
         &self,
         caller: &Caller,
         account: Option<String>,
-    ) -> Result<Option<Name>, Failure> {
+    ) -> Result<Option<AccountPath>, Failure> {
         let Some(account) = account else { return Ok(None) };
         let missing = || Failure::not_found("account", &account);
-        if !is_valid_path(&account) || !caller.principal.sees(&account) {
+        if !AccountPath::is_valid(&account) || !caller.principal.sees(&account) {
             return Err(missing());
         }
-        let wanted = Name::from(account.as_str());
+        let wanted = AccountPath::unchecked(account.as_str());
         let path = wanted.clone();
         let known = self.read(move |ledger| ledger.find_account(&path).is_some()).await?;
         if known.value { Ok(Some(wanted)) } else { Err(missing()) }

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::auth::oidc::OidcOptions;
 use crate::auth::sessions::SessionOptions;
+use crate::followers::archive::LedgerOptions;
 use crate::logs::LogLimits;
 use crate::net::limits::LimitOptions;
 use crate::start::SegmentOptions;
@@ -101,6 +102,8 @@ pub struct Config {
     pub logs: LogLimits,
     /// When old records are sealed, and how.
     pub journal: SegmentOptions,
+    /// What the ledger keeps in memory.
+    pub ledger: LedgerOptions,
     /// The minimum number of records between two snapshots; there are more of them when the state
     /// is large.
     pub snapshot_every: u64,
@@ -141,6 +144,7 @@ impl Default for Config {
             oidc: None,
             logs: LogLimits::default(),
             journal: SegmentOptions::default(),
+            ledger: LedgerOptions::default(),
             snapshot_every: 200_000,
             max_clock_gap_seconds: 7 * 24 * 3600,
             accept_clock: false,
@@ -257,7 +261,7 @@ impl Config {
         if let Some(fault) = self.oidc.as_ref().and_then(OidcOptions::fault) {
             return Err(ConfigError::Contradiction(fault));
         }
-        self.journal.check().map_err(ConfigError::Contradiction)?;
+        self.journal.check()?;
         self.region_names().map(|_| ())
     }
 }

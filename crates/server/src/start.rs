@@ -6,6 +6,7 @@ mod sealing;
 mod stopping;
 mod storage;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -14,21 +15,26 @@ use std::time::Duration;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::{
-    CellCodec, Clock, DirectoryCodec, Engine, LedgerCodec, ManualClock, Stats, Status, WallClock,
-    replay,
+    CellCodec, Clock, DirectoryCodec, Engine, LedgerCodec, ManualClock, ReplayError, Stats, Status,
+    WallClock, replay,
 };
+use bursar_journal::archive::Archive;
 use bursar_journal::{Journal, JournalError, Recent, Sealing};
 use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::auth::last_used::LastUses;
 use crate::auth::oidc::Provider;
 use crate::auth::sessions::Sessions;
 use crate::auth::sessions::cookie::Cookies;
+use crate::auth::sessions::device::Devices;
 use crate::auth::sessions::failures::FailedSignIns;
 use crate::auth::sessions::handoff::Handoffs;
 use crate::auth::{self, root_key};
 use crate::config::{ClockKind, Config, ConfigError};
+use crate::followers::archive::{self, ArchiveService};
+use crate::followers::error::FollowerError;
 use crate::followers::feed::Feed;
 use crate::followers::history::HistoryService;
 use crate::followers::{checkpoint, selfcheck};
@@ -43,6 +49,7 @@ use crate::machines::gateway::Gateway;
 use crate::machines::wall_time::{self, NotAccepted};
 use crate::net::counting::CountPlaces;
 use crate::net::limits::{Limits, Load};
+use crate::net::notify::ServiceManager;
 use crate::net::serve;
 use crate::net::shed::Shed;
 use crate::net::waits::Waits;
@@ -56,7 +63,7 @@ use sealing::Sealer;
 pub use sealing::SegmentOptions;
 use stopping::{follow_stop, spawn_vital, stop_at_the_end, stop_on_signal};
 pub(crate) use storage::CellJournals;
-use storage::{Storage, keep_noting, naming_folder, note_signer, postgres, wrong};
+use storage::{Storage, keep_noting, naming_folder, note_signer, postgres};
 
 /// The first instant of a new store with a manual clock: 2020-01-01T00:00:00.000Z.
 const MANUAL_START: i64 = 1_577_836_800_000;
@@ -86,6 +93,12 @@ pub enum StartError {
         /// Why.
         error: std::io::Error,
     },
+    /// A follower of a journal cannot start.
+    #[error(transparent)]
+    Follower(#[from] FollowerError),
+    /// The state of a machine cannot be rebuilt.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// Something else.
     #[error("{0}")]
     Other(String),
@@ -126,12 +139,12 @@ fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
     match config.clock {
         ClockKind::Wall => Ok((Arc::new(WallClock::new()), None)),
         ClockKind::Manual => {
-            let ledger = replay(&*storage.ledger, &LedgerCodec).map_err(wrong)?.machine.now();
-            let directory = replay(&*storage.directory, &DirectoryCodec).map_err(wrong)?;
+            let ledger = replay(&*storage.ledger, &LedgerCodec)?.machine.now();
+            let directory = replay(&*storage.directory, &DirectoryCodec)?;
             let start = Timestamp::from_millis(MANUAL_START);
             let mut latest = start.max(ledger).max(directory.machine.now());
             for (_, journal) in &storage.cells {
-                latest = latest.max(replay(&**journal, &CellCodec).map_err(wrong)?.machine.now());
+                latest = latest.max(replay(&**journal, &CellCodec)?.machine.now());
             }
             let manual = ManualClock::new(latest);
             let manual = Arc::new(manual);
@@ -167,6 +180,9 @@ pub fn run(
         Identity { holder, leader: leader.clone(), metrics: Arc::clone(&metrics), max_gap };
     let Listening { listener, address, url, base_url } = listening;
     let entry = Arc::new(RequestEntry::new(leader.clone(), metrics, Arc::clone(&base_url)));
+    let manager = Arc::new(ServiceManager::from_environment());
+    let alive = Arc::clone(&manager);
+    runtime.spawn(async move { alive.keep_alive().await });
     let (stopping, stopped) = watch::channel(false);
     let stopping = Arc::new(stopping);
     runtime.spawn(stop_on_signal(Arc::clone(&stopping)));
@@ -180,7 +196,11 @@ pub fn run(
     let ended: Arc<OnceLock<String>> = Arc::new(OnceLock::new());
     let started = (|| {
         if let Some(leader) = &leader {
-            runtime.block_on(until_leading(leader, &url, &stopped, standby))?;
+            let standing_by = |found: &Standby| {
+                manager.ready("standby");
+                standby(found);
+            };
+            runtime.block_on(until_leading(leader, &url, &stopped, standing_by))?;
         }
         let started =
             Started::start(&mut config, &identity, &runtime, (base_url, stopped.clone()))?;
@@ -189,6 +209,7 @@ pub fn run(
         let root_key = started.root_key.clone();
         let (app, why) = (Arc::clone(&started.app), Arc::clone(&ended));
         runtime.spawn(stop_at_the_end(app, why, stopping));
+        manager.ready(&format!("listening on {url}"));
         ready(&ServerReady { address, url, root_key });
         // The panic hook has reported a panic of this task.
         let _ = runtime.block_on(serving);
@@ -227,6 +248,8 @@ struct Started {
     engines: (Arc<Engine<LedgerCodec>>, Arc<Engine<DirectoryCodec>>),
     sealer: Option<Sealer>,
     storage: Storage,
+    /// Its connections, if it has any, must not end inside the asynchronous runtime.
+    _archive: Arc<Archive>,
 }
 
 impl Started {
@@ -264,7 +287,7 @@ impl Started {
             let (journal, clock) = (Arc::clone(journal), Arc::clone(&clock));
             let cell =
                 StartedCell::start(region.clone(), journal, clock, options, config.snapshot_every);
-            cells.push(cell.map_err(StartError::Other)?);
+            cells.push(cell?);
         }
         // Followers share the connections of the ledger's journal, and the writer must open them
         // first.
@@ -273,16 +296,22 @@ impl Started {
         let began_at =
             storage.ledger.began_at().map_err(|error| StartError::Other(error.to_string()))?;
         let began_at = began_at.ok_or_else(|| StartError::Other("the journal is empty".into()))?;
+        let closed = archive::open(&storage.archive, &*storage.ledger);
+        let closed = Arc::new(closed.map_err(StartError::Store)?);
+        let archive = ArchiveService::start(
+            Arc::clone(&closed),
+            (Arc::clone(&storage.ledger), ledger.durable()),
+            &ledger,
+            config.ledger,
+        );
         let history = HistoryService::start(
             (Arc::clone(&storage.ledger), Arc::clone(&followed)),
             ledger.durable(),
             storage.history.path(),
-        )
-        .map_err(StartError::Other)?;
+        )?;
         let observer = identity.observer(LEDGER);
         let every = config.snapshot_every;
-        let feed = Feed::start(Arc::clone(&followed), ledger.durable(), every, observer)
-            .map_err(StartError::Other)?;
+        let feed = Feed::start(Arc::clone(&followed), ledger.durable(), every, observer)?;
         let key_file = checkpoint::key_file(config, &storage.folder);
         let signing =
             checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
@@ -318,7 +347,7 @@ impl Started {
             let base = generations.fold(storage.incarnation_base(), u32::max);
             for cell in cells {
                 let number = open_region(&ledger_gateway, cell.region()).await?;
-                services.push(CellService::new(cell, number, base).map_err(StartError::Other)?);
+                services.push(CellService::new(cell, number, base)?);
             }
             let cells = Cells::start(services, &ledger, &followed);
             let (ledger_status, directory_status) = (Arc::clone(&ledger), Arc::clone(&directory));
@@ -342,6 +371,7 @@ impl Started {
                 moving: tokio::sync::Mutex::new(()),
                 prices_set: tokio::sync::Notify::new(),
                 directory: service,
+                archive,
                 history,
                 began_at,
                 retention_ms,
@@ -362,6 +392,8 @@ impl Started {
                 cookies: Cookies::new(&base_url),
                 failed_sign_ins: FailedSignIns::default(),
                 handoffs: Handoffs::default(),
+                devices: Devices::default(),
+                last_uses: LastUses::default(),
                 provider,
                 body_timeout: Duration::from_millis(config.timeouts.body_ms.get()),
                 write_timeout: Duration::from_millis(config.timeouts.write_ms.get()),
@@ -394,7 +426,7 @@ impl Started {
             let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
             app.tell_prices().await.map_err(failed)?;
             app.tell_classes().await.map_err(failed)?;
-            app.settle_if_manual().await.map_err(failed)?;
+            app.quiesce_if_manual().await.map_err(failed)?;
             if config.accept_clock {
                 match app.accept_clock("start").await {
                     Ok(_) => {}
@@ -425,7 +457,8 @@ impl Started {
             true => Some(Sealer::start(storage.machines(), sealing).map_err(io("the sealer"))?),
             false => None,
         };
-        Ok(Started { app, root_key, engines: (ledger, directory), sealer, storage })
+        let engines = (ledger, directory);
+        Ok(Started { app, root_key, engines, sealer, storage, _archive: closed })
     }
 }
 
@@ -506,12 +539,16 @@ where
     }
 }
 
-/// Drops the state of rate limits whose buckets are full again, and sessions that have ended.
+/// Drops the state of rate limits whose buckets are full again, sessions that have ended and the
+/// last uses of keys that were revoked.
 async fn remove_idle_limits(app: Arc<App>) {
     loop {
         tokio::time::sleep(Duration::from_secs(60)).await;
         app.limits.remove_idle();
         app.sessions.remove_ended(app.clock.now());
+        let current = app.directory.current();
+        let kept: HashSet<[u8; 32]> = current.keys().map(|(_, key)| key.secret_hash).collect();
+        app.last_uses.retain(|secret_hash| kept.contains(secret_hash));
     }
 }
 

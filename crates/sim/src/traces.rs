@@ -272,7 +272,9 @@ fn read_csv_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
             duration_ms: row.number(2)?,
             resumable,
         };
-        checked(&job).map_err(|problem| row.bad(problem))?;
+        if let Some(problem) = problem(&job) {
+            return Err(row.bad(problem));
+        }
         jobs.push(job);
     }
     table.not_empty(jobs)
@@ -308,7 +310,9 @@ fn read_tabbed_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
             submit_ms: number(columns - 1, "the last column, the arrival,")? * 1000,
             resumable: true,
         };
-        checked(&job).map_err(bad)?;
+        if let Some(problem) = problem(&job) {
+            return Err(bad(problem));
+        }
         jobs.push(job);
     }
     if jobs.is_empty() {
@@ -320,15 +324,16 @@ fn read_tabbed_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
 /// The maximum time in a trace: a thousand years.
 const MAX_TIME_MS: i64 = 1000 * 366 * 86_400_000;
 
-fn checked(job: &JobRow) -> Result<(), String> {
+/// What is wrong with a job, if anything is.
+fn problem(job: &JobRow) -> Option<String> {
     if job.gpus == 0 {
-        return Err("a job needs at least one GPU".into());
+        return Some("a job needs at least one GPU".into());
     }
     if !(1..=MAX_TIME_MS).contains(&job.duration_ms) {
-        return Err(format!("a duration of {} ms", job.duration_ms));
+        return Some(format!("a duration of {} ms", job.duration_ms));
     }
     if !(0..=MAX_TIME_MS).contains(&job.submit_ms) {
-        return Err(format!("submitted at {} ms", job.submit_ms));
+        return Some(format!("submitted at {} ms", job.submit_ms));
     }
-    Ok(())
+    None
 }

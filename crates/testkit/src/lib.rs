@@ -5,5 +5,6 @@
 
 pub mod compare;
 pub mod generate;
+pub mod histories;
 pub mod model;
 pub mod shrink;

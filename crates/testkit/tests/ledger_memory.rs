@@ -25,6 +25,7 @@ impl World {
     /// One account `a` with a grant of 100, and a retention of one hour.
     fn new() -> World {
         let mut world = World { ledger: Ledger::new(), now: START };
+        world.ledger.forget_by_age();
         let hour_ms = 60 * MINUTE_MS;
         let policy =
             Policy { idempotency_ttl_ms: hour_ms, retention_ms: hour_ms, ..Policy::default() };
@@ -104,6 +105,7 @@ fn refund(amount: i64) -> Command {
         of: RefundOf::Charge("c".into()),
         amount: Some(micros(amount)),
         compensate: false,
+        note: None,
         recalled: Vec::new(),
     })
 }

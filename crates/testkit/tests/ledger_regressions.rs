@@ -226,6 +226,7 @@ fn a_refund_of_an_unknown_charge_is_not_found_even_if_its_name_is_taken() {
             of: RefundOf::Charge(of.into()),
             amount: Some(micros(1)),
             compensate: false,
+            note: None,
             recalled: Vec::new(),
         })
     };
@@ -249,6 +250,7 @@ fn a_later_refund_does_not_change_returned_units_that_had_expired() {
         of: RefundOf::Hold("h".into()),
         amount: None,
         compensate: false,
+        note: None,
         recalled: Vec::new(),
     }));
 }

@@ -1,6 +1,8 @@
 //! The house rules that a program can check. Each finding names the file, the line and the fix.
 //! Each check has samples, so that a check without findings is known to work.
 
+#[path = "tidy/errors.rs"]
+mod errors;
 #[path = "tidy/known.rs"]
 mod known;
 #[path = "tidy/layers.rs"]
@@ -9,6 +11,8 @@ mod layers;
 mod links;
 #[path = "tidy/markdown.rs"]
 mod markdown;
+#[path = "tidy/money.rs"]
+mod money;
 #[path = "tidy/named_tests.rs"]
 mod named_tests;
 #[path = "tidy/paths.rs"]
@@ -77,4 +81,14 @@ fn tests_named_in_docs_exist() {
 #[test]
 fn layers_point_one_way() {
     report("layers_point_one_way", &layers::check(&Repository::read()));
+}
+
+#[test]
+fn the_server_computes_no_money() {
+    report("the_server_computes_no_money", &money::check(&Repository::read()));
+}
+
+#[test]
+fn errors_are_types() {
+    report("errors_are_types", &errors::check(&Repository::read()));
 }

@@ -58,7 +58,7 @@ export function DrainDialog({ node, close }: { node: MachineNode; close: () => v
       effect={resume ? <p>New jobs are placed on it again.</p> : (
         <ul className="section">
           <li>Nothing new is placed on it.</li>
-          <li>{jobs === 0 ? "No job runs on it." : force ? `${count(jobs, "attempt")} on it are stopped now and their jobs wait again.` : `${count(jobs, "attempt")} on it run to their end.`}</li>
+          <li>{jobs === 0 ? "No job runs on it." : force ? jobs === 1 ? "1 attempt on it is stopped now and its job waits again." : `${count(jobs, "attempt")} on it are stopped now and their jobs wait again.` : jobs === 1 ? "1 attempt on it runs to its end." : `${count(jobs, "attempt")} on it run to their end.`}</li>
         </ul>
       )}
       done={([answer]) => <span>{visible(node.id)} is now <NodeBadge state={(answer as Answer<MachineNode>).data.state} /></span>}

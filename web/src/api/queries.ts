@@ -1,7 +1,7 @@
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 import type { Topic } from "../live/topics";
 import { path, ProblemError, read, type Query } from "./client";
-import type { Cluster, Effective, RegionMap, SearchResult, Series, Spend } from "./reports";
+import type { Cluster, Effective, Readiness, RegionMap, RegionSeries, SearchResult, Series, Spend } from "./reports";
 import type {
   Account, AuditRecord, Balance, Budget, Checkpoint, Class, Entry, Forecast, Grant, Hold, Job, JobState, Key,
   MachineNode, Page, Price, Queue, Region, Statement, TimelineEntry, Top, Why,
@@ -63,6 +63,16 @@ export interface JobFilter {
   label?: string | undefined;
 }
 
+/** A server that is not ready says why, with 503. */
+async function readReadiness(signal: AbortSignal): Promise<Readiness> {
+  try {
+    return await read<Readiness>("/readyz", {}, signal);
+  } catch (error) {
+    if (error instanceof ProblemError && "machines" in error.problem) return error.problem as unknown as Readiness;
+    throw error;
+  }
+}
+
 export const api = {
   accounts: () => all<Account>("accounts", "/v1/accounts"),
   account: (id: string) => one<Account>("accounts", path`/v1/accounts/${id}`),
@@ -87,7 +97,7 @@ export const api = {
   regions: () => all<Region>("regions", "/v1/regions", {}, { poll: true }),
   queue: (region: string) => one<Queue>("queue", path`/v1/regions/${region}/queue`, { limit: PAGE }, { poll: true, enabled: region !== "" }),
   map: (region: string) => one<RegionMap>("nodes", path`/v1/regions/${region}/map`, { limit: MAX_MAP_NODES }, { poll: true, enabled: region !== "" }),
-  regionSeries: (region: string, query: Query) => one<Series>("regions", path`/v1/regions/${region}/series`, query),
+  regionSeries: (region: string, query: Query) => one<RegionSeries>("regions", path`/v1/regions/${region}/series`, query),
   nodes: () => all<MachineNode>("nodes", "/v1/nodes", {}, { poll: true }),
   classes: () => all<Class>("prices", "/v1/classes"),
   prices: (at?: string) => all<Price>("prices", "/v1/prices", { at }),
@@ -96,6 +106,7 @@ export const api = {
   checkpoint: () => one<Checkpoint>("audit", "/v1/audit/checkpoint"),
   /** Paths that this server has: one that runs alone has no cluster. */
   paths: () => queryOptions({ queryKey: ["paths"], staleTime: Infinity, queryFn: async ({ signal }) => new Set(Object.keys((await read<{ paths: object }>("/openapi.json", {}, signal)).paths)) }),
+  readiness: () => queryOptions({ queryKey: ["cluster", "/readyz"] as const, queryFn: ({ signal }) => readReadiness(signal), refetchInterval: SLOW_POLL }),
   cluster: () => one<Cluster>("cluster", "/v1/cluster", {}, { poll: true }),
   search: (q: string) => one<SearchResult>("jobs", "/v1/search", { q: q.slice(0, 128), limit: 50 }, { enabled: q !== "" }),
 };

@@ -7,6 +7,7 @@ export type Spend = Schemas["Spend"];
 export type SpendSeries = Schemas["SpendSeries"];
 export type Effective = Schemas["Effective"];
 export type Series = Schemas["AccountSeries"];
+export type RegionSeries = Schemas["RegionSeries"];
 
 export interface MapUse {
   /** `other` for jobs that the caller cannot see. */
@@ -50,6 +51,14 @@ export interface Found {
 export interface SearchResult {
   data: Found[];
   truncated: boolean;
+}
+
+/** Whether a server answers requests; `machines` by name with their states. */
+export interface Readiness {
+  ready: boolean;
+  machines: Record<string, string>;
+  broken_laws: number;
+  set_aside: Record<string, number>;
 }
 
 /** The members of a cluster, as servers that share a store answer. */

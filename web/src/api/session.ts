@@ -57,8 +57,14 @@ export function endSession(queries: QueryClient) {
   queries.setQueryData(["session"], null);
 }
 
-export async function signOut(): Promise<void> {
-  await send("DELETE", "/v1/session");
+/** Ends the session, or with `everywhere` every session of the same key or person. */
+export async function signOut(everywhere = false): Promise<void> {
+  try {
+    await send("DELETE", "/v1/session", everywhere ? { query: { everywhere } } : {});
+  } catch (error) {
+    // It has ended already.
+    if (!(error instanceof ProblemError && error.problem.status === 401)) throw error;
+  }
   setCsrfToken(undefined);
   setBearer(undefined);
 }

@@ -62,3 +62,25 @@ export function burnDown(grants: Grant[], perHour: Micros, now: number, horizon:
   });
   return { at, grants: series, emptyAt, lost };
 }
+
+/** The averages whose least and greatest are the edges of the band, in days. */
+const BAND_WINDOWS = [1, 3, 7];
+export const BAND_DAYS = Math.max(...BAND_WINDOWS);
+const HOURS_A_DAY = 24;
+
+/**
+ * The least and the greatest of the average rates of the last day, three days and week, in credits
+ * per hour, from spending by hour. Days are 24 hours that end now.
+ */
+export function rateBand(points: { at: string; amount: string }[], now: number): { low: Micros; high: Micros } | undefined {
+  const rates = BAND_WINDOWS.map((days) => {
+    const hours = days * HOURS_A_DAY;
+    const inside = points.filter((point) => { const age = now - (millis(point.at) ?? now); return age >= 0 && age < hours * Number(HOUR); });
+    return inside.reduce((all, point) => all + micros(point.amount), 0n) / BigInt(hours);
+  });
+  if (rates.every((rate) => rate === 0n)) return undefined;
+  return { low: rates.reduce((a, b) => (b < a ? b : a)), high: rates.reduce((a, b) => (b > a ? b : a)) };
+}
+
+/** What is left of all grants at each instant. */
+export const leftOver = (down: BurnDown): Micros[] => down.at.map((_, i) => down.grants.reduce((all, grant) => all + (grant.left[i] ?? 0n), 0n));

@@ -14,6 +14,8 @@ export interface ChartSeries {
   values: (Micros | null)[];
   /** Lies on the series before it. */
   area?: boolean;
+  /** The upper or the lower edge of a band that is filled. */
+  edge?: "upper" | "lower";
   dashed?: boolean;
   step?: boolean;
 }
@@ -30,6 +32,10 @@ interface Props {
   series: ChartSeries[];
   marks?: ChartMark[];
   height?: number;
+  /** Where the last step ends. */
+  end?: number | undefined;
+  /** The first and the last instant shown; those of the values if absent. */
+  range?: [number, number] | undefined;
   /** How a value is written; credits if absent. */
   format?: (value: Micros) => string;
 }
@@ -37,7 +43,7 @@ interface Props {
 export const seriesColor = ({ tone, shade: place }: ChartSeries): string => (place ? shade(tone, ...place) : token(tone));
 
 /** Values over time on a canvas. The table twin beside it (twin.tsx) has the same numbers. */
-export function TimeChart({ label, at, series, marks = [], height = 240, format = formatAmount }: Props) {
+export function TimeChart({ label, at, series, marks = [], height = 240, end, range, format = formatAmount }: Props) {
   const frame = useRef<HTMLDivElement>(null);
   const theme = useTheme();
   const { zone } = usePreferences();
@@ -54,18 +60,21 @@ export function TimeChart({ label, at, series, marks = [], height = 240, format 
   useEffect(() => {
     const element = frame.current;
     if (!element || width < 50 || at.length === 0) return;
-    const data = [at.map((time) => time / 1000), ...drawn.map(({ sums }) => sums.map((value) => (value === null ? null : pixels(value))))];
-    const plot = new uPlot(options(width, height, drawn, marks, zone, setHover), data as uPlot.AlignedData, element);
+    const more = end !== undefined && end > (at.at(-1) ?? end) ? [end] : [];
+    const points = (sums: (Micros | null)[]) => [...sums, ...more.map(() => sums.at(-1) ?? null)].map((value) => (value === null ? null : pixels(value)));
+    const data = [[...at, ...more].map((time) => time / 1000), ...drawn.map(({ sums }) => points(sums))];
+    const plot = new uPlot(options(width, height, drawn, marks, zone, range, setHover), data as uPlot.AlignedData, element);
     return () => plot.destroy();
-  }, [at, drawn, marks, width, height, theme, zone]);
-  const time = hover ? at[hover.index] : undefined;
+  }, [at, drawn, marks, width, height, theme, zone, end, range?.[0], range?.[1]]);
+  const index = hover ? Math.min(hover.index, at.length - 1) : 0;
+  const time = hover ? at[index] : undefined;
   return (
     <div className="chart" ref={frame} role="img" aria-label={`${label}. The table view has the values.`} style={{ minHeight: height }}>
       {hover && time !== undefined ? (
         <div className="tip" style={{ left: Math.min(hover.left + 12, Math.max(0, width - 260)), top: 8 }}>
           <strong>{formatInstant(time, zone, false)}</strong>
           {[...series].reverse().map((one) => {
-            const value = one.values[hover.index];
+            const value = one.values[index];
             return value === null || value === undefined ? null : (
               <div key={one.name}><i className="key" style={{ background: seriesColor(one) }} /><span>{visible(one.name)}</span><span>{format(value)}</span></div>
             );
@@ -84,28 +93,33 @@ interface Drawn extends ChartSeries {
 function prepare(series: ChartSeries[]): Drawn[] {
   const areas = series.filter((one) => one.area);
   const sums = stack(areas.map((one) => one.values));
-  const stacked = areas.map((one, i): Drawn => ({ ...one, sums: (sums[i] ?? []).map((value, j) => (one.values[j] === null ? null : value)) }));
+  const stacked = areas.map((one, i): Drawn => ({ ...one, sums: (sums[i] ?? []).map((value, j) => (one.values[j] === null || isGone(one, j) ? null : value)) }));
   return [...stacked.reverse(), ...series.filter((one) => !one.area).map((one): Drawn => ({ ...one, sums: one.values }))];
 }
 
-function options(width: number, height: number, drawn: Drawn[], marks: ChartMark[], zone: Zone, hover: (at: { index: number; left: number } | null) => void): uPlot.Options {
+/** Whether an area has ended before a point: no line is drawn along the edge of the one below. */
+const isGone = ({ values, step }: ChartSeries, at: number) => !step && at > 0 && values[at] === 0n && values[at - 1] === 0n;
+
+function options(width: number, height: number, drawn: Drawn[], marks: ChartMark[], zone: Zone, range: [number, number] | undefined, hover: (at: { index: number; left: number } | null) => void): uPlot.Options {
   const text = token("text-3");
   const grid = { stroke: token("grid"), width: 1 };
   const stepped = uPlot.paths.stepped?.({ align: 1 });
-  const axis = { stroke: text, grid, ticks: { show: false }, font: "12px system-ui, sans-serif" };
+  const axis = { stroke: text, grid, ticks: { show: false }, font: `12px ${token("sans")}` };
+  const edge = (which: "upper" | "lower") => drawn.findIndex((one) => one.edge === which) + 1;
   const times: uPlot.Axis = { ...axis, space: 90, size: 30, values: (_, ticks, __, ___, step) => ticks.map((tick, i) => tickName(tick * 1000, step, zone, i === 0)) };
   return {
-    width, height, legend: { show: false }, padding: [8, 12, 0, 0],
+    width, height, legend: { show: false }, padding: [8, 24, 0, 0],
     cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
-    scales: { x: { time: true }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
+    scales: { x: { time: true, ...(range ? { range: [range[0] / 1000, range[1] / 1000] as [number, number] } : {}) }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
     axes: [times, { ...axis, size: 70, values: (_, ticks) => ticks.map((tick) => shortAmount(BigInt(Math.round(tick * 1_000_000)))) }],
     series: [{}, ...drawn.map((one): uPlot.Series => {
       const color = seriesColor(one);
       return {
-        stroke: color, width: one.area ? 1.5 : 2, ...(one.area ? { fill: mix(parseHex(color), parseHex(token("bg")), 0.62) } : {}),
+        stroke: color, width: one.edge ? 1 : one.area ? 1.5 : 2, ...(one.area ? { fill: mix(parseHex(color), parseHex(token("bg")), 0.62) } : {}),
         ...(one.dashed ? { dash: [5, 4] } : {}), ...(one.step && stepped ? { paths: stepped } : {}), points: { show: one.values.length < 3 }, spanGaps: false,
       };
     })],
+    ...(edge("upper") && edge("lower") ? { bands: [{ series: [edge("upper"), edge("lower")] as [number, number], fill: `${token("slate")}24` }] } : {}),
     ...(zone === "utc" ? { tzDate: (seconds: number) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") } : {}),
     hooks: {
       setCursor: [(plot) => { const { idx, left } = plot.cursor; hover(idx === null || idx === undefined || left === undefined || left < 0 ? null : { index: idx, left: left + 70 }); }],
@@ -116,10 +130,10 @@ function options(width: number, height: number, drawn: Drawn[], marks: ChartMark
 
 /** The day for steps of days; else the time, with the day at the first tick and at midnight. */
 function tickName(at: number, step: number, zone: Zone, isFirst: boolean): string {
-  const text = formatInstant(at, zone, false);
-  const [day, time] = [text.slice(5, 10), text.slice(11)];
+  const text = formatInstant(at, zone);
+  const [day, time] = [text.slice(5, 10), text.slice(11, step < 60 ? 19 : 16)];
   if (step >= 86_400) return day;
-  return isFirst || time === "00:00" ? `${day} ${time}` : time;
+  return isFirst || text.slice(11, 19) === "00:00:00" ? `${day} ${time}` : time;
 }
 
 function drawMarks(plot: uPlot, marks: ChartMark[]) {
@@ -127,7 +141,7 @@ function drawMarks(plot: uPlot, marks: ChartMark[]) {
   const ratio = devicePixelRatio;
   ctx.save();
   ctx.textAlign = "left";
-  ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+  ctx.font = `${12 * ratio}px ${token("sans")}`;
   let lastRight = -Infinity;
   for (const mark of [...marks].sort((a, b) => a.at - b.at)) {
     const x = plot.valToPos(mark.at / 1000, "x", true);
@@ -140,7 +154,9 @@ function drawMarks(plot: uPlot, marks: ChartMark[]) {
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
     const size = ctx.measureText(mark.text).width;
-    const left = Math.min(x + 4 * ratio, bbox.left + bbox.width - size);
+    // Beside its line: right of it, or left of it where the right has no room.
+    const right = x + 4 * ratio;
+    const left = right + size > bbox.left + bbox.width ? x - 4 * ratio - size : right;
     if (left < lastRight + 8 * ratio) continue;
     ctx.fillText(mark.text, left, bbox.top + 12 * ratio);
     lastRight = left + size;

@@ -28,14 +28,20 @@ interface Props {
   file?: string;
   extra?: ReactNode;
   height?: number;
+  /** Where the last step ends. */
+  end?: number | undefined;
+  /** The first and the last instant shown. */
+  range?: [number, number];
+  /** Parts are still read. */
+  busy?: boolean;
 }
 
 /** A chart over time with its legend, its table twin and its file. */
-export function ChartWithTwin({ title, at, series, marks, unit, file, extra, height }: Props) {
+export function ChartWithTwin({ title, at, series, marks, unit, file, extra, height, end, range, busy = false }: Props) {
   const asTable = useTableView();
   useTheme();
   return (
-    <section className="section">
+    <section className="section" aria-busy={busy || undefined}>
       <div className="section-head">
         <h2>{title}</h2><span className="faint small">{unit}</span><span className="grow" />
         {extra}
@@ -44,7 +50,7 @@ export function ChartWithTwin({ title, at, series, marks, unit, file, extra, hei
       </div>
       {asTable ? <TwinTable title={title} at={at} series={series} /> : (
         <>
-          <TimeChart label={title} at={at} series={series} {...(marks ? { marks } : {})} {...(height ? { height } : {})} />
+          <TimeChart label={title} at={at} series={series} {...(marks ? { marks } : {})} {...(height ? { height } : {})} end={end} range={range} />
           <ul className="legend" hidden={series.length < 2}>
             {series.map((one) => (
               <li key={one.name}>

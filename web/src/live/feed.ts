@@ -10,6 +10,8 @@ const REFRESH_INTERVAL = 2_000;
 const METER_INTERVAL = 10_000;
 /** The server sends a comment at least this often. */
 const SILENCE_TIMEOUT = 45_000;
+/** A page that is hidden this long closes its stream: over HTTP/1.1 a browser has six connections to a server. */
+const HIDDEN_TIMEOUT = 5_000;
 const RECONNECT_DELAYS = [500, 1_000, 2_000, 5_000, 10_000];
 
 /** Reads `/v1/events` and refreshes the queries whose data changed. */
@@ -19,6 +21,9 @@ export class LiveFeed {
   private stop = new AbortController();
   private refreshedAt = new Map<Topic, number>();
   private timer: ReturnType<typeof setInterval> | undefined;
+  /** Ends the stream while the page is hidden. */
+  private hidden = new AbortController();
+  private hiding: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private readonly queries: QueryClient) {}
 
@@ -32,14 +37,30 @@ export class LiveFeed {
   start() {
     this.stop = new AbortController();
     this.timer = setInterval(() => this.flush(), 500);
-    document.addEventListener("visibilitychange", this.flush);
+    document.addEventListener("visibilitychange", this.changeVisibility);
+    this.changeVisibility();
     void this.run();
   }
 
   end() {
     this.stop.abort();
     clearInterval(this.timer);
-    document.removeEventListener("visibilitychange", this.flush);
+    clearTimeout(this.hiding);
+    document.removeEventListener("visibilitychange", this.changeVisibility);
+  }
+
+  private changeVisibility = () => {
+    clearTimeout(this.hiding);
+    if (document.hidden) this.hiding = setTimeout(() => this.hidden.abort(), HIDDEN_TIMEOUT);
+    else this.flush();
+  };
+
+  /** Returns once the page is visible, with a stream that ends when it is hidden again. */
+  private async untilVisible() {
+    while (this.hidden.signal.aborted && !this.stop.signal.aborted) {
+      if (!document.hidden) this.hidden = new AbortController();
+      else await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+    }
   }
 
   pause = () => this.dispatch({ type: "pause" });
@@ -59,6 +80,11 @@ export class LiveFeed {
     let failures = 0;
     while (!this.stop.signal.aborted) {
       const lost = await this.readStream().then(() => false, () => true);
+      if (this.hidden.signal.aborted) {
+        // The next stream begins after the last event that this one had.
+        await this.untilVisible();
+        continue;
+      }
       if (this.stop.signal.aborted) return;
       failures = lost && this.state.status !== "live" ? failures + 1 : 0;
       this.dispatch({ type: "lost" });
@@ -69,7 +95,7 @@ export class LiveFeed {
 
   private async readStream() {
     const silence = new AbortController();
-    const signal = AbortSignal.any([this.stop.signal, silence.signal]);
+    const signal = AbortSignal.any([this.stop.signal, this.hidden.signal, silence.signal]);
     let watch = setTimeout(() => silence.abort(), SILENCE_TIMEOUT);
     try {
       const response = await fetch("/v1/events", { headers: feedHeaders(this.state.lastEventId), signal, credentials: "same-origin" });

@@ -3,9 +3,10 @@ import { useMemo, useState } from "react";
 import { BudgetDialog } from "../actions/money";
 import { api } from "../api/queries";
 import { may } from "../api/session";
+import type { Effective } from "../api/reports";
 import type { Budget } from "../api/types";
 import { Bullet } from "../charts/bars";
-import { formatShare, micros, millis, perMille, visible, words } from "../format";
+import { formatShare, micros, perMille, visible, words } from "../format";
 import { AccountLink, Amount, Badge, Stat, Stats, When } from "../ui/basics";
 import { useSession } from "../ui/context";
 import { Empty, ProblemNote } from "../ui/messages";
@@ -17,13 +18,16 @@ import { visibleAncestors } from "./creditmath";
 /** Accounts whose budgets are read for the tree. */
 const MAX_ACCOUNTS = 60;
 
+/** What the budgets above the caller's scope tell of themselves. */
+type Limit = Omit<Effective["budgets"][number], "binds">;
+
 /** The hard budget with the least left: it blocks first. */
-export function bindingBudget(budgets: Budget[]): Budget | undefined {
+export function bindingBudget<B extends Limit>(budgets: B[]): B | undefined {
   const credits = budgets.filter((budget) => budget.mode === "hard" && budget.unit === "credits");
-  return credits.reduce<Budget | undefined>((least, budget) => (!least || micros(budget.remaining) < micros(least.remaining) ? budget : least), undefined);
+  return credits.reduce<B | undefined>((least, budget) => (!least || micros(budget.remaining) < micros(least.remaining) ? budget : least), undefined);
 }
 
-export const budgetId = (budget: Budget) => `${budget.account} ${budget.name}`;
+export const budgetId = (budget: Pick<Budget, "account" | "name">) => `${budget.account} ${budget.name}`;
 
 /** Budgets of the account, of those above it in the scope, and of those below it. */
 export function useBudgetTree(account: string): { above: Budget[]; all: Budget[] | undefined; error: Error | null } {
@@ -44,7 +48,9 @@ export function BudgetsPage() {
   const [search, change] = usePageSearch();
   const [dialog, setDialog] = useState(false);
   const { above, all, error } = useBudgetTree(account);
-  const binding = bindingBudget(above);
+  const effective = useQuery({ ...api.effective(account), enabled: account !== "", retry: false });
+  const outside = (effective.data?.budgets ?? []).filter((budget) => !above.some((known) => budgetId(known) === budgetId(budget)));
+  const binding = bindingBudget([...above, ...outside]);
   const open = all?.find((budget) => budgetId(budget) === search.open);
   return (
     <Page
@@ -54,28 +60,45 @@ export function BudgetsPage() {
     >
       {error && !all ? <ProblemNote error={error} /> : null}
       <Stats label="Binding budget">
-        <Stat label="Blocks first" tone={binding && perMille(micros(binding.used), micros(binding.limit)) >= 800 ? "orange" : "blue"} note={binding ? `${binding.account}, per ${binding.period}` : "no hard budget applies"}>{binding ? visible(binding.name) : "–"}</Stat>
-        <Stat label="Remaining" note={binding?.period_end ? <>until <When at={binding.period_end} /></> : undefined}><Amount value={binding?.remaining} /></Stat>
+        <Stat label="Blocks first" tone={binding && perMille(micros(binding.used), micros(binding.limit)) >= 800 ? "orange" : "blue"} note={binding ? visible(binding.account) : "no hard budget applies"}>{binding ? visible(binding.name) : "–"}</Stat>
+        <Stat label="Remaining" note={binding?.period_end ? <>new period <When at={binding.period_end} /></> : undefined}><Amount value={binding?.remaining} /></Stat>
         <Stat label="Used" tone="blue" note={binding ? formatShare(micros(binding.used), micros(binding.limit)) : undefined}><Amount value={binding?.used} /></Stat>
         <Stat label="Limit"><Amount value={binding?.limit} /></Stat>
       </Stats>
       {error && !all ? null : <Section title="Tree" unit="spent, held, limit; ticks are thresholds">
         <BudgetTable rows={all} binding={binding} open={search.open} onOpen={(budget) => change({ open: budgetId(budget) })} account={account} />
       </Section>}
+      {outside.length ? <Section title="Above your scope" unit="budgets of accounts above, which limit this one too"><OutsideTable rows={outside} binding={binding} /></Section> : null}
       {dialog ? <BudgetDialog close={() => setDialog(false)} /> : null}
     </Page>
   );
 }
 
-function BudgetTable({ rows, binding, open, onOpen, account }: { rows: Budget[] | undefined; binding: Budget | undefined; open: string | undefined; onOpen: (budget: Budget) => void; account: string }) {
+const BlocksFirst = () => <Badge tone="orange" mark="◆">blocks first</Badge>;
+
+function OutsideTable({ rows, binding }: { rows: Limit[]; binding: Limit | undefined }) {
+  return (
+    <DataTable label="Budgets above your scope" rows={rows} rowId={budgetId} columns={[
+      { id: "account", header: "Account", value: (budget) => budget.account, cell: (budget) => visible(budget.account) },
+      { id: "name", header: "Budget", value: (budget) => budget.name, cell: (budget) => <>{visible(budget.name)} {binding && budgetId(binding) === budgetId(budget) ? <BlocksFirst /> : null}</> },
+      { id: "mode", header: "Mode", value: (budget) => budget.mode, cell: (budget) => budget.mode, phone: false },
+      { id: "share", header: "Used", num: true, value: (budget) => perMille(micros(budget.used), micros(budget.limit)), cell: (budget) => formatShare(micros(budget.used), micros(budget.limit)) },
+      amountColumn("limit", "Limit", rows, (budget) => budget.limit),
+      amountColumn("remaining", "Remaining", rows, (budget) => budget.remaining),
+      { id: "end", header: "New period", num: true, value: (budget) => budget.period_end ?? "", cell: (budget) => <When at={budget.period_end} />, phone: false },
+    ]} />
+  );
+}
+
+function BudgetTable({ rows, binding, open, onOpen, account }: { rows: Budget[] | undefined; binding: Limit | undefined; open: string | undefined; onOpen: (budget: Budget) => void; account: string }) {
   const sorted = useMemo(() => rows && [...rows].sort((a, b) => (budgetId(a) < budgetId(b) ? -1 : 1)), [rows]);
   const all = sorted ?? [];
   return (
     <DataTable label="Budgets" rows={sorted} rowId={budgetId} open={open} onOpen={onOpen}
-      empty={<Empty>No budget limits this account. Set one here, or:<pre>bursar budget set {account || "ACCOUNT"} month 1000 --period month</pre></Empty>}
+      empty={<Empty>Neither this account nor one below it has a budget. An administrator sets one:<pre>bursar budget set {account || "ACCOUNT"} month 1000 --period month</pre></Empty>}
       columns={[
         { id: "account", header: "Account", value: (budget) => budget.account, cell: (budget) => <span style={{ paddingLeft: 16 * (budget.account.split(":").length - 1) }}><AccountLink id={budget.account} page="/budgets" /></span> },
-        { id: "name", header: "Budget", value: (budget) => budget.name, cell: (budget) => <>{visible(budget.name)} {binding && budgetId(binding) === budgetId(budget) ? <Badge tone="orange" mark="◆">blocks first</Badge> : null}</> },
+        { id: "name", header: "Budget", value: (budget) => budget.name, cell: (budget) => <>{visible(budget.name)} {binding && budgetId(binding) === budgetId(budget) ? <BlocksFirst /> : null}</> },
         { id: "mode", header: "Mode", value: (budget) => budget.mode, cell: (budget) => `${budget.mode}, per ${budget.period}`, phone: false },
         { id: "bar", header: "Spent and held of the limit", value: (budget) => perMille(micros(budget.used), micros(budget.limit)), cell: (budget) => <Bullet spent={micros(budget.spent)} held={micros(budget.held)} limit={micros(budget.limit)} thresholds={budget.thresholds} name={`${visible(budget.account)} ${visible(budget.name)}`} /> },
         { id: "share", header: "Used", num: true, value: (budget) => perMille(micros(budget.used), micros(budget.limit)), cell: (budget) => formatShare(micros(budget.used), micros(budget.limit)) },
@@ -83,8 +106,7 @@ function BudgetTable({ rows, binding, open, onOpen, account }: { rows: Budget[] 
         amountColumn("held", "Held", all, (budget) => budget.held),
         amountColumn("limit", "Limit", all, (budget) => budget.limit),
         amountColumn("remaining", "Remaining", all, (budget) => budget.remaining),
-        { id: "unit", header: "Unit", cell: (budget) => words(budget.unit), phone: false },
-        { id: "end", header: "Period ends", num: true, value: (budget) => millis(budget.period_end), cell: (budget) => <When at={budget.period_end} />, phone: false },
+        ...(all.some(({ unit }) => unit !== "credits") ? [{ id: "unit", header: "Unit", cell: (budget: Budget) => words(budget.unit), phone: false }] : []),
       ]} />
   );
 }

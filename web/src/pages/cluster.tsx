@@ -16,6 +16,7 @@ import { amountColumn, DataTable } from "../ui/table";
 import { useTableView, ViewSwitch } from "../charts/twin";
 import { largestGang, usage } from "./clustermath";
 import { RegionChoice } from "./queue";
+import { RegionChart } from "./regionchart";
 
 /** GPUs kept for a job that does not use them yet or any more. */
 const isIdle = (gpu: MapGpu) => gpu.used.some(({ running }) => !running);
@@ -34,6 +35,7 @@ export function ClusterPage() {
       <Section title="Nodes and GPUs" actions={<><MapLegend /><ViewSwitch /></>}>
         <Loaded query={map}>{(data) => asTable ? <GpuTable nodes={data.nodes} /> : <NodeMap nodes={data.nodes} />}</Loaded>
       </Section>
+      <RegionChart region={region} />
       <Section title="Nodes"><NodeTable rows={here} open={search.open} onOpen={(node) => change({ open: node.id })} /></Section>
     </Page>
   );

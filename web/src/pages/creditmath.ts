@@ -47,3 +47,39 @@ export function waterfallOf(statement: Statement): WaterfallStep[] {
     { name: "Closing", amount: micros(statement.closing), tone: "green", total: true },
   ];
 }
+
+/** An account's own credits in a month: opening + granted = spent + expired + revoked or moved + held + left. */
+export interface MonthRow {
+  month: string;
+  /** Held and left before the month. */
+  opening: Micros;
+  granted: Micros;
+  spent: Micros;
+  expired: Micros;
+  left_other: Micros;
+  held: Micros;
+  left: Micros;
+}
+
+const movement = (statement: Statement, types: string[]): Micros => sum(statement.movements.filter((line) => types.includes(line.type)).map((line) => micros(line.amount)));
+
+/**
+ * A month from its statement, and from what was held, spent and expired in all before it and at its
+ * end. The two sources are independent, so `difference` is a check.
+ */
+export function monthRow(month: string, statement: Statement, [held = [], spent = [], expired = []]: Micros[][]): MonthRow {
+  const change = (ends: Micros[]) => (ends.at(-1) ?? 0n) - (ends[0] ?? 0n);
+  return {
+    month,
+    opening: micros(statement.opening) + (held[0] ?? 0n),
+    granted: movement(statement, ["granted", "reissued", "received"]),
+    spent: change(spent),
+    expired: change(expired),
+    left_other: -movement(statement, ["revoked", "moved"]),
+    held: held.at(-1) ?? 0n,
+    left: micros(statement.closing),
+  };
+}
+
+/** What is missing on the right side; zero if the month adds up. */
+export const difference = (row: MonthRow): Micros => row.opening + row.granted - row.spent - row.expired - row.left_other - row.held - row.left;

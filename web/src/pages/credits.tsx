@@ -6,7 +6,7 @@ import { api } from "../api/queries";
 import { may } from "../api/session";
 import type { Forecast, Grant } from "../api/types";
 import { Bar, Waterfall } from "../charts/bars";
-import { burnDown } from "../charts/burndown";
+import { BAND_DAYS, burnDown, leftOver, rateBand } from "../charts/burndown";
 import { ChartWithTwin } from "../charts/twin";
 import type { ChartMark, ChartSeries } from "../charts/timechart";
 import { formatAmount, formatDay, formatDuration, micros, millis, rfc3339, sum, visible, words, type Micros } from "../format";
@@ -25,10 +25,15 @@ export const SOON = 14 * DAY;
 /** Areas of the burn-down; the rest is one area. */
 const MAX_AREAS = 8;
 
-/** Grants that the account can draw on: its own and those above it. */
-export function useGrants(account: string): { grants: Grant[] | undefined; error: Error | null } {
+/** Accounts below one whose grants are read. */
+const MAX_BELOW = 40;
+
+/** Grants that the account can draw on: its own and those above it; with `below` also those of the accounts below it. */
+export function useGrants(account: string, below = false): { grants: Grant[] | undefined; error: Error | null } {
   const session = useSession();
-  const paths = visibleAncestors(account, session.scope);
+  const accounts = useQuery({ ...api.accounts(), enabled: below });
+  const down = below ? (accounts.data ?? []).map(({ id }) => id).filter((id) => account && id.startsWith(`${account}:`)).sort().slice(0, MAX_BELOW) : [];
+  const paths = [...visibleAncestors(account, session.scope), ...down];
   const results = useQueries({ queries: paths.map((path) => api.grants(path)) });
   const isReady = results.length > 0 && results.every((result) => result.data);
   const grants = isReady ? results.flatMap((result) => result.data ?? []) : undefined;
@@ -54,7 +59,7 @@ export function CreditsPage() {
     >
       {error && !grants ? <ProblemNote error={error} /> : null}
       {grants ? <Equation grants={own?.length ? own : grants} /> : null}
-      {grants && forecast.data ? <BurnDownChart grants={grants} forecast={forecast.data} account={account} /> : null}
+      {grants ? <Loaded query={forecast} rows={8}>{(rates) => <BurnDownChart grants={grants} forecast={rates} account={account} />}</Loaded> : null}
       <PeriodWaterfall account={account} />
       {error && !grants ? null : <Section title="Grants" unit="soonest expiry first"><GrantTable grants={grants} account={account} /></Section>}
       {granting ? <GrantDialog close={() => setGranting(false)} /> : null}
@@ -90,22 +95,44 @@ function BurnDownChart({ grants, forecast, account }: { grants: Grant[]; forecas
   const horizon = Number(days) * DAY;
   const rate = micros(forecast.burn_per_hour);
   const down = useMemo(() => burnDown(grants, rate, now, horizon), [grants, rate, now, horizon]);
-  const past = useQuery({ ...api.series(account, { metric: "available", from: rfc3339(Math.floor((now - horizon / 3) / 60_000) * 60_000), to: rfc3339(Math.floor(now / 60_000) * 60_000), points: 60 }) });
-  const before = useMemo(() => (past.data?.points ?? []).map((point) => [millis(point.at) ?? 0, micros(point.amount)] as const).filter(([at]) => at < now), [past.data, now]);
+  const hour = Math.floor(now / 3_600_000) * 3_600_000;
+  const hourly = useQuery({ ...api.spend(account, { interval: "hour", by: "none", from: rfc3339(hour - BAND_DAYS * DAY), to: rfc3339(hour + 3_600_000) }), enabled: account !== "" });
+  const band = useMemo(() => {
+    const rates = hourly.data && rateBand(hourly.data.points, hour);
+    return rates && { slow: burnDown(grants, rates.low, now, horizon), fast: burnDown(grants, rates.high, now, horizon) };
+  }, [hourly.data, grants, now, hour, horizon]);
+  const [before, isPastKnown] = usePast([...new Set(grants.map((grant) => grant.account))], now, horizon / 3);
   const at = useMemo(() => [...before.map(([time]) => time), ...down.at], [before, down]);
-  const series = useMemo(() => burnSeries(down, before, now), [down, before, now]);
+  const series = useMemo(() => burnSeries(down, before, now, band), [down, before, now, band]);
   const marks = useMemo(() => burnMarks(down, now, zone), [down, now, zone]);
-  const lasts = down.emptyAt ? `everything is spent by ${formatDay(down.emptyAt, zone)}` : "they last beyond the time shown";
+  const ends = band && [spentBy(band.fast.emptyAt, zone), spentBy(band.slow.emptyAt, zone)];
+  const range = ends && ends[0] !== ends[1] ? `. At the average rates of the last day, three days and week: ${ends.join(" to ")}` : "";
+  const lasts = down.emptyAt ? `nothing is left after ${formatDay(down.emptyAt, zone)}` : "they last beyond the time shown";
   return (
     <>
       <ChartWithTwin
-        title="Burn-down by grant" unit="credits left" at={at} series={series} marks={marks} file={`burn-down-${account}.csv`}
+        title="Burn-down by grant" unit="credits left" at={at} series={series} marks={marks} busy={!isPastKnown || hourly.isPending} file={`burn-down-${account}.csv`}
         extra={<Choice label="Time ahead" value={days} choices={HORIZONS} onChange={(value) => change({ interval: value })} />}
       />
-      <p className="muted small">At <Amount value={rate} /> credits per hour {lasts}. {down.lost > 0n ? <span className="text-tone tone-orange">{formatAmount(down.lost)} credits expire unused within this time: run more until then, or move them with <code>bursar transfer</code>.</span> : "Nothing expires unused within this time."}</p>
+      <p className="muted small">At <Amount value={rate} /> credits per hour {lasts}{range}. {down.lost > 0n ? <span className="text-tone tone-orange">{formatAmount(down.lost)} credits expire unused within this time: run more until then, or move them with <code>bursar transfer</code>.</span> : "Nothing expires unused within this time."}</p>
     </>
   );
 }
+
+/** What the accounts together had available until now. */
+function usePast(accounts: string[], now: number, span: number): [(readonly [number, Micros])[], boolean] {
+  const minute = (at: number) => rfc3339(Math.floor(at / 60_000) * 60_000);
+  const results = useQueries({ queries: accounts.map((account) => api.series(account, { metric: "available", from: minute(now - span), to: minute(now), points: 60 })) });
+  const stamp = results.map((result) => result.dataUpdatedAt).join();
+  const past = useMemo(() => {
+    const all = results.map((result) => result.data?.points ?? []);
+    if (all.some((points) => points.length !== all[0]?.length)) return [];
+    return (all[0] ?? []).map((point, i) => [millis(point.at) ?? 0, sum(all.map((points) => micros(points[i]?.amount)))] as const).filter(([at]) => at < now);
+  }, [stamp, now]);
+  return [past, results.every((result) => !result.isPending)];
+}
+
+const spentBy = (at: number | undefined, zone: "utc" | "local") => (at === undefined ? "beyond the time shown" : formatDay(at, zone));
 
 /** The shortest horizon that contains the next expiry. */
 function defaultHorizon(grants: Grant[]): (typeof HORIZONS)[number][0] {
@@ -114,7 +141,7 @@ function defaultHorizon(grants: Grant[]): (typeof HORIZONS)[number][0] {
   return HORIZONS.find(([days]) => next < now + Number(days) * DAY * 0.9)?.[0] ?? "30";
 }
 
-function burnSeries(down: ReturnType<typeof burnDown>, before: readonly (readonly [number, Micros])[], now: number): ChartSeries[] {
+function burnSeries(down: ReturnType<typeof burnDown>, before: readonly (readonly [number, Micros])[], now: number, band: { slow: ReturnType<typeof burnDown>; fast: ReturnType<typeof burnDown> } | undefined): ChartSeries[] {
   const blank = before.map(() => null);
   const few = down.grants.slice(0, MAX_AREAS);
   const rest = down.grants.slice(MAX_AREAS);
@@ -125,6 +152,10 @@ function burnSeries(down: ReturnType<typeof burnDown>, before: readonly (readonl
   }));
   if (rest.length) areas.push({ name: `${rest.length} more`, area: true, tone: "slate", values: [...blank, ...down.at.map((_, i) => sum(rest.map((grant) => grant.left[i] ?? 0n)))] });
   if (before.length) areas.push({ name: "Available until now", tone: "green", step: true, values: [...before.map(([, amount]) => amount), ...down.at.map(() => null)] });
+  if (band) {
+    areas.push({ name: "Least average rate", tone: "slate", dashed: true, edge: "upper", values: [...blank, ...leftOver(band.slow)] });
+    areas.push({ name: "Greatest average rate", tone: "slate", dashed: true, edge: "lower", values: [...blank, ...leftOver(band.fast)] });
+  }
   return areas;
 }
 
@@ -179,6 +210,12 @@ function Expiry({ grant, now }: { grant: Grant; now: number }) {
   if (at === undefined) return <span className="faint">never</span>;
   if (at <= now) return <Badge tone="red" mark="✕">expired</Badge>;
   return at - now < SOON ? <Badge tone="orange" mark="◷"><When at={at} /></Badge> : <When at={at} />;
+}
+
+/** A grant by its id, beside a list of another page. */
+export function GrantDetails({ id }: { id: string }) {
+  const { data } = useQuery(api.grant(id));
+  return data ? <GrantPanel grant={data} /> : <Panel title={visible(id)}><span className="sr">Loading</span></Panel>;
 }
 
 function GrantPanel({ grant }: { grant: Grant }) {

@@ -16,24 +16,22 @@ export function KeysPage() {
   return may(session, "keys") ? <KeyList /> : <Page title="Keys"><Forbidden needs={rolesFor("keys")} /></Page>;
 }
 
-type ListedKey = Key & { last_used_at?: string | null };
-
 function KeyList() {
   const keys = useQuery(api.keys());
   const [making, setMaking] = useState(false);
   const [revoking, setRevoking] = useState<Key | null>(null);
   return (
-    <Page title="Keys" about="API keys in your scope. Secrets are shown once, when a key is made." actions={<button type="button" className="button primary" onClick={() => setMaking(true)}>Make key</button>}>
+    <Page title="Keys" about="API keys in your scope. Secrets are shown once, when a key is made. Last use is counted since the server started." actions={<button type="button" className="button primary" onClick={() => setMaking(true)}>Make key</button>}>
       <Loaded query={keys}>
-        {(rows: ListedKey[]) => (
+        {(rows: Key[]) => (
           <DataTable label="Keys" rows={rows} rowId={(key) => key.id} empty={<Empty>No key yet besides the root key.</Empty>} columns={[
             { id: "name", header: "Name", value: (key) => key.name, cell: (key) => visible(key.name) },
             { id: "id", header: "Id", cell: (key) => <Id id={key.id} /> },
             { id: "role", header: "Role", value: (key) => key.role, cell: (key) => <>{words(key.role)} {(key.capabilities ?? []).map((one) => <Badge key={one} tone="orange">{one}</Badge>)}</> },
             { id: "scope", header: "Scope", value: (key) => key.scope, cell: (key) => visible(key.scope) },
-            ...(rows.some((key) => key.region || key.node) ? [{ id: "bound", header: "Bound to", cell: (key: ListedKey) => visible([key.region, key.node].filter(Boolean).join(" ")) }] : []),
+            ...(rows.some((key) => key.region || key.node) ? [{ id: "bound", header: "Bound to", cell: (key: Key) => visible([key.region, key.node].filter(Boolean).join(" ")) }] : []),
             { id: "created", header: "Made", num: true, value: (key) => millis(key.created_at), cell: (key) => <When at={key.created_at} /> },
-            ...(rows.some((key) => key.last_used_at !== undefined) ? [{ id: "used", header: "Last used", num: true, value: (key: ListedKey) => millis(key.last_used_at), cell: (key: ListedKey) => <When at={key.last_used_at} /> }] : []),
+            { id: "used", header: "Last used", num: true, value: (key) => millis(key.last_used_at), cell: (key) => key.last_used_at ? <When at={key.last_used_at} /> : <span className="faint" title="Not used since the server started">not since start</span> },
             { id: "expires", header: "Expires", num: true, value: (key) => millis(key.expires_at), cell: (key) => key.expires_at ? <When at={key.expires_at} /> : <span className="faint">never</span> },
             { id: "revoke", header: "", cell: (key) => <button type="button" className="button small danger" onClick={() => setRevoking(key)} aria-label={`Revoke ${visible(key.name)}`}>Revoke</button> },
           ]} />

@@ -5,7 +5,7 @@ import { may, rolesFor } from "../api/session";
 import { formatDuration, millis, visible, words } from "../format";
 import { Badge, Stat, Stats, When } from "../ui/basics";
 import { useSession } from "../ui/context";
-import { Empty, Forbidden, Loaded } from "../ui/messages";
+import { Forbidden, Loaded } from "../ui/messages";
 import { Page, Section } from "../ui/page";
 import { DataTable } from "../ui/table";
 
@@ -20,8 +20,37 @@ export function Members() {
   const cluster = useQuery({ ...api.cluster(), enabled: has === true, retry: false });
   return (
     <Page title="Cluster members" about="Servers that share the store, and the machines that each owns.">
-      {has === false ? <Empty>This server runs alone, on its own store: there are no other members. Several servers share a store on PostgreSQL:<pre>bursar serve --store postgres://…</pre></Empty> : <Loaded query={cluster}>{(data) => <MemberTables cluster={data} />}</Loaded>}
+      {has === false ? <OneServer /> : <Loaded query={cluster}>{(data) => <MemberTables cluster={data} />}</Loaded>}
     </Page>
+  );
+}
+
+/** The machines of a server that answers for all of them. */
+function OneServer() {
+  const ready = useQuery(api.readiness());
+  return (
+    <Loaded query={ready}>
+      {({ machines, broken_laws: broken, ready: isReady, set_aside: aside }) => {
+        const rows = Object.entries(machines).map(([id, state]) => ({ id, state, aside: aside[id] ?? 0 }));
+        return (
+          <>
+            <Stats label="Server">
+              <Stat label="Server" note={isReady ? "answers requests" : "does not answer changes"}><Badge tone={isReady ? "green" : "red"} mark={isReady ? "●" : "?"}>{isReady ? "ready" : "not ready"}</Badge></Stat>
+              <Stat label="Machines served" note={`of ${rows.length}`}>{rows.filter(({ state }) => state === "serving").length}</Stat>
+              <Stat label="Broken laws" {...(broken > 0 ? { tone: "red" as const } : {})} note="of the ledger, found by its own checks">{broken}</Stat>
+            </Stats>
+            <p className="muted prose">The server that answers here serves every machine. Others that share its store on PostgreSQL (<code>bursar serve --store postgres://…</code>) wait, and one takes over when its lease ends.</p>
+            <Section title="Machines">
+              <DataTable label="Machines" rows={rows} rowId={({ id }) => id} columns={[
+                { id: "id", header: "Machine", value: ({ id }) => id, cell: ({ id }) => visible(id) },
+                { id: "state", header: "State", value: ({ state }) => state, cell: ({ state }) => <Badge tone={state === "serving" ? "green" : "orange"} mark={state === "serving" ? "●" : "◐"}>{words(state)}</Badge> },
+                { id: "aside", header: "Set aside", num: true, value: (row) => row.aside, cell: (row) => row.aside },
+              ]} />
+            </Section>
+          </>
+        );
+      }}
+    </Loaded>
   );
 }
 

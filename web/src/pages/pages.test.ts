@@ -2,25 +2,29 @@ import { describe, expect, it } from "vitest";
 import { ledgerPosition } from "../actions/action";
 import { splitCommand } from "../actions/submit";
 import { may, personOf, type Session } from "../api/session";
+import type { RegionSeries } from "../api/reports";
 import type { Budget, Grant, Job, MachineNode, ShareEntry, Statement, TimelineEntry } from "../api/types";
-import { burnDown } from "../charts/burndown";
+import { burnDown, rateBand } from "../charts/burndown";
 import { mix, parseHex } from "../charts/colors";
 import { stack } from "../charts/stack";
-import { micros } from "../format";
+import { micros, rfc3339 } from "../format";
 import { parsePreferences } from "../ui/preferences";
 import { moveCursor } from "../ui/rowkeys";
 import { parseSearch, stringifySearch } from "../ui/search";
 import { bindingBudget } from "./budgets";
 import { largestGang, usage } from "./clustermath";
-import { ancestors, grantTotals, waterfallOf } from "./creditmath";
+import { ancestors, difference, grantTotals, monthRow, waterfallOf } from "./creditmath";
 import { jobCommand, quote } from "./jobs/command";
 import { gpuMicros, holdLeft, projectedCost, ratePerHour } from "./jobs/math";
 import { median } from "./queue";
-import { percent, shareError } from "./share";
+import { regionChart } from "./regionchart";
+import { percent, points, shareError, spendingNow } from "./share";
 import { spendChart, spendParts } from "./spend";
-import { costLine, groupTimeline } from "./jobs/timeline";
+import { bySource, costLine, groupTimeline } from "./jobs/timeline";
+import { returnTo } from "../ui/signin";
 
-const DAY = 86_400_000;
+const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
 const grant = (id: string, available: string, expires?: number, more: Partial<Grant> = {}) =>
   ({ id, account: "acme", amount: available, available, held: "0", spent: "0", expired: "0", revoked: "0", moved: "0", expires_at: expires === undefined ? null : new Date(expires).toISOString(), effective_at: new Date(0).toISOString(), ...more }) as Grant;
 
@@ -166,5 +170,73 @@ describe("pages", () => {
   it("mixes colours", () => {
     expect(mix(parseHex("#000"), parseHex("#ffffff"), 0.5)).toBe("#808080");
     expect(parseHex("#1af")).toEqual([0x11, 0xaa, 0xff]);
+  });
+});
+
+describe("the band of a forecast", () => {
+  const now = Date.parse("2026-11-17T14:00:00Z");
+  const day = (ago: number, perHour: number) => Array.from({ length: 24 }, (_, i) => ({ at: rfc3339(now - ago * DAY - i * HOUR), amount: String(perHour) }));
+
+  it("has the averages of the last day, three days and week as its edges", () => {
+    const points = [8, 2, 2, 1, 1, 0, 0].flatMap((rate, ago) => day(ago, rate));
+    expect(rateBand([...points, ...day(7, 100)], now)).toEqual({ low: micros("2"), high: micros("8") });
+    expect(rateBand(day(5, 7), now)).toEqual({ low: 0n, high: micros("1") });
+  });
+
+  it("is absent where nothing was spent", () => {
+    expect(rateBand([], now)).toBeUndefined();
+    expect(rateBand(day(0, 0), now)).toBeUndefined();
+  });
+});
+
+describe("a month of finance", () => {
+  const statement = (opening: string, closing: string, movements: [string, string][]) =>
+    ({ opening, closing, movements: movements.map(([type, amount]) => ({ type, amount, count: 1 })) }) as unknown as Statement;
+  const of = (text: string) => text.split(" ").map((amount) => micros(amount));
+
+  it("adds up from its statement and from what is held, spent and expired at its ends", () => {
+    const moved = statement("10", "62.5", [["granted", "100"], ["held", "-40"], ["returned", "5"], ["refunded", "0.5"], ["expired", "-3"], ["moved", "-10"]]);
+    const row = monthRow("2026-11", moved, [of("2 7"), of("20 49.5"), of("1 4")]);
+    expect(row).toMatchObject({ opening: micros("12"), granted: micros("100"), spent: micros("29.5"), expired: micros("3"), left_other: micros("10"), held: micros("7"), left: micros("62.5") });
+    expect(difference(row)).toBe(0n);
+  });
+
+  it("says what is missing where the sources disagree", () => {
+    const row = monthRow("2026-11", statement("0", "90", [["granted", "100"]]), [of("0 0"), of("0 9"), of("0 0")]);
+    expect(difference(row)).toBe(micros("1"));
+  });
+});
+
+describe("the chart of a region", () => {
+  it("puts its figures on one axis and leaves out what is not known", () => {
+    const series = (metric: string, points: [string, string][]) => ({ region: "eu", metric, as_of: "", points: points.map(([at, value]) => ({ at, value })) }) as unknown as RegionSeries;
+    const [early, late] = ["2026-11-17T14:00:00Z", "2026-11-17T14:01:00Z"] as const;
+    const chart = regionChart([series("gpus_allocated", [[early, "4"], [late, "5.5"]]), series("jobs_waiting", [[late, "2"]])]);
+    expect(chart.at).toEqual([Date.parse(early), Date.parse(late)]);
+    expect(chart.series.map(({ name, values }) => [name, values])).toEqual([["GPUs allocated", [micros("4"), micros("5.5")]], ["Jobs waiting", [null, micros("2")]]]);
+  });
+});
+
+describe("words and sums found on a walk", () => {
+  it("sums what accounts spend now once, wherever the scope begins", () => {
+    const share = (account: string, per_hour: string) => ({ account, per_hour }) as ShareEntry;
+    expect(spendingNow([share("acme", "5"), share("acme:nlp", "3"), share("umbra", "2")])).toBe(micros("7"));
+    expect(spendingNow([share("acme:nlp", "3"), share("acme:nlp:chat", "1"), share("acme:nlp:pretrain", "2")])).toBe(micros("3"));
+  });
+
+  it("shows a difference of shares with its sign", () => {
+    expect([points(micros("0.247")), points(-micros("0.239")), points(0n)]).toEqual(["+24.7 points", "−23.9 points", "0 points"]);
+  });
+
+  it("names each grant once", () => {
+    expect(bySource([{ grant: "a", amount: "1.5" }, { grant: "b", amount: "2" }, { grant: "a", amount: "0.25" }])).toEqual([["a", micros("1.75")], ["b", micros("2")]]);
+  });
+
+  it("returns after the sign-in to pages of the server alone", () => {
+    const to = (next: string) => returnTo(`?next=${encodeURIComponent(next)}`);
+    expect(to("/auth/device?code=BBBB-CCCC")).toBe("/auth/device?code=BBBB-CCCC");
+    expect(to("/auth/cli?port=1")).toBe("/auth/cli?port=1");
+    for (const other of ["//evil.example", "https://evil.example/auth/cli?", "/auth/cli.evil", "/auth/login?next=x", "javascript:alert(1)", "/jobs", ""]) expect(to(other), other).toBeUndefined();
+    expect(returnTo("")).toBeUndefined();
   });
 });

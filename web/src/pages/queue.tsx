@@ -1,11 +1,12 @@
 import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
 import { api } from "../api/queries";
 import type { Queue, QueueEntry, Region } from "../api/types";
 import { count, formatDuration, micros, millis, sum, visible, words } from "../format";
 import { AccountLink, Badge, JobLink, Stat, Stats, When } from "../ui/basics";
 import { useNow } from "../ui/context";
-import { Blockers, Empty, Loaded } from "../ui/messages";
-import { Choice, Page, Panel, Section } from "../ui/page";
+import { Empty, Loaded } from "../ui/messages";
+import { Choice, Page, Section } from "../ui/page";
 import { usePageSearch, useRegion } from "../ui/search";
 import { DataTable } from "../ui/table";
 import { JobPanel } from "./jobs/panel";
@@ -60,7 +61,7 @@ function QueueStats({ queue, region }: { queue: Queue; region: Region | undefine
   return (
     <Stats label="Queue">
       <Stat label="Waiting" tone="violet" to={`/jobs?state=queued`}>{region?.waiting_jobs ?? queue.data.length}</Stat>
-      <Stat label="Have GPUs" tone="blue" to={`/jobs?state=running`}>{region?.running_jobs ?? "–"}</Stat>
+      <Stat label="Running" tone="blue" to={`/jobs?state=running`}>{region?.running_jobs ?? "–"}</Stat>
       <Stat label="Median wait" note="of those waiting now">{middle === undefined ? "–" : formatDuration(middle)}</Stat>
       <Stat label="Largest gang that fits now" note={gang ? `${visible(gang.type)}, ${gang.nodes} × ${gang.gpus_per_node}` : "no free GPU"}>{gang ? count(gang.gpus, "GPU") : "0"}</Stat>
       <Stat label="Free" tone="green" note={(region?.gpus ?? []).map((type) => `${visible(type.type)} ${type.free}`).join(", ")}>{region ? words(String(sum(region.gpus.map((type) => micros(type.free))) / 1_000_000n)) : "–"}</Stat>
@@ -68,20 +69,23 @@ function QueueStats({ queue, region }: { queue: Queue; region: Region | undefine
   );
 }
 
+/** Names of waiting jobs, by id. */
+function useJobNames(isWanted: boolean): Map<string, string> {
+  const { data } = useQuery({ ...api.jobsNow({ state: "queued" }), enabled: isWanted });
+  return useMemo(() => new Map((data?.data ?? []).flatMap((job) => (job.spec.name ? [[job.id, job.spec.name] as const] : []))), [data]);
+}
+
 export function QueueTable({ rows, open, onOpen }: { rows: QueueEntry[]; open: string | undefined; onOpen: (entry: QueueEntry) => void }) {
+  const names = useJobNames(rows.length > 0);
   return (
     <DataTable label="Waiting jobs" rows={rows} rowId={(entry) => entry.job} open={open} onOpen={onOpen} empty={<Empty>No job waits in this region.</Empty>} columns={[
       { id: "position", header: "#", num: true, value: (entry) => entry.position, cell: (entry) => entry.position },
-      { id: "job", header: "Job", cell: (entry) => <JobLink id={entry.job} /> },
+      { id: "job", header: "Job", cell: (entry) => <JobLink id={entry.job} name={names.get(entry.job)} /> },
       { id: "account", header: "Account", value: (entry) => entry.account, cell: (entry) => <AccountLink id={entry.account} /> },
       { id: "class", header: "Class", value: (entry) => entry.class, cell: (entry) => visible(entry.class) },
-      { id: "wait", header: "Waits", num: true, value: (entry) => millis(entry.created_at), cell: (entry) => <When at={entry.created_at} /> },
+      { id: "wait", header: "Submitted", num: true, value: (entry) => millis(entry.created_at), cell: (entry) => <When at={entry.created_at} /> },
       { id: "start", header: "Estimated start", num: true, value: (entry) => millis(entry.estimated_start_at), cell: (entry) => <When at={entry.estimated_start_at} /> },
       { id: "why", header: "Reasons", cell: (entry) => <span className="row">{[...new Set(entry.blockers.map(({ type }) => type))].map((type) => <Badge key={type} tone="violet" title={entry.blockers.filter((one) => one.type === type).map((one) => visible(one.detail)).join("\n")}>{words(type)}</Badge>)}</span> },
     ]} />
   );
-}
-
-export function QueuePanel({ entry }: { entry: QueueEntry }) {
-  return <Panel title={visible(entry.job)}><Blockers blockers={entry.blockers} /></Panel>;
 }

@@ -3,7 +3,7 @@ import { useMemo } from "react";
 import { api } from "../api/queries";
 import type { ShareEntry } from "../api/types";
 import { Diverging } from "../charts/bars";
-import { formatAmount, maxMicros, micros, visible, type Micros } from "../format";
+import { formatAmount, maxMicros, micros, sum, visible, type Micros } from "../format";
 import { AccountLink, Amount, Stat, Stats } from "../ui/basics";
 import { Empty, Loaded } from "../ui/messages";
 import { Page } from "../ui/page";
@@ -22,6 +22,16 @@ export function shareError(shares: ShareEntry[]): ShareEntry | undefined {
   return shares.filter((entry) => entry.waiting_jobs > 0).reduce<ShareEntry | undefined>((most, entry) => (!most || size(entry) > size(most) ? entry : most), undefined);
 }
 
+/** What all accounts of the list spend per hour. An account includes those below it. */
+export function spendingNow(shares: ShareEntry[]): Micros {
+  const all = new Set(shares.map(({ account }) => account));
+  const isInAnother = (account: string) => account.split(":").some((_, i, parts) => i > 0 && all.has(parts.slice(0, i).join(":")));
+  return sum(shares.filter(({ account }) => !isInAnother(account)).map((entry) => micros(entry.per_hour)));
+}
+
+/** A difference of shares in percentage points, with its sign. */
+export const points = (gap: Micros): string => `${gap > 0n ? "+" : ""}${percent(gap).replace(" %", "")} points`;
+
 export function SharePage() {
   const region = useRegion();
   const queue = useQuery(api.queue(region));
@@ -33,9 +43,9 @@ export function SharePage() {
           return (
             <>
               <Stats label="Fair share">
-                <Stat label="Largest error among waiting" note={worst ? visible(worst.account) : "no account waits"}>{worst ? percent(shareGap(worst)) : "–"}</Stat>
+                <Stat label="Largest share error among waiting" note={worst ? visible(worst.account) : "no account waits"}>{worst ? points(shareGap(worst)) : "–"}</Stat>
                 <Stat label="Accounts with jobs" tone="blue">{shares.filter((entry) => entry.running_jobs + entry.waiting_jobs > 0).length}</Stat>
-                <Stat label="Spending" note="credits per hour"><Amount value={shares.filter((entry) => !entry.account.includes(":")).reduce((all, entry) => all + micros(entry.per_hour), 0n)} /></Stat>
+                <Stat label="Spending" note="credits per hour"><Amount value={spendingNow(shares)} /></Stat>
               </Stats>
               <ShareTable shares={shares} />
             </>
@@ -57,8 +67,8 @@ export function ShareTable({ shares }: { shares: ShareEntry[] }) {
       amountColumn("weight", "Weight", rows, (entry) => entry.weight),
       { id: "entitled", header: "Entitled", num: true, value: (entry) => micros(entry.entitled), cell: (entry) => percent(micros(entry.entitled)) },
       { id: "received", header: "Received", num: true, value: (entry) => micros(entry.received), cell: (entry) => percent(micros(entry.received)) },
-      { id: "gap", header: "Less · more than entitled", value: shareGap, cell: (entry) => <Diverging value={shareGap(entry)} most={most} label={`${percent(shareGap(entry))} against its entitlement`} /> },
-      { id: "diff", header: "Difference", num: true, value: shareGap, cell: (entry) => percent(shareGap(entry)) },
+      { id: "gap", header: "Less · more than entitled", value: shareGap, cell: (entry) => <Diverging value={shareGap(entry)} most={most} label={`${points(shareGap(entry))} against its entitlement`} /> },
+      { id: "diff", header: "Difference", num: true, value: shareGap, cell: (entry) => points(shareGap(entry)) },
       amountColumn("gpus", "GPUs now", rows, (entry) => entry.gpus),
       amountColumn("hour", "Per hour", rows, (entry) => entry.per_hour, { unit: "credits" }),
       { id: "running", header: "Running", num: true, value: (entry) => entry.running_jobs, cell: (entry) => entry.running_jobs },

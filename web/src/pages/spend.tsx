@@ -3,9 +3,10 @@ import { useMemo } from "react";
 import { serverNow } from "../api/client";
 import { api } from "../api/queries";
 import type { Spend, SpendSeries } from "../api/reports";
+import type { Forecast } from "../api/types";
 import { ChartWithTwin, save } from "../charts/twin";
 import type { ChartSeries } from "../charts/timechart";
-import { csv, formatShare, micros, millis, monthStart, rfc3339, visible, words } from "../format";
+import { csv, formatShare, micros, millis, rfc3339, visible, words } from "../format";
 import { AccountLink, Amount, JobLink, Stat, Stats } from "../ui/basics";
 import { Empty, Loaded } from "../ui/messages";
 import { Choice, Page, Section } from "../ui/page";
@@ -22,7 +23,7 @@ const SERIES = 8;
 export function SpendPage() {
   const account = useAccount();
   const [search, change] = usePageSearch();
-  const range: Range = search.interval && search.interval in RANGES ? (search.interval as Range) : "month";
+  const range = useRange(account, search.interval);
   const by = search.by ?? "subtree";
   const label = by.startsWith("label:") ? by.slice(6) : "";
   const [days, interval] = RANGES[range];
@@ -32,7 +33,7 @@ export function SpendPage() {
   const query = { interval, by, k: SERIES };
   const now = useQuery({ ...api.spend(account, { ...query, from: rfc3339(from), to: rfc3339(to) }), enabled: account !== "" });
   const before = useQuery({ ...api.spend(account, { interval, by: "none", from: rfc3339(from - days * DAY), to: rfc3339(from) }), enabled: account !== "" });
-  const thisMonth = useQuery({ ...api.spend(account, { interval: "month", by: "none", from: rfc3339(monthStart(to)), to: rfc3339(to) }), enabled: account !== "" });
+  const forecast = useQuery({ ...api.forecast(account), enabled: account !== "" });
   return (
     <Page
       title="Spend" about={<>Captured spend of {visible(account)} and all below it, by time of use</>}
@@ -41,7 +42,7 @@ export function SpendPage() {
       <Loaded query={now} rows={8}>
         {(spend) => (
           <>
-            <SpendStats spend={spend} before={before.data} month={thisMonth.data} to={to} name={RANGES[range][2]} />
+            <SpendStats spend={spend} before={before.data} forecast={forecast.data} name={RANGES[range][2]} />
             <div className="toolbar">
               <Choice label="Group by" value={label ? "label" : by} choices={[...GROUPS, ["label", "Label"]] as [string, string][]} onChange={(value) => change({ by: value === "label" ? "label:team" : value })} />
               {by.startsWith("label:") ? <input type="text" aria-label="Label name" value={label} placeholder="Label" onChange={(event) => change({ by: `label:${event.target.value}` }, true)} /> : null}
@@ -55,18 +56,24 @@ export function SpendPage() {
   );
 }
 
-function SpendStats({ spend, before, month, to, name }: { spend: Spend; before: Spend | undefined; month: Spend | undefined; to: number; name: string }) {
+/** The range of the address; else a month, or a day where nothing was spent before it. */
+function useRange(account: string, chosen: string | undefined): Range {
+  const isChosen = chosen !== undefined && chosen in RANGES;
+  const now = useMemo(() => Math.ceil(serverNow() / 3_600_000) * 3_600_000, [account]);
+  const days = useQuery({ ...api.spend(account, { interval: "day", by: "none", from: rfc3339(now - 30 * DAY), to: rfc3339(now) }), enabled: account !== "" && !isChosen });
+  if (isChosen) return chosen as Range;
+  return days.data && days.data.points.slice(0, -2).every((point) => micros(point.amount) === 0n) ? "day" : "month";
+}
+
+function SpendStats({ spend, before, forecast, name }: { spend: Spend; before: Spend | undefined; forecast: Forecast | undefined; name: string }) {
   const total = micros(spend.total);
   const earlier = before ? micros(before.total) : undefined;
-  const start = monthStart(to);
-  const passed = BigInt(Math.max(1, to - start));
-  const whole = BigInt(monthStart(to, 1) - start);
   return (
     <Stats label="Spend">
       <Stat label={`Spent in ${name}`} tone="blue"><Amount value={total} /></Stat>
       <Stat label={`The ${name} before`} note={earlier ? `${total >= earlier ? "+" : "−"}${formatShare(total >= earlier ? total - earlier : earlier - total, earlier)}` : earlier === 0n ? "nothing to compare with" : undefined}><Amount value={earlier} /></Stat>
-      <Stat label="This month so far"><Amount value={month ? micros(month.total) : undefined} /></Stat>
-      <Stat label="Projected month end" note="at the month's average rate"><Amount value={month ? (micros(month.total) * whole) / passed : undefined} /></Stat>
+      <Stat label="This month so far"><Amount value={forecast?.month_spent} /></Stat>
+      <Stat label="Projected month end" note="at the average of 24 h"><Amount value={forecast?.month_projected} /></Stat>
     </Stats>
   );
 }
@@ -93,10 +100,13 @@ export function spendChart(spend: Spend): { at: number[]; series: ChartSeries[] 
   return { at: times, series };
 }
 
+/** The end of the last period: as long as the one before it. */
+const stepEnd = (at: number[]) => (at.length > 1 ? 2 * (at.at(-1) ?? 0) - (at.at(-2) ?? 0) : undefined);
+
 function SpendChart({ spend, account }: { spend: Spend; account: string }) {
   const { at, series } = useMemo(() => spendChart(spend), [spend]);
   if (at.length === 0) return <Empty>Nothing was spent in this time.</Empty>;
-  return <ChartWithTwin title={`Spend by ${spend.interval}`} unit="credits" at={at} series={series} file={`spend-${account}.csv`} />;
+  return <ChartWithTwin title={`Spend by ${spend.interval}`} unit="credits" at={at} series={series} end={stepEnd(at)} file={`spend-${account}.csv`} />;
 }
 
 function SpendTable({ spend, by, account }: { spend: Spend; by: string; account: string }) {
@@ -104,7 +114,7 @@ function SpendTable({ spend, by, account }: { spend: Spend; by: string; account:
   const total = micros(spend.total);
   const file = () => save(`spend-by-${by.replace(":", "-")}-${account}.csv`, csv([[by, "credits"], ...rows.map((row) => [row.name, row.total]), ["total", spend.total]]));
   return (
-    <Section title="The same as a table" actions={<button type="button" className="button small" onClick={file}>Download CSV</button>}>
+    <Section title={`Spend by ${by === "subtree" ? "team" : words(by.replace("label:", "label "))}`} unit="sum of the range" actions={<button type="button" className="button small" onClick={file}>Download CSV</button>}>
       <DataTable label="Spend" rows={rows} rowId={(row) => row.name} empty={<Empty>Nothing was spent in this time.</Empty>} columns={[
         { id: "key", header: by === "subtree" ? "Team" : words(by.replace("label:", "")), value: (row) => row.name, cell: (row) => row.key && (by === "account" || by === "subtree") ? <AccountLink id={row.key} page="/spend" /> : row.key && by === "job" ? <JobLink id={row.key} /> : row.name, foot: "Total" },
         amountColumn("total", "Spent", rows, (row) => row.total, { unit: "credits", foot: <Amount value={total} /> }),

@@ -49,9 +49,9 @@ function Results({ q }: { q: string }) {
             <DataTable label="Found" rows={data} rowId={foundId} open={chosen ? foundId(chosen) : undefined} onOpen={(found) => change({ open: foundId(found) })} empty={<Empty>Nothing in your scope has this id or name.</Empty>} columns={[
               { id: "kind", header: "Kind", value: (found) => found.kind, cell: (found) => words(found.kind) },
               { id: "id", header: "Id", value: (found) => found.id, cell: (found) => <Id id={found.id} to={found.kind === "job" ? jobPath(found.id) : undefined} /> },
-              { id: "name", header: "Name", cell: (found) => visible(found.name) },
+              ...(data.some(({ name }) => name) ? [{ id: "name", header: "Name", cell: (found: Found) => visible(found.name) }] : []),
               { id: "account", header: "Account", cell: (found) => found.account ? <AccountLink id={found.account} /> : null },
-              { id: "at", header: "Made", num: true, value: (found) => millis(found.at), cell: (found) => <When at={found.at} /> },
+              ...(data.some(({ at }) => at) ? [{ id: "at", header: "Made", num: true, value: (found: Found) => millis(found.at), cell: (found: Found) => <When at={found.at} /> }] : []),
             ]} />
             {truncated ? <p className="muted small">There are more: write more of the id or name.</p> : null}
             </>

@@ -67,7 +67,7 @@ export function Loaded<T>({ query, children, rows = 3, quiet = false }: { query:
   return (
     <>
       {error ? <ProblemNote error={error} retry={retry} /> : null}
-      <div className={error ? "stale section" : "section"}>{children(data)}</div>
+      <div className={error ? "stale loaded" : "loaded"}>{children(data)}</div>
     </>
   );
 }

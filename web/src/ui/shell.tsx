@@ -7,8 +7,9 @@ import { LiveFeed } from "../live/feed";
 import { SurroundingsContext } from "./context";
 import { Help, useGlobalKeys } from "./keyboard";
 import { ProblemNote } from "./messages";
+import { Mark } from "./mark";
 import { menuFor } from "./menu";
-import { SignIn } from "./signin";
+import { returnTo, SignIn } from "./signin";
 import { TopBar } from "./topbar";
 import type { PageSearch } from "./search";
 
@@ -17,7 +18,9 @@ export function Shell() {
   const queries = useQueryClient();
   const session = useQuery({ queryKey: ["session"], queryFn: currentSession, staleTime: Infinity, refetchOnWindowFocus: false });
   useEffect(() => whenSignedOut(() => endSession(queries)), [queries]);
-  if (session.data) return <SignedIn session={session.data} />;
+  const next = session.data ? returnTo() : undefined;
+  useEffect(() => { if (next) location.replace(next); }, [next]);
+  if (session.data && !next) return <SignedIn session={session.data} />;
   if (session.data === null) return <SignIn onSession={(made) => queries.setQueryData(["session"], made)} />;
   if (session.error) return <div className="sign-in"><ProblemNote error={session.error} retry={() => void session.refetch()} /></div>;
   return <div className="sign-in" aria-busy="true"><span className="sr">Loading</span></div>;
@@ -48,10 +51,6 @@ function SignedIn({ session }: { session: Session }) {
     </SurroundingsContext>
   );
 }
-
-const Mark = () => (
-  <svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="3" fill="var(--accent)" /><path d="M4.300 3.500h4.200a2.200 2.200 0 0 1 0 4.400H4.300zM4.300 7.900h4.900a2.300 2.300 0 0 1 0 4.600H4.300z" fill="none" stroke="var(--on-accent)" strokeWidth="1.600" /></svg>
-);
 
 /** Links keep the account and the region. */
 const keep = (old: PageSearch): PageSearch => ({

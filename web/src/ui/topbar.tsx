@@ -5,6 +5,7 @@ import { api } from "../api/queries";
 import { endSession, signOut } from "../api/session";
 import { formatDuration, visible, words } from "../format";
 import { useFeed, useFeedState, useSession } from "./context";
+import { ProblemNote } from "./messages";
 import { setPreferences, usePreferences } from "./preferences";
 import { useAccount, usePageSearch } from "./search";
 
@@ -88,7 +89,7 @@ function SearchBox({ inputRef }: { inputRef: RefObject<HTMLInputElement | null> 
   };
   return (
     <form role="search" onSubmit={submit} className="hide-phone">
-      <input ref={inputRef} type="search" aria-label="Search by id or name" placeholder="Search job, hold, grant, request, key  /" value={text} style={{ width: 300 }} onChange={(event) => setText(event.target.value)} onKeyDown={(event) => { if (event.key === "Escape") event.currentTarget.blur(); }} />
+      <input ref={inputRef} type="search" aria-label="Search by id or name" placeholder="Search job, hold, grant, request, key  /" value={text} style={{ width: "clamp(120px, 23.5vw, 300px)" }} onChange={(event) => setText(event.target.value)} onKeyDown={(event) => { if (event.key === "Escape") event.currentTarget.blur(); }} />
     </form>
   );
 }
@@ -121,8 +122,15 @@ function UserMenu() {
   const { theme, zone } = usePreferences();
   const queries = useQueryClient();
   const navigate = useNavigate();
+  const [failed, setFailed] = useState<Error | null>(null);
   const leave = async () => {
-    await signOut().catch(() => {});
+    try {
+      await signOut();
+    } catch (error) {
+      // The session may still be open: the page must not look signed out.
+      setFailed(error as Error);
+      return;
+    }
     endSession(queries);
     if (session.logout_url && /^https?:/.test(session.logout_url)) location.assign(session.logout_url);
   };
@@ -135,6 +143,7 @@ function UserMenu() {
           <button type="button" onClick={() => setPreferences({ zone: zone === "utc" ? "local" : "utc" })}>{zone === "utc" ? "Times in the local zone" : "Times in UTC"}</button>
           <button type="button" onClick={() => { close(); void navigate({ to: "/settings" }); }}>Settings</button>
           <button type="button" onClick={() => void leave()}>Sign out</button>
+          {failed ? <div className="small"><p>You are still signed in.</p><ProblemNote error={failed} /></div> : null}
         </>
       )}
     </Menu>

@@ -3,7 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chromium, type BrowserContext, type Page } from "playwright-core";
 
-const FLAGS = [
+export const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
+export const FLAGS = [
   "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ];
 
@@ -19,7 +20,7 @@ export interface Window {
 export async function openWindow(options: { dark?: boolean; width?: number; height?: number } = {}): Promise<Window> {
   const profile = mkdtempSync(join(tmpdir(), "bursar-chromium-"));
   const context = await chromium.launchPersistentContext(profile, {
-    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", headless: true, args: FLAGS,
+    executablePath: CHROMIUM, headless: true, args: FLAGS,
     viewport: { width: options.width ?? 1280, height: options.height ?? 800 }, colorScheme: options.dark ? "dark" : "light",
     locale: "en-GB", timezoneId: "UTC", reducedMotion: "reduce",
   });

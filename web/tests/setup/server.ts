@@ -11,7 +11,7 @@ declare module "vitest" {
   }
 }
 
-const BINARY = process.env.BURSAR_BIN ?? resolve("../target/debug/bursar");
+export const BINARY = process.env.BURSAR_BIN ?? resolve("../target/debug/bursar");
 const START_TIMEOUT = 60_000;
 
 /** Starts `bursar serve` with a clock that tests move, and waits until it listens. */
@@ -43,7 +43,9 @@ export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), "bursar-web-"));
   const { process: child, url } = await startServer(folder);
   const started = Date.now();
-  const world = await seed(url, readFileSync(join(folder, "root.key"), "utf8").trim());
+  // Pictures are for people: no text of attackers.
+  const isHostile = !process.env.SCREENSHOTS;
+  const world = await seed(url, readFileSync(join(folder, "root.key"), "utf8").trim(), isHostile);
   console.log(`seeded in ${((Date.now() - started) / 1000).toFixed(1)} s at ${url}`);
   project.provide("world", world);
   return async () => {

@@ -77,7 +77,7 @@ export interface World {
 }
 
 /** Eighteen days of two organisations on four nodes, with work in progress at the end. */
-export async function seed(url: string, root: string): Promise<World> {
+export async function seed(url: string, root: string, isHostile = true): Promise<World> {
   const api = new Api(url, root);
   await api.post("/v1/clock", { now: new Date(NOW - HISTORY).toISOString() });
   await openAccounts(api);
@@ -94,8 +94,8 @@ export async function seed(url: string, root: string): Promise<World> {
     await fleet.beat(now);
   }
   await present(api, fleet);
-  await hostile(api);
-  return { url, root, keys: await makeKeys(api) };
+  if (isHostile) await hostile(api);
+  return { url, root, keys: await makeKeys(api, isHostile) };
 }
 
 export async function submit(api: Api, work: Work): Promise<string | undefined> {
@@ -140,11 +140,12 @@ async function hostile(api: Api) {
   });
 }
 
-async function makeKeys(api: Api): Promise<Record<string, string>> {
+async function makeKeys(api: Api, isHostile: boolean): Promise<Record<string, string>> {
   const keys: Record<string, string> = {};
   for (const [name, role, scope] of [
     ["acme-admin", "admin", "acme"], ["acme-submitter", "submitter", "acme:nlp"], ["acme-billing", "billing", "acme"], ["acme-viewer", "viewer", "acme"], ["acme-auditor", "auditor", "acme"],
-    ["umbra-admin", "admin", "umbra"], ["operator", "operator", "*"], ["mallory-admin", "admin", "mallory"],
+    ["umbra-admin", "admin", "umbra"], ["operator", "operator", "*"],
+    ...(isHostile ? [["mallory-admin", "admin", "mallory"]] : []),
   ]) keys[name as string] = await api.makeKey(role as string, scope as string);
   return keys;
 }

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::{Path, PathBuf};
 
+use bursar_client::api::nodes::node::{Order, RunSpec};
 use nix::unistd::User;
 
 use crate::attempt::record::Launch;
@@ -45,6 +47,40 @@ pub fn check(variables: &BTreeMap<String, String>) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     Ok(())
+}
+
+/// Variables that depend on the order: which attempt it is, and how it will be stopped. They override
+/// the job's own.
+pub fn of_order(
+    order: &Order,
+    spec: &RunSpec,
+    checkpoints: Option<&Path>,
+) -> BTreeMap<String, String> {
+    let restarts = spec.attempt_number.map(|number| number.saturating_sub(1));
+    let job = order.job.as_deref();
+    let folder =
+        checkpoints.zip(job).map(|(base, job)| checkpoint_folder(base, &spec.account, job));
+    let known = [
+        ("BURSAR_ARRAY_INDEX", spec.array_index.map(|index| index.to_string())),
+        ("BURSAR_ATTEMPT_NUMBER", spec.attempt_number.map(|number| number.to_string())),
+        ("BURSAR_RESTART_COUNT", restarts.map(|count| count.to_string())),
+        ("BURSAR_GRACE_SECONDS", order.grace_seconds.map(|grace| grace.to_string())),
+        ("BURSAR_STOP_SIGNAL", Some("SIGTERM".to_owned())),
+        ("BURSAR_CHECKPOINT_DIR", folder.map(|folder| folder.display().to_string())),
+    ];
+    known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// The folder of a job's checkpoints: `<base>/<tenant>/<job>`, the same in every attempt. Ids of jobs
+/// are unique in a tenant. The job creates it.
+fn checkpoint_folder(base: &Path, account: &str, job: &str) -> PathBuf {
+    let tenant = account.split(':').next().unwrap_or(account);
+    // An id such as `..` must not lead out of the folder. No id has a percent sign in it.
+    let plain = |id: &str| {
+        let id = id.replace('/', "%2F");
+        id.strip_prefix('.').map_or(id.clone(), |rest| format!("%2E{rest}"))
+    };
+    base.join(plain(tenant)).join(plain(job))
 }
 
 /// All variables of a job. Those of its user, if it has one, override the machine's, and the
@@ -142,6 +178,18 @@ mod tests {
         assert_eq!(variables.get("TMPDIR"), None);
         launch.env.insert("HOME".into(), "/data".into());
         assert_eq!(of_job(&launch, &folder(), Some(&root))["HOME"], "/data");
+    }
+
+    #[test]
+    fn checkpoints_of_a_job_have_one_folder_whatever_its_id_is() {
+        let base = Path::new("/shared");
+        let of = |account, job| checkpoint_folder(base, account, job).display().to_string();
+        assert_eq!(of("acme:nlp:x", "job_1"), "/shared/acme/job_1");
+        assert_eq!(of("acme", "sweep.3"), "/shared/acme/sweep.3");
+        assert_eq!(of("acme", ".."), "/shared/acme/%2E.");
+        assert_eq!(of("acme", "."), "/shared/acme/%2E");
+        assert_eq!(of("acme", "../x"), "/shared/acme/%2E.%2Fx");
+        assert_eq!(of("acme", ".hidden"), "/shared/acme/%2Ehidden");
     }
 
     #[test]

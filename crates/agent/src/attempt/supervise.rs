@@ -76,7 +76,7 @@ pub fn run(folder: &Path) -> io::Result<()> {
         gone: false,
         output_ended: false,
         lease_checked_at: BootTime::from_millis(0),
-        told_lease: None,
+        sent_lease: None,
         output_lost: Arc::default(),
         is_collected: Arc::default(),
     };
@@ -97,7 +97,7 @@ struct Supervisor {
     /// The lease is not read again before this instant.
     lease_checked_at: BootTime,
     /// The lease that the agent sent when it could not write the file.
-    told_lease: Option<AttemptLease>,
+    sent_lease: Option<AttemptLease>,
     /// Bytes of output that were lost.
     output_lost: Arc<AtomicU64>,
     /// Whether the job's process was reaped. Until then its pid, and that of its group, is
@@ -215,7 +215,7 @@ impl Supervisor {
             }
             Event::Lease(stop_at, kill_at) => {
                 let boot_id = self.record.boot_id.clone();
-                self.told_lease = Some(AttemptLease { boot_id, stop_at, kill_at });
+                self.sent_lease = Some(AttemptLease { boot_id, stop_at, kill_at });
             }
             Event::AllGone => self.gone = true,
             Event::OutputEnded => self.output_ended = true,
@@ -231,7 +231,7 @@ impl Supervisor {
         let written = read_json::<AttemptLease>(&self.folder.state().lease()).ok();
         let written = written.filter(|lease| lease.boot_id == self.record.boot_id);
         // The agent sends the lease directly if it cannot write the file.
-        let leases = [written, self.told_lease.clone()].into_iter().flatten();
+        let leases = [written, self.sent_lease.clone()].into_iter().flatten();
         match leases.max_by_key(|lease| lease.stop_at) {
             Some(lease) if now < lease.stop_at => self.lease_checked_at = lease.stop_at,
             Some(lease) => {

@@ -61,6 +61,18 @@ pub struct ByKind {
     pub compensation: Sum,
 }
 
+impl ByKind {
+    /// Each kind with its amount, in the order of the fields.
+    pub fn rows(&self) -> [(&'static str, Sum); 4] {
+        [
+            ("purchase", self.purchase),
+            ("grant", self.grant),
+            ("promotion", self.promotion),
+            ("compensation", self.compensation),
+        ]
+    }
+}
+
 /// Credits that will expire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Expiring {
@@ -70,107 +82,4 @@ pub struct Expiring {
     pub amount: Sum,
     /// The kind of their grant.
     pub kind: crate::credits::grant::GrantKind,
-}
-
-/// A movement of an account's credits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Entry {
-    /// Its id.
-    pub id: String,
-    /// When.
-    pub at: Time,
-    /// What happened: `granted`, `held`, `captured`, `returned`, `expired`, `revoked`, `refunded`,
-    /// `reissued`, `moved`, …
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The amount.
-    pub amount: Sum,
-    /// The grant.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grant: Option<String>,
-    /// The hold or charge.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hold: Option<String>,
-    /// The job.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub job: Option<String>,
-    /// The account's available credits after the movement.
-    pub balance_after: Sum,
-}
-
-/// Which entries.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct EntriesQuery {
-    /// How many entries at most: 1 to 100, 25 if absent.
-    #[param(minimum = 1, maximum = 100)]
-    pub limit: Option<u32>,
-    /// The cursor of the next page.
-    pub cursor: Option<String>,
-    /// Wait until history has reached this position.
-    pub min_position: Option<u64>,
-}
-
-/// The period of a statement.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct StatementQuery {
-    /// The first instant of the period.
-    pub from: Time,
-    /// The first instant after the period.
-    pub to: Time,
-}
-
-/// Opening balance, movements, closing balance.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Statement {
-    /// The account.
-    pub account: String,
-    /// The first instant of the period.
-    pub from: Time,
-    /// The first instant after the period.
-    pub to: Time,
-    /// Available credits just before `from`.
-    pub opening: Sum,
-    /// Signed sums of the movements by type: opening + movements = closing.
-    pub movements: Vec<StatementLine>,
-    /// Available credits just before `to`.
-    pub closing: Sum,
-    /// The ledger's time.
-    pub as_of: Time,
-    /// The position that history had reached.
-    pub position: u64,
-}
-
-/// Movements of one type.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct StatementLine {
-    /// What happened.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The change of the available credits.
-    pub amount: Sum,
-    /// The number of movements.
-    pub count: u64,
-}
-
-/// How long the credits last.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Forecast {
-    /// The account.
-    pub account: String,
-    /// Spending per hour over the last day.
-    pub burn_per_hour: Sum,
-    /// How long `spendable` lasts at that rate; absent if nothing is being spent.
-    pub runway_seconds: Option<u64>,
-    /// Credits that will expire unspent at that rate.
-    pub at_risk: Sum,
-    /// Credits that can be spent now.
-    pub spendable: Sum,
-    /// The ledger's time.
-    pub as_of: Time,
-    /// The ledger's position.
-    pub position: u64,
 }

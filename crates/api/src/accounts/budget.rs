@@ -118,3 +118,43 @@ pub struct Budgets {
     /// The ledger's position.
     pub position: u64,
 }
+
+/// The budgets of an account and of all below it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BudgetTree {
+    /// The account.
+    pub account: String,
+    /// The account itself, and every account below it that has a budget; each after the one above it.
+    pub levels: Vec<BudgetLevel>,
+    /// Whether there are more than 500 levels. Ask for an account further down then.
+    pub has_more: bool,
+    /// The ledger's time.
+    pub as_of: Time,
+    /// The ledger's position.
+    pub position: u64,
+}
+
+/// One account of a tree of budgets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BudgetLevel {
+    /// The account.
+    pub account: String,
+    /// How many accounts are above it: 0 for an org.
+    pub depth: u32,
+    /// Its budgets, by name.
+    pub budgets: Vec<Budget>,
+    /// The budgets that are the first to refuse a draw of this account: its own or those above it.
+    /// Every hard budget with nothing left, or else the hard budget in credits with the least left.
+    pub binding: Vec<BindingBudget>,
+}
+
+/// A budget that refuses draws first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BindingBudget {
+    /// The account that has it.
+    pub account: String,
+    /// Its name there.
+    pub name: String,
+    /// What remains of the limit; never negative.
+    pub remaining: Sum,
+}

@@ -1,7 +1,7 @@
 //! Charges: credits spent immediately.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::amount::{Amount, Sum};
 use crate::credits::hold::{Context, Lot};
@@ -62,4 +62,22 @@ pub struct Charge {
     /// The ledger's position; only on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
+}
+
+/// Which charges.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ChargeFilter {
+    /// Only of this account and all below it.
+    pub account: Option<String>,
+    /// Only from this instant on.
+    pub from: Option<Time>,
+    /// Only before this instant.
+    pub to: Option<Time>,
+    /// How many charges at most: 1 to 100, 25 if absent.
+    #[param(minimum = 1, maximum = 100)]
+    pub limit: Option<u32>,
+    /// The cursor of the next page.
+    pub cursor: Option<String>,
 }

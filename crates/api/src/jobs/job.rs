@@ -109,6 +109,10 @@ pub struct SubmitJob {
     /// The priority class; `normal` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
+    /// Whether it runs outside Bursar, under Slurm for example; false if absent. Such a job is never
+    /// placed: its first report of usage starts it, and a report with `ended` ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<bool>,
     /// Whether it may be preempted and queued again; the default of its class if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
@@ -321,6 +325,9 @@ pub struct Job {
     pub attempts: Vec<Attempt>,
     /// Credits charged for all attempts.
     pub charged: Sum,
+    /// While it runs: `charged`, and the time since the last report at its price. Only on reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_so_far: Option<Sum>,
     /// Credits returned to their grants.
     pub returned: Sum,
     /// Usage that credits did not cover.

@@ -3,6 +3,7 @@
 pub mod flat;
 pub mod flat_batch;
 mod tree;
+mod words;
 
 use std::fmt;
 
@@ -10,6 +11,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, V
 use serde_json::{Map, Number, Value};
 
 use crate::json::tree::Tree;
+pub use crate::json::words::plain_reason;
 
 /// The deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 32;
@@ -85,7 +87,7 @@ pub fn convert<T: DeserializeOwned>(value: Value) -> Result<T, BodyError> {
             (None, "." | "") => "body".to_owned(),
             (None, path) => path.to_owned(),
         };
-        BodyError::Field { field, reason }
+        BodyError::Field { field, reason: plain_reason(&reason) }
     })
 }
 

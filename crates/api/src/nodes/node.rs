@@ -184,6 +184,9 @@ pub struct RunSpec {
     /// Its index in its array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array_index: Option<u32>,
+    /// Which attempt of the job this is, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_number: Option<u32>,
 }
 
 /// An order to a node. Repeated in every answer until a heartbeat shows that it was carried out.

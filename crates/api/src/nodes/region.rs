@@ -36,6 +36,19 @@ pub struct Region {
     pub running_jobs: u64,
     /// Jobs that wait.
     pub waiting_jobs: u64,
+    /// Among accounts in the key's scope with waiting jobs, the one furthest from its entitlement;
+    /// absent if no job waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_error: Option<ShareError>,
+}
+
+/// How far the share of an account is from its entitlement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ShareError {
+    /// The account.
+    pub account: String,
+    /// What it has received less its entitlement, as parts of the region: `0.1` is ten percent more.
+    pub difference: Sum,
 }
 
 /// A waiting job.

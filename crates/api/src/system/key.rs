@@ -105,4 +105,7 @@ pub struct Key {
     pub capabilities: Vec<Capability>,
     /// When it was created.
     pub created_at: Time,
+    /// When it, or a session of it, was last used; absent if not since the server started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<Time>,
 }

@@ -1,7 +1,7 @@
 //! Sessions of people: a cookie in place of a key.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::key::Role;
 use crate::time::Time;
@@ -21,6 +21,15 @@ impl std::fmt::Debug for SignIn {
     }
 }
 
+/// Which sessions end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SignOutQuery {
+    /// Whether to end every session of the key or person.
+    pub everywhere: Option<bool>,
+}
+
 /// Redeems the code that the command line got from the browser.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +46,64 @@ impl std::fmt::Debug for RedeemCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedeemCode").finish_non_exhaustive()
     }
+}
+
+/// Begins to sign in a command line without a browser of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BeginDevice {
+    /// What the command line calls itself, for the person who approves: letters, digits, space and `._-@`.
+    #[schema(max_length = 64)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+}
+
+/// The first answer to a command line that signs in without a browser of its own (RFC 8628).
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceLogin {
+    /// The secret of the command line.
+    pub device_code: String,
+    /// What the person compares and approves.
+    pub user_code: String,
+    /// The page where the code is approved, as this server knows its own address.
+    pub verification_uri: String,
+    /// The path of that page with the code filled in.
+    pub path: String,
+    /// How long the code can be approved, in seconds.
+    pub expires_in: u32,
+    /// How long the command line waits between its requests, in seconds.
+    pub interval: u32,
+}
+
+impl std::fmt::Debug for DeviceLogin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceLogin").field("user_code", &self.user_code).finish_non_exhaustive()
+    }
+}
+
+/// Asks whether a code was approved.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedeemDevice {
+    /// The secret of the command line.
+    #[schema(max_length = 128)]
+    pub device_code: String,
+}
+
+impl std::fmt::Debug for RedeemDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedeemDevice").finish_non_exhaustive()
+    }
+}
+
+/// Whether a code was approved, and the token if so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceAnswer {
+    /// It was not approved yet: ask again after `interval`.
+    pub pending: bool,
+    /// The token; shown this once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_in: Option<SessionToken>,
 }
 
 /// The token of a session for the command line.

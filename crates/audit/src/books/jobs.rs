@@ -28,7 +28,7 @@ struct ClosedBook {
 /// The last message numbers sent to a cell and received from it.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct CellNumbers {
-    told: u64,
+    sent: u64,
     heard: u64,
 }
 
@@ -66,8 +66,8 @@ impl Books {
         let number = event.field(1)?.unsigned()?;
         event.field(2)?.tagged()?;
         let cell = self.cell(event)?;
-        cell.told += 1;
-        let expected = cell.told;
+        cell.sent += 1;
+        let expected = cell.sent;
         require(number == expected, "L12", || format!("message {number}, not {expected}, was sent"))
     }
 

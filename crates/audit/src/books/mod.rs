@@ -16,6 +16,7 @@ mod prompt;
 
 use std::collections::BTreeMap;
 
+use crate::malformed::Malformed;
 use crate::names::{COMMANDS, REFUSALS};
 use crate::node::Node;
 use accounts::AccountBook;
@@ -36,6 +37,12 @@ pub(crate) struct Broken {
 impl From<String> for Broken {
     fn from(detail: String) -> Broken {
         Broken { law: "format", detail }
+    }
+}
+
+impl From<Malformed> for Broken {
+    fn from(wrong: Malformed) -> Broken {
+        Broken { law: "format", detail: wrong.to_string() }
     }
 }
 

@@ -3,25 +3,40 @@
 use std::time::Duration;
 
 use bursar_client::api::Time;
+use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+
+use crate::render::times::{local, zone};
 
 const SECOND: u64 = 1;
 const MINUTE: u64 = 60;
 const HOUR: u64 = 3600;
 const DAY: u64 = 86_400;
-const DAY_MILLIS: i64 = 86_400_000;
 
 /// The units of a duration in the order in which they are written.
 const UNITS: [(char, u64); 4] = [('d', DAY), ('h', HOUR), ('m', MINUTE), ('s', SECOND)];
 
-/// An instant as RFC 3339, or a day for its first instant in UTC.
+/// An instant as RFC 3339. Without an offset it is in the local time zone, or in UTC with --utc; a day
+/// stands for its first instant.
 pub(crate) fn instant(text: &str) -> Result<Time, String> {
-    let full = if is_day(text) { format!("{text}T00:00:00Z") } else { text.to_owned() };
-    full.parse().map_err(|_| "write it as 2026-01-31 or 2026-01-31T12:00:00Z".to_owned())
+    instant_in(text, zone())
 }
 
-/// Whether a text has the length of a day such as `2026-01-31`. No instant is that short.
-fn is_day(text: &str) -> bool {
-    text.len() == 10
+fn instant_in(text: &str, zone: &TimeZone) -> Result<Time, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let wrong = || "write it as 2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00:00Z".to_owned();
+    let civil: DateTime = text.parse().map_err(|_| wrong())?;
+    local_instant(civil, zone).ok_or_else(wrong)
+}
+
+/// The instant of a local date and time. At the ends of the calendar only UTC has one.
+fn local_instant(civil: DateTime, zone: &TimeZone) -> Option<Time> {
+    match civil.to_zoned(zone.clone()) {
+        Ok(zoned) => Some(Time::from_millis(zoned.timestamp().as_millisecond())),
+        Err(_) => format!("{civil}Z").parse().ok(),
+    }
 }
 
 /// The last instant at which something is valid.
@@ -31,12 +46,17 @@ pub(crate) struct Expiry {
     whole_day: bool,
 }
 
-/// An instant, or a day for its last instant in UTC: what expires on a day is valid on that day.
+/// An instant, or a day for its last instant: what expires on a day is valid on that day.
 pub(crate) fn expiry(text: &str) -> Result<Expiry, String> {
-    let first = instant(text)?;
-    let last = Time::from_millis(first.millis() + DAY_MILLIS - 1);
-    let whole_day = is_day(text);
-    Ok(Expiry { at: if whole_day { last } else { first }, whole_day })
+    expiry_in(text, zone())
+}
+
+fn expiry_in(text: &str, zone: &TimeZone) -> Result<Expiry, String> {
+    let first = instant_in(text, zone)?;
+    // No instant is as short as a day.
+    let day = text.parse::<Date>().ok().filter(|_| text.len() == 10);
+    let last = day.and_then(|day| local_instant(day.at(23, 59, 59, 999_000_000), zone));
+    Ok(Expiry { at: last.unwrap_or(first), whole_day: last.is_some() })
 }
 
 impl From<Time> for Expiry {
@@ -53,7 +73,7 @@ impl Expiry {
 
     /// How a day was understood; `None` if an instant was given.
     pub(crate) fn remark(self) -> Option<String> {
-        let at = self.at.to_string();
+        let at = local(self.at);
         let day = at.split('T').next().unwrap_or_default();
         self.whole_day.then(|| format!("{day} is its last day, until {at}"))
     }
@@ -142,9 +162,21 @@ mod tests {
         let written = |text| instant(text).map(|time| time.to_string());
         assert_eq!(written("2026-01-31"), Ok("2026-01-31T00:00:00.000Z".into()));
         assert_eq!(written("2026-01-31T12:00:00+01:00"), Ok("2026-01-31T11:00:00.000Z".into()));
-        for wrong in ["tomorrow", "2026-02-30", "", "2026-01-31T12:00"] {
+        for wrong in ["tomorrow", "2026-02-30", "", "2026-01-31T25:00", "12:00"] {
             assert!(instant(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn without_an_offset_the_time_zone_decides() {
+        let zone = TimeZone::fixed(jiff::tz::offset(2));
+        let written = |text| instant_in(text, &zone).map(|time| time.to_string());
+        assert_eq!(written("2026-01-31"), Ok("2026-01-30T22:00:00.000Z".into()));
+        assert_eq!(written("2026-01-31T12:00"), Ok("2026-01-31T10:00:00.000Z".into()));
+        assert_eq!(written("2026-01-31T12:00:00Z"), Ok("2026-01-31T12:00:00.000Z".into()));
+        let last = expiry_in("2026-01-31", &zone).expect("a day");
+        assert_eq!(last.at().to_string(), "2026-01-31T21:59:59.999Z");
+        assert!(last.whole_day);
     }
 
     #[test]
@@ -167,8 +199,8 @@ mod tests {
             assert_eq!(expiry.at().to_string(), at);
             assert_eq!(expiry.remark().as_deref(), remark, "{text}");
         }
-        for wrong in ["tomorrow", "2026-02-30", "", "2026-01-31T12:00", "30d"] {
-            let advice = "write it as 2026-01-31 or 2026-01-31T12:00:00Z";
+        for wrong in ["tomorrow", "2026-02-30", "", "2026-01-31T25:00", "30d"] {
+            let advice = "write it as 2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00:00Z";
             assert_eq!(expiry(wrong), Err(advice.to_owned()), "{wrong}");
         }
     }

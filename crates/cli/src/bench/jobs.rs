@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::http::wire::{Connection, Target};
-use super::http::world::{Process, TENANT, call, micros, wrong};
+use super::http::world::{Process, TENANT, call, create_all, micros, wrong};
 use super::{Place, mebibytes};
 use crate::exit::Failure;
 use crate::render::print_line;
@@ -27,8 +27,6 @@ const GPUS: usize = 8;
 const ACCOUNTS: usize = 100;
 /// Micro-credits per GPU-hour.
 const PRICE: u128 = 2_500_000;
-/// Operations in one request of the preparation.
-const AT_ONCE: usize = 1000;
 /// Connections that carry the reports; an agent keeps its own, but here they share one process.
 const CONNECTIONS: usize = 32;
 
@@ -266,16 +264,7 @@ async fn submit(target: &Target, jobs: usize) -> Result<(), Failure> {
             }})
         })
         .collect();
-    for operations in all.chunks(AT_ONCE) {
-        let body = json!({ "operations": operations }).to_string();
-        let request = target.request("POST", "/v1/batch", None, &body);
-        let done = call(&mut connection, &request, 200).await?;
-        let results = done["results"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if let Some(failed) = results.iter().find(|result| result["status"] != 201) {
-            return Err(wrong(format_args!("a job: {failed}")));
-        }
-    }
-    Ok(())
+    create_all(target, &mut connection, &all).await
 }
 
 impl Worker {
@@ -292,8 +281,8 @@ impl Worker {
         let body = json!({
             "id": name, "region": "default", "gpus": gpus, "cpus": 128, "memory_gib": 1024,
         });
-        let told = self.post("/v1/nodes", &body, 201).await?;
-        let incarnation = told["incarnation"].as_u64();
+        let answer = self.post("/v1/nodes", &body, 201).await?;
+        let incarnation = answer["incarnation"].as_u64();
         self.nodes[node].incarnation = incarnation.ok_or_else(|| wrong("no incarnation"))?;
         Ok(())
     }
@@ -316,9 +305,9 @@ impl Worker {
         let path = format!("/v1/nodes/{}/heartbeat", present.name);
         let request = self.target.platform_request("POST", &path, &body.to_string());
         let sent = Instant::now();
-        let told = call(&mut self.connection, &request, 200).await?;
+        let answer = call(&mut self.connection, &request, 200).await?;
         let micros = u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX);
-        for order in told["orders"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        for order in answer["orders"].as_array().map(Vec::as_slice).unwrap_or_default() {
             self.obey(node, order);
         }
         Ok(micros)

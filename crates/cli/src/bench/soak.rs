@@ -2,6 +2,7 @@
 
 use bursar_bench::soak::{SoakFigures, SoakRun, SoakStep, soak};
 use bursar_engine::archiver::ClosedWindow;
+use bursar_journal::Sealing;
 use clap::Args;
 
 use super::{Place, mebibytes};
@@ -25,6 +26,9 @@ pub(crate) struct SoakArguments {
     /// Closed holds, and answers, that stay in memory; the default of a server if absent.
     #[arg(long)]
     closed_memory: Option<u32>,
+    /// Bytes of records in a sealed segment; the default of a server if absent.
+    #[arg(long, default_value_t = Sealing::DEFAULT_BYTES, value_parser = clap::value_parser!(u64).range(1..))]
+    segment_bytes: u64,
     #[command(flatten)]
     place: Place,
     /// Print only JSON on standard output.
@@ -42,6 +46,7 @@ pub(crate) fn run(arguments: &SoakArguments) -> Result<(), Failure> {
         pairs: arguments.pairs,
         step: arguments.step,
         window: ClosedWindow { keep, ..default },
+        segment_bytes: arguments.segment_bytes,
     };
     let say = |line: String| if arguments.json { Ok(()) } else { print_line(&line) };
     let figures = soak(folder.path(), run, |step| {
@@ -56,11 +61,12 @@ pub(crate) fn run(arguments: &SoakArguments) -> Result<(), Failure> {
 
 fn step_line(step: &SoakStep) -> String {
     format!(
-        "{:>10} pairs: {} resident, {:.0} pairs/s, journal {}, archive {}, load {}",
+        "{:>10} pairs: {} resident, {:.0} pairs/s, live journal {}, segments {}, archive {}, load {}",
         step.pairs,
         mebibytes(step.resident_bytes),
         step.pairs_per_second,
-        mebibytes(step.journal_bytes),
+        mebibytes(step.live_bytes),
+        mebibytes(step.segment_bytes),
         mebibytes(step.archive_bytes),
         step.load
     )
@@ -68,11 +74,16 @@ fn step_line(step: &SoakStep) -> String {
 
 fn figure_lines(figures: &SoakFigures) -> String {
     format!(
-        "after the first tenth {} to {} resident; {:.0} bytes of journal and archive for each pair\n\
+        "after the first tenth {} to {} resident\n\
+         bytes for each pair: records {:.0}, sealed {:.0}, archive {:.0}, all files {:.0}; peak disk {}\n\
          of a forgotten hold, p99: settle {:.2} ms, refund {:.2} ms, repeat {:.2} ms; a new id and key {:.1} µs",
         mebibytes(figures.least_resident_bytes),
         mebibytes(figures.most_resident_bytes),
+        figures.record_bytes_per_pair,
+        figures.sealed_bytes_per_pair,
+        figures.archive_bytes_per_pair,
         figures.bytes_per_pair,
+        mebibytes(figures.peak_disk_bytes),
         figures.settle_p99_ms,
         figures.refund_p99_ms,
         figures.repeat_p99_ms,

@@ -14,9 +14,9 @@ use crate::exit::Failure;
 use crate::render::format::Format;
 use crate::session::Session;
 use crate::session::connection::ConnectionArguments;
-use accounts::{account, balance, budget, entries, quota, top};
+use accounts::{account, balance, budget, entries, forecast, quota, statement, top};
 use credits::{batch, charge, grant, hold, price, refund, transfer, usage};
-use jobs::{class, follow, job, quote, run};
+use jobs::{class, follow, job, logs, quote, run};
 use nodes::{node, region};
 use system::{api, audit, clock, events, key};
 
@@ -31,7 +31,7 @@ pub(crate) enum Remote {
     /// Show everything that blocks a job, and how to fix each.
     Why(job::WhyArguments),
     /// Show the output of a job.
-    Logs(follow::LogsArguments),
+    Logs(logs::LogsArguments),
     /// Cancel jobs.
     Cancel(job::CancelArguments),
     /// Wait until jobs or arrays have ended, or have reached a state.
@@ -40,12 +40,12 @@ pub(crate) enum Remote {
     Balance(balance::BalanceArguments),
     /// Rank accounts or jobs.
     Top(top::TopArguments),
-    /// Show opening balance, movements and closing balance of a period.
-    Statement(balance::StatementArguments),
+    /// Show opening balance, movements, closing balance and spending of a period.
+    Statement(statement::StatementArguments),
     /// Show the movements of an account, newest first.
     Entries(entries::EntriesArguments),
-    /// Show how long the credits of an account last.
-    Forecast(balance::ForecastArguments),
+    /// Show how long credits last, what the month will cost, and what will expire unspent.
+    Forecast(forecast::ForecastArguments),
     /// List, show, retry and preempt jobs.
     #[command(subcommand)]
     Job(job::JobCommand),
@@ -67,11 +67,11 @@ pub(crate) enum Remote {
     /// Reserve credits, capture usage, return the rest.
     #[command(subcommand)]
     Hold(hold::HoldCommand),
-    /// Spend credits immediately.
+    /// Spend credits immediately, and list charges.
     Charge(charge::ChargeArguments),
-    /// Return spent credits to the grants they came from.
+    /// Return spent credits to the grants they came from, and list refunds.
     Refund(refund::RefundArguments),
-    /// Move credits between accounts of one tenant.
+    /// Move credits between accounts of one tenant, and list transfers.
     Transfer(transfer::TransferArguments),
     /// Limit spending in the subtree of an account.
     #[command(subcommand)]
@@ -123,7 +123,7 @@ pub(crate) fn run(
             Remote::Quote(arguments) => quote::run(&session, *arguments).await,
             Remote::Ls(arguments) => job::ls(&session, arguments).await,
             Remote::Why(arguments) => job::why(&session, arguments).await,
-            Remote::Logs(arguments) => follow::logs(&session, arguments).await,
+            Remote::Logs(arguments) => logs::logs(&session, arguments).await,
             Remote::Cancel(arguments) => job::cancel(&session, arguments).await,
             Remote::Wait(arguments) => follow::wait(&session, arguments).await,
             Remote::Job(command) => job::run(&session, command).await,
@@ -132,9 +132,9 @@ pub(crate) fn run(
             Remote::Usage(command) => usage::run(&session, command).await,
             Remote::Balance(arguments) => balance::balance(&session, arguments).await,
             Remote::Top(arguments) => top::run(&session, arguments).await,
-            Remote::Statement(arguments) => balance::statement(&session, arguments).await,
+            Remote::Statement(arguments) => statement::run(&session, arguments).await,
             Remote::Entries(arguments) => entries::run(&session, arguments).await,
-            Remote::Forecast(arguments) => balance::forecast(&session, arguments).await,
+            Remote::Forecast(arguments) => forecast::run(&session, arguments).await,
             Remote::Account(command) => account::run(&session, command).await,
             Remote::Grant(command) => grant::run(&session, command).await,
             Remote::Hold(command) => hold::run(&session, command).await,

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bursar_client::Client;
+use bursar_client::api::words::counted;
 use bursar_client::nodes::regions;
 use bursar_server::config::Config;
 use bursar_server::start;
@@ -147,7 +148,7 @@ async fn narrate(client: &Client) {
         let all = answer.value.data;
         let running: u64 = all.iter().map(|region| region.running_jobs).sum();
         let waiting: u64 = all.iter().map(|region| region.waiting_jobs).sum();
-        bar.set_message(format!("{running} jobs have GPUs, {waiting} wait"));
+        bar.set_message(format!("{} on GPUs, {waiting} waiting", counted(running, "job")));
         bar.tick();
     }
 }

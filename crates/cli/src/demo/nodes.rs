@@ -9,6 +9,7 @@ use bursar_agent::gpu::Gpus;
 use bursar_agent::heartbeat::{Agent, AgentOptions};
 use bursar_agent::reconcile::Local;
 use bursar_agent::runner::Runner;
+use bursar_agent::servers::Servers;
 use bursar_client::api::nodes::node::{Gpu, RegisterNode};
 use bursar_client::api::system::key::{CreateKey, Role};
 use bursar_client::system::keys;
@@ -90,13 +91,14 @@ fn options(
         labels: None,
     };
     Ok(AgentOptions {
-        client,
+        servers: Servers::new(client, []),
         offer,
         gpus,
         state: folder.join(node),
         program: PROGRAM.into(),
         run_as: None,
         workdir: Some(folder.to_owned()),
+        checkpoints: Some(folder.join("checkpoints")),
         cgroup: None,
         output_limit: 1 << 20,
         tmp_bytes: None,

@@ -8,13 +8,17 @@ use std::path::PathBuf;
 use bursar_audit::export::Of;
 use bursar_audit::{Report, check};
 use bursar_client::api::Time;
+use bursar_client::api::words::counted;
 use bursar_core::time::Timestamp;
+use bursar_journal::JournalError;
 use bursar_journal::postgres::PostgresOptions;
 use bursar_server::backup::cells::{self, cell_files};
 use bursar_server::backup::postgres::{self, Beside};
 use bursar_server::backup::{archive, backup, restore};
+use bursar_server::store::adopt;
 use clap::{Args, Subcommand};
 
+use super::store_test::StoreTestArguments;
 use super::{Bar, check_folder, failed, ledger_file};
 use crate::arguments::instant;
 use crate::command::Remote;
@@ -58,6 +62,18 @@ pub(crate) enum AdminCommand {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
+    /// Make the manifest of a store that has lost it, or that a build before manifests made. The files
+    /// are checked first; put the original back instead if you can.
+    #[command(
+        after_help = "Example:\n  bursar admin adopt --data /var/lib/bursar\n\nA new manifest \
+        does not know how far the journals had come, so an older copy of a file is not noticed. \
+        `bursar audit verify --data DIR` checks what is there."
+    )]
+    Adopt {
+        /// The folder of the store.
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
     /// Move sealed segments of the journals to another folder, for example on another disk or in a
     /// mounted bucket, and remember where they are. The server may run.
     #[command(after_help = "Example:\n  bursar admin archive --data /var/lib/bursar --to \
@@ -72,6 +88,15 @@ pub(crate) enum AdminCommand {
         #[arg(long, value_name = "FOLDER")]
         to: PathBuf,
     },
+    /// Test whether a PostgreSQL keeps the laws that the journals rely on: settings, rights, the clock,
+    /// atomic appends, epochs and leases.
+    #[command(
+        name = "store-test",
+        after_help = "Example:\n  bursar admin store-test postgres://bursar@db.example/bursar\n\nIt works in a \
+            schema of its own and removes it; a store in the same database may be in use. It does not \
+            cause a failover. Exit code 0: every law holds."
+    )]
+    StoreTest(StoreTestArguments),
     /// Export every record of the ledger, or of a region's cell, as a line of JSON.
     #[command(
         after_help = "Example:\n  bursar admin export --data /var/lib/bursar > ledger.jsonl\n  \
@@ -120,11 +145,17 @@ pub(crate) fn run(
             bar.finish();
             conclude(&report)
         }
+        AdminCommand::Adopt { data } => {
+            let refused = |error: JournalError| Failure::because(Exit::Failed, error.to_string());
+            let machines = adopt(&data).map_err(refused)?;
+            print(&format!("adopted {}: {}\n", data.display(), machines.join(", ")))
+        }
         AdminCommand::Archive { data, to } => {
             let moved = archive(&data, &to, &bar).map_err(failed);
             bar.finish();
             moved
         }
+        AdminCommand::StoreTest(arguments) => arguments.run(),
         AdminCommand::Export { data, region, to } => {
             let (journal, of) = match region {
                 Some(region) => (cells::cell_file(&data, &region).map_err(failed)?, Of::Cell),
@@ -141,7 +172,7 @@ pub(crate) fn run(
             let records = check::export(&journal, of, &mut out, |progress| bar.verified(progress))?;
             out.flush()?;
             bar.finish();
-            eprintln!("{records} records");
+            eprintln!("{}", counted(records, "record"));
             Ok(())
         }
     }

@@ -6,12 +6,14 @@ use bursar_audit::proof::{self, Proven};
 use bursar_audit::{
     JournalSource, LiveNumbers, Report, Source, SqliteSource, verify, verify_chain,
 };
+use bursar_client::api::words::counted;
 use bursar_engine::{LedgerCodec, replay_from_genesis};
-use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
+use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Journal, JournalId, backup};
 use bursar_server::backup::cells::{self, copy_cells};
 use bursar_server::followers::checkpoint::load_key;
+use bursar_server::store::Manifest;
 use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
 
@@ -28,7 +30,8 @@ pub(crate) enum LocalAudit {
         bursar audit verify --store postgres://db/bursar -o json\n  \
         bursar audit verify --server https://bursar.example --since checkpoint.json\n\n\
         Works beside a running server. Exit code 0 only if all holds; otherwise the first bad record \
-        is named. Without --data and --store it asks the server for proofs: who signed the journal, \
+        is named. Every sealed segment must be signed by the key that the store names, or by one of \
+        --public-key. Without --data and --store it asks the server for proofs: who signed the journal, \
         that it only grew since an earlier checkpoint, and that records are where it says; balances \
         are re-derived only from a store.")]
     Verify(VerifyArguments),
@@ -89,7 +92,7 @@ impl LocalAudit {
 
 pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
     match command {
-        LocalAudit::Verify(VerifyArguments { data: Some(data), .. }) => {
+        LocalAudit::Verify(VerifyArguments { data: Some(data), remote, .. }) => {
             ledger_file(&data)?;
             check_folder(&data)?;
             // The server may have the journal open and continue to write: both parts read one copy.
@@ -98,13 +101,18 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             let cells = copy_cells(&data, folder.path()).map_err(failed)?;
             let copy = folder.path().join("ledger-0.db");
             backup::copy_to_read(&ledger_file(&data)?, &copy)?;
+            let manifest = Manifest::read(&data)?;
+            let keys =
+                signers(&remote, &manifest.map_or_else(Vec::new, |manifest| manifest.signers()))?;
+            let signed =
+                |file: &Path| open_source(file).map(|source| source.signed_by(keys.clone()));
             // One after the other: the ledger opens its journal exclusively.
             let broken = verify(&open_source(&copy)?, None, |_| {}).problem.is_some();
             let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };
-            conclude(&verify_with_bar(&open_source(&copy)?, live.as_ref()), format)?;
+            conclude(&verify_with_bar(&signed(&copy)?, live.as_ref()), format)?;
             let ledger = replay_from_genesis(&open_copy(&copy)?, &LedgerCodec)?.machine;
             for (region, file) in cells {
-                let report = verify_chain(&open_source(&file)?, |_| {});
+                let report = verify_chain(&signed(&file)?, |_| {});
                 cells::conclude(&region, &report).map_err(failed)?;
                 cells::check(&region, &open_copy(&file)?, &ledger, &Streams).map_err(failed)?;
             }
@@ -114,18 +122,20 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             data: None,
             store,
             unsafe_plaintext_postgres,
-            ..
+            remote,
         }) => {
             let url = store.unwrap_or_default();
-            let open = |machine: &str| {
+            let options = |machine: &str| {
                 let mut options = PostgresOptions::new(url.clone(), machine);
                 // Nothing is written, so a single server is safe.
                 options.unsafe_single = true;
                 options.unsafe_plaintext = unsafe_plaintext_postgres;
-                PostgresJournal::open_to_read(options)
+                options
             };
+            let open = |machine: &str| PostgresJournal::open_to_read(options(machine));
             let journal = open("ledger-0")?;
-            let source = JournalSource::new(&journal)?;
+            let keys = signers(&remote, &PostgresStore::signers_at(&options("store"))?)?;
+            let source = JournalSource::new(&journal)?.signed_by(keys.clone());
             // A broken journal has no state to compare with.
             let live = verify(&source, None, |_| {}).problem.is_none();
             let live = live.then(|| replayed(&journal)).transpose()?;
@@ -133,7 +143,8 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             let ledger = replay_from_genesis(&journal, &LedgerCodec)?.machine;
             for (_, book) in ledger.cells() {
                 let journal = open(&format!("cell-{}", book.region))?;
-                let report = verify_chain(&JournalSource::new(&journal)?, |_| {});
+                let source = JournalSource::new(&journal)?.signed_by(keys.clone());
+                let report = verify_chain(&source, |_| {});
                 cells::conclude(&book.region, &report).map_err(failed)?;
                 cells::check(&book.region, &journal, &ledger, &Streams).map_err(failed)?;
             }
@@ -142,6 +153,20 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
         LocalAudit::Prove { data, position } => prove(&data, position),
         LocalAudit::Check { file, journal, public_key } => check(&file, &journal, &public_key),
     }
+}
+
+/// The keys that signed the sealed segments of a store: those that were given, or those that the
+/// store names.
+fn signers(given: &RemoteArguments, known: &[String]) -> Result<Vec<VerifyingKey>, Failure> {
+    match given.public_keys() {
+        [] => known.iter().map(|key| public_key(key, "the key of the store")).collect(),
+        given => given.iter().map(|key| public_key(key, "--public-key")).collect(),
+    }
+}
+
+/// A public key of 64 hexadecimal digits.
+pub(crate) fn public_key(text: &str, flag: &str) -> Result<VerifyingKey, Failure> {
+    VerifyingKey::from_bytes(&bytes(text, flag)?).map_err(|error| Failure::new(flag, error))
 }
 
 fn open_source(file: &Path) -> Result<SqliteSource, Failure> {
@@ -175,7 +200,10 @@ fn conclude(report: &Report, format: Format) -> Result<(), Failure> {
     }
     let why = match &report.problem {
         Some(problem) => problem.to_string(),
-        None => format!("the ledger and its journal differ in {} places", report.differences.len()),
+        None => {
+            let places = counted(report.differences.len(), "place");
+            format!("the ledger and its journal differ in {places}")
+        }
     };
     let next = "keep this store as it is and restore the last good backup beside it";
     Err(Failure::because(Exit::Failed, why).with_next(next))
@@ -197,18 +225,18 @@ fn prove(data: &Path, position: u64) -> Result<(), Failure> {
 fn check(file: &Path, journal: &str, public_key: &str) -> Result<(), Failure> {
     let text = std::fs::read_to_string(file)?;
     let journal = JournalId(bytes(journal, "--journal")?);
-    let key = VerifyingKey::from_bytes(&bytes(public_key, "--public-key")?)
-        .map_err(|error| Failure::new("--public-key", error))?;
+    let key = self::public_key(public_key, "--public-key")?;
     let proven = proof::check(&text, journal, key)
         .map_err(|error| Failure::because(Exit::Refused, error.to_string()))?;
     match proven {
         Proven::Record { position, checkpoint, .. } => print(&format!(
-            "record {position} is among the first {} records of the journal\n",
-            checkpoint.size
+            "record {position} is among the first {} of the journal\n",
+            counted(checkpoint.size, "record")
         )),
         Proven::Continued { older, newer } => print(&format!(
-            "the journal of {} records continues the one of {}\n",
-            newer.size, older.size
+            "the journal of {} continues the one of {}\n",
+            counted(newer.size, "record"),
+            older.size
         )),
     }
 }

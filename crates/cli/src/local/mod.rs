@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod audit;
+mod store_test;
 
 use std::path::{Path, PathBuf};
 

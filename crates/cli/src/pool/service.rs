@@ -1,6 +1,7 @@
 //! Handles the messages of the pool.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 
 use serde_json::Value;
 use uuid::Uuid;
@@ -25,6 +26,16 @@ impl Question {
 /// The number of requests whose replies are kept; a later retry is a new request.
 const REMEMBERED: usize = 100_000;
 
+/// A message without a sender to reply to.
+#[derive(Debug)]
+pub(super) struct NoSender(Value);
+
+impl fmt::Display for NoSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a message needs `src` and `dest`: {}", self.0)
+    }
+}
+
 /// The pool, the groups, and the last replies.
 pub(super) struct Service {
     pool: Pool<Question>,
@@ -47,12 +58,11 @@ impl Service {
         }
     }
 
-    /// Handles one message and returns the replies to send. Fails if the message has no sender to
-    /// reply to.
-    pub(super) fn receive(&mut self, message: &Value) -> Result<Vec<Message>, String> {
+    /// Handles one message and returns the replies to send.
+    pub(super) fn receive(&mut self, message: &Value) -> Result<Vec<Message>, NoSender> {
         let text = |field: &str| message.get(field).and_then(Value::as_str).map(str::to_string);
         let (Some(src), Some(dest)) = (text("src"), text("dest")) else {
-            return Err(format!("a message needs `src` and `dest`: {message}"));
+            return Err(NoSender(message.clone()));
         };
         let body = message.get("body").unwrap_or(&Value::Null);
         let Some(msg_id) = body.get("msg_id").and_then(Value::as_i64) else {

@@ -3,15 +3,14 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 
 use bursar_client::api::terminal::escaped_lines;
-use clap::ValueEnum;
 
+use super::filter::filtered;
 use crate::exit::Failure;
 
 /// An output format.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Aligned columns.
-    #[default]
     Table,
     /// The server's answer, unchanged.
     Json,
@@ -68,6 +67,8 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Prints text with colours to standard output, ending the last line. Text of other users in it is
 /// already escaped.
 pub(crate) fn print_styled(text: &str) -> Result<(), Failure> {
+    let filtered = filtered(text)?;
+    let text = filtered.as_deref().unwrap_or(text);
     let mut out = std::io::stdout().lock();
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     match write!(out, "{text}{end}").and_then(|()| out.flush()) {

@@ -1,9 +1,11 @@
 //! Output: tables, progress bars, charts.
 
 pub(crate) mod chart;
+pub(crate) mod filter;
 pub(crate) mod format;
 pub(crate) mod output;
 pub(crate) mod sheet;
+pub(crate) mod times;
 
 use std::path::Path;
 

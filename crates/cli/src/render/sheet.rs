@@ -1,45 +1,17 @@
 //! The layout of answers as tables and CSV.
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
 
 use bursar_client::api::terminal::{escaped, escaped_lines};
 use bursar_client::api::{List, Time};
 use comfy_table::presets::NOTHING;
-use comfy_table::{Attribute, Cell as TableCell, CellAlignment, Color, Table};
-use jiff::tz::{Offset, TimeZone};
+use comfy_table::{
+    Attribute, Cell as TableCell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table,
+};
 
 use super::format::is_terminal;
+use super::times;
 use crate::exit::Failure;
-
-/// The time zone in which instants are shown; UTC if not set.
-static ZONE: OnceLock<TimeZone> = OnceLock::new();
-
-/// Shows instants in UTC, or in the local time zone.
-pub(crate) fn show_times_in(utc: bool) {
-    let zone = if utc { TimeZone::UTC } else { TimeZone::system() };
-    // Called once, at the start of the command; a second call would change nothing.
-    let _ = ZONE.set(zone);
-}
-
-fn zone() -> &'static TimeZone {
-    static UTC: TimeZone = TimeZone::UTC;
-    ZONE.get().unwrap_or(&UTC)
-}
-
-/// An instant in a time zone, with its offset and without decimals that are zero.
-fn written(time: Time, zone: &TimeZone) -> String {
-    let text = time.to_string();
-    let utc = text.strip_suffix(".000Z").map_or(text.clone(), |start| format!("{start}Z"));
-    // Instants at the ends of the calendar have no local form.
-    let Ok(instant) = jiff::Timestamp::from_millisecond(time.millis()) else { return utc };
-    let local = instant.to_zoned(zone.clone());
-    if local.offset() == Offset::UTC {
-        return utc;
-    }
-    let decimals = if utc.contains('.') { "%.3f" } else { "" };
-    local.strftime(&format!("%Y-%m-%dT%H:%M:%S{decimals}%:z")).to_string()
-}
 
 /// The meaning of a value, for its colour.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -61,12 +33,14 @@ pub(crate) struct Cell {
     tone: Tone,
     /// Whether it has several lines.
     in_lines: bool,
+    /// The instant, if it is one.
+    time: Option<Time>,
 }
 
 impl Cell {
     /// A value.
     pub(crate) fn new(value: impl ToString) -> Cell {
-        Cell { text: value.to_string(), tone: Tone::Plain, in_lines: false }
+        Cell { text: value.to_string(), tone: Tone::Plain, in_lines: false, time: None }
     }
 
     /// Values on separate lines.
@@ -86,7 +60,7 @@ impl Cell {
 
     /// An instant, without decimals that are zero.
     pub(crate) fn time(time: Time) -> Cell {
-        Cell::new(written(time, zone()))
+        Cell { time: Some(time), ..Cell::new(times::local(time)) }
     }
 
     /// An instant that may be absent.
@@ -207,7 +181,10 @@ impl Sheet {
         for row in &self.rows {
             let cells = row.iter().zip(&self.columns).zip(&places);
             table.add_row(cells.map(|((cell, column), places)| {
-                let text = cell.visible();
+                let text = match cell.time.and_then(times::distance) {
+                    Some(distance) => Cow::Owned(distance),
+                    None => cell.visible(),
+                };
                 let text = if column.right { aligned(&text, *places) } else { text.into_owned() };
                 toned(text, cell.tone)
             }));
@@ -217,6 +194,10 @@ impl Sheet {
                 column.set_cell_alignment(CellAlignment::Right);
             }
             column.set_padding((0, 2));
+            // Ids and amounts stay on one line; sentences are wrapped.
+            if !WRAPPED.contains(&shape.name) {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
         }
         table.trim_fmt()
     }
@@ -264,9 +245,17 @@ impl Sheet {
     }
 }
 
+/// Columns with sentences and lists, which a narrow terminal wraps.
+const WRAPPED: &[&str] = &["detail", "fix", "waits_for", "events", "command", "name", "metadata"];
+
+/// A table without borders, as wide as the terminal if there is one.
 fn plain_table(colours: bool) -> Table {
+    let width = is_terminal().then(|| Table::new().width()).flatten();
     let mut table = Table::new();
     table.load_style(NOTHING).force_no_tty();
+    if let Some(width) = width.filter(|width| *width >= 40) {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
     if colours {
         table.enforce_styling();
     }
@@ -313,16 +302,6 @@ mod tests {
             Line("second one", "28.8", Tone::Good),
             Line("third", "-0.000001", Tone::Bad),
         ])
-    }
-
-    #[test]
-    fn instants_are_written_in_the_local_time_zone_with_its_offset() {
-        let time = Time::from_millis(1_767_225_600_000);
-        let decimals = Time::from_millis(1_767_225_600_007);
-        let zone = TimeZone::fixed(jiff::tz::offset(2));
-        assert_eq!(written(time, &TimeZone::UTC), "2026-01-01T00:00:00Z");
-        assert_eq!(written(time, &zone), "2026-01-01T02:00:00+02:00");
-        assert_eq!(written(decimals, &zone), "2026-01-01T02:00:00.007+02:00");
     }
 
     #[test]

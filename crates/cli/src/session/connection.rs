@@ -50,6 +50,31 @@ pub(crate) fn connect_with(
     arguments: &ConnectionArguments,
     more: impl FnOnce(ClientBuilder) -> ClientBuilder,
 ) -> Result<Client, Failure> {
+    let (client, has_key) = client(arguments, more)?;
+    if has_key && client.is_exposed() {
+        let server = client.server();
+        anstream::eprintln!("warning: the key travels unencrypted to {server}; use https");
+    }
+    Ok(client)
+}
+
+/// The same without a word: fails if the key would travel unencrypted.
+pub(crate) fn quiet_client(
+    arguments: &ConnectionArguments,
+    more: impl FnOnce(ClientBuilder) -> ClientBuilder,
+) -> Result<Client, Failure> {
+    let (client, has_key) = client(arguments, more)?;
+    if has_key && client.is_exposed() {
+        return Err(Failure::because(Exit::Failed, "the key would travel unencrypted"));
+    }
+    Ok(client)
+}
+
+/// The client, and whether it has a key.
+fn client(
+    arguments: &ConnectionArguments,
+    more: impl FnOnce(ClientBuilder) -> ClientBuilder,
+) -> Result<(Client, bool), Failure> {
     let contexts = Contexts::load(&contexts::location(variable)?)?;
     let target = target(arguments, variable, &contexts)?;
     let mut builder = Client::builder(&target.server);
@@ -71,11 +96,7 @@ pub(crate) fn connect_with(
     }
     let client =
         more(builder).build().map_err(|error: ClientError| problem::failure(&error, None))?;
-    if key.is_some() && client.is_exposed() {
-        let server = client.server();
-        anstream::eprintln!("warning: the key travels unencrypted to {server}; use https");
-    }
-    Ok(client)
+    Ok((client, key.is_some()))
 }
 
 /// The file of the key: its own, or that of the contexts. `None` if it was given directly.

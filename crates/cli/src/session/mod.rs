@@ -3,18 +3,21 @@
 pub(crate) mod connection;
 pub(crate) mod contexts;
 pub(crate) mod problem;
+mod similar;
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
 
-use bursar_client::api::List;
+use bursar_client::api::credits::batch::Operation;
 use bursar_client::api::terminal::escaped;
-use bursar_client::{ApiAnswer, Call, Client, Nothing};
+use bursar_client::api::{List, Time};
+use bursar_client::credits::batches;
+use bursar_client::{ApiAnswer, Call, Client, ClientError, Nothing};
 use clap::Args;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::arguments::interval;
+use crate::arguments::{instant, interval};
 use crate::exit::{Exit, Failure};
 use crate::render::format::{
     Format, colours, is_terminal, pretty, print, print_styled, shown, yaml,
@@ -45,11 +48,38 @@ pub(crate) struct ConfirmArguments {
 impl ConfirmArguments {
     /// Asks on a terminal, unless `--yes` is given or nothing will change.
     pub(crate) fn ask(&self, change: &ChangeArguments, question: &str) -> Result<(), Failure> {
-        if self.yes || change.dry_run || !std::io::stdin().is_terminal() || confirmed(question)? {
+        self.unless(change, || confirmed(question))
+    }
+
+    /// The same, where a mistake is severe: the name must be typed once more.
+    pub(crate) fn ask_for_name(
+        &self,
+        change: &ChangeArguments,
+        question: &str,
+        name: &str,
+    ) -> Result<(), Failure> {
+        self.unless(change, || typed_again(question, name))
+    }
+
+    fn unless(
+        &self,
+        change: &ChangeArguments,
+        confirms: impl FnOnce() -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        if self.yes || change.dry_run || !std::io::stdin().is_terminal() || confirms()? {
             return Ok(());
         }
         Err(Failure::because(Exit::Failed, "not confirmed: nothing was changed"))
     }
+}
+
+/// Whether the name of what is removed is typed once more.
+fn typed_again(question: &str, name: &str) -> Result<bool, Failure> {
+    anstream::eprint!("{} Type {} to go on: ", escaped(question), escaped(name));
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim() == name)
 }
 
 /// Asks a question on the terminal; only `y` and `yes` confirm.
@@ -73,6 +103,19 @@ pub(crate) struct ListArguments {
     /// Show all pages. In JSON, each page is one line.
     #[arg(long, conflicts_with = "cursor")]
     pub(crate) all: bool,
+}
+
+/// Arguments of lists of past movements.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct PeriodArguments {
+    /// Only from this instant on.
+    #[arg(long, value_name = "WHEN", value_parser = instant)]
+    pub(crate) from: Option<Time>,
+    /// Only before this instant.
+    #[arg(long, value_name = "WHEN", value_parser = instant)]
+    pub(crate) to: Option<Time>,
+    #[command(flatten)]
+    pub(crate) list: ListArguments,
 }
 
 /// Arguments of commands that can refresh.
@@ -115,6 +158,8 @@ struct Plan<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<serde_json::Value>,
     effect: &'a [String],
+    /// Whether the server would accept it; otherwise it cannot say beforehand.
+    checked: bool,
 }
 
 /// A connection and the output format.
@@ -157,15 +202,35 @@ impl Session {
         key: Option<String>,
     ) -> Result<ApiAnswer<T>, Failure> {
         if !call.method().changes() {
-            return self.client.send(call).await.map_err(|error| self.explain(&error, None));
+            return match self.client.send(call).await {
+                Ok(answer) => Ok(answer),
+                Err(error) => Err(self.explain_with_proposals(&error, None).await),
+            };
         }
         let key = key.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-        let sent = self.client.send(call.with_idempotency_key(&key)).await;
-        sent.map_err(|error| self.explain(&error, Some(&key)))
+        match self.client.send(call.with_idempotency_key(&key)).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.explain_with_proposals(&error, Some(&key)).await),
+        }
+    }
+
+    /// The failure of a call, with ids that resemble one which does not exist.
+    pub(crate) async fn explain_with_proposals(
+        &self,
+        error: &ClientError,
+        key: Option<&str>,
+    ) -> Failure {
+        let failure = self.explain(error, key);
+        let near = similar::similar(&self.client, error).await;
+        if near.is_empty() {
+            return failure;
+        }
+        let near: Vec<String> = near.iter().map(|id| format!("`{}`", escaped(id))).collect();
+        failure.with_particular(format!("did you mean {}?", near.join(" or ")))
     }
 
     /// The failure of a call; with JSON output, the problem document.
-    pub(crate) fn explain(&self, error: &bursar_client::ClientError, key: Option<&str>) -> Failure {
+    pub(crate) fn explain(&self, error: &ClientError, key: Option<&str>) -> Failure {
         let failure = problem::failure(error, key);
         match (self.format, error.problem()) {
             (Format::Json, Some(problem)) => {
@@ -204,13 +269,26 @@ impl Session {
         call: Call<T>,
         arguments: &WatchArguments,
     ) -> Result<(), Failure> {
-        let Some(interval) = arguments.watch else { return self.read(call).await };
-        loop {
+        let read = async || {
             let answer = self.send(call.clone()).await?;
+            self.rendered(&answer.value, &answer.body)
+        };
+        self.refresh(arguments, read).await
+    }
+
+    /// Shows what `read` returns, with refreshing if requested.
+    pub(crate) async fn refresh(
+        &self,
+        arguments: &WatchArguments,
+        read: impl AsyncFn() -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        let Some(interval) = arguments.watch else { return print_styled(&read().await?) };
+        loop {
+            let text = read().await?;
             if self.format == Format::Table && is_terminal() {
                 print_styled("\u{1b}[2J\u{1b}[H")?;
             }
-            self.show(&answer)?;
+            print_styled(&text)?;
             tokio::time::sleep(interval).await;
         }
     }
@@ -269,7 +347,8 @@ impl Session {
         effect: impl AsyncFnOnce(&Session) -> Result<Vec<String>, Failure>,
     ) -> Result<(), Failure> {
         if arguments.dry_run {
-            return self.plan(&call, &effect(self).await?);
+            let is_checked = self.check(&call).await?;
+            return self.plan(&call, &effect(self).await?, is_checked);
         }
         self.show(&self.send_change(call, arguments).await?)
     }
@@ -283,7 +362,8 @@ impl Session {
         remark: Option<String>,
     ) -> Result<(), Failure> {
         if arguments.dry_run {
-            return self.plan(&call, &Vec::from_iter(remark));
+            let is_checked = self.check(&call).await?;
+            return self.plan(&call, &Vec::from_iter(remark), is_checked);
         }
         self.show(&self.send_change(call, arguments).await?)?;
         self.remark(remark.as_deref());
@@ -301,7 +381,15 @@ impl Session {
 
     /// Shows a value that differs from the server's answer.
     pub(crate) fn show_value(&self, value: &(impl View + Serialize)) -> Result<(), Failure> {
-        print_styled(&self.rendered(value, &serde_json::to_string(value)?)?)
+        print_styled(&self.rendered_value(value)?)
+    }
+
+    /// The text of a value that differs from the server's answer.
+    pub(crate) fn rendered_value(
+        &self,
+        value: &(impl View + Serialize),
+    ) -> Result<String, Failure> {
+        self.rendered(value, &serde_json::to_string(value)?)
     }
 
     /// Removes something and prints `done`.
@@ -312,7 +400,8 @@ impl Session {
         done: &str,
     ) -> Result<(), Failure> {
         if arguments.dry_run {
-            return self.plan(&call, &[]);
+            let is_checked = self.check(&call).await?;
+            return self.plan(&call, &[], is_checked);
         }
         let answer = self.send_change(call, arguments).await?;
         match self.format {
@@ -323,13 +412,42 @@ impl Session {
         }
     }
 
+    /// Asks the server whether it would accept a change. Says whether it was checked: changes of nodes,
+    /// keys, prices and classes are not, nor is any by an older server.
+    pub(crate) async fn check<T>(&self, call: &Call<T>) -> Result<bool, Failure> {
+        let (method, path) = (call.method().as_str().to_owned(), call.target());
+        let body = call.body().map(serde_json::from_str).transpose()?;
+        let asked = Operation { method, path, body, idempotency_key: None };
+        let Err(error) = self.client.send(batches::dry_run(&asked)).await else { return Ok(true) };
+        let is_unchecked = match &error {
+            ClientError::Problem(problem) => {
+                // The path of the change itself, which is not a field of any change.
+                problem.param.as_deref() == Some("path") || problem.detail.contains("/v1/dry-run")
+            }
+            ClientError::Unexpected { status, .. } => *status == 404,
+            ClientError::Unreachable { .. }
+            | ClientError::Untrusted { .. }
+            | ClientError::Unusable(_) => false,
+        };
+        if is_unchecked { Ok(false) } else { Err(self.explain_with_proposals(&error, None).await) }
+    }
+
     /// Shows what would be sent and its known effect.
-    pub(crate) fn plan<T>(&self, call: &Call<T>, effect: &[String]) -> Result<(), Failure> {
+    pub(crate) fn plan<T>(
+        &self,
+        call: &Call<T>,
+        effect: &[String],
+        is_checked: bool,
+    ) -> Result<(), Failure> {
         if self.format == Format::Table || self.format == Format::Csv {
             let mut text = format!("would send {} {}", call.method(), call.target());
             if let Some(body) = call.body().filter(|body| *body != "{}") {
                 text.push_str(&format!("\n{}", pretty(body)?));
             }
+            text.push_str(match is_checked {
+                true => "\nthe server would accept it now",
+                false => "\nnot checked: the server checks this change only when it is made",
+            });
             for line in effect {
                 text.push_str(&format!("\n{line}"));
             }
@@ -337,7 +455,7 @@ impl Session {
         }
         let body = call.body().map(serde_json::from_str).transpose()?;
         let method = call.method().as_str();
-        let plan = Plan { method, path: call.target(), body, effect };
+        let plan = Plan { method, path: call.target(), body, effect, checked: is_checked };
         let json = serde_json::to_string(&plan)?;
         print(&if self.format == Format::Json { json } else { yaml(&json)? })
     }

@@ -43,7 +43,8 @@ pub(crate) fn failure(error: &ClientError, key: Option<&str>) -> Failure {
 fn of_problem(problem: &Problem, again: Option<String>) -> Failure {
     let exit = Exit::of_status(problem.status).unwrap_or(Exit::Failed);
     let why = format!("{} ({})", problem.title, problem.code.as_str());
-    let mut failure = Failure::because(exit, why).with_particular(escaped(&problem.detail));
+    let detail = in_options(&problem.detail);
+    let mut failure = Failure::because(exit, why).with_particular(escaped(&detail));
     let blockers = problem.blockers.as_deref().unwrap_or_default();
     for blocker in blockers {
         failure = failure.with_particular(format!("- {}", escaped(&blocker.detail)));
@@ -74,22 +75,18 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
         Code::Forbidden if problem.detail.contains("\"*\"") => {
             "no role is enough: ask the platform, whose keys have the scope *"
         }
-        Code::Forbidden => "use a key with a role that may: bursar key create --role ROLE …",
-        Code::NotFound => {
-            "check the name; bursar account ls, bursar ls and bursar node ls list what this key can \
-             see"
+        Code::Forbidden => {
+            "ask for a key with such a role; an admin key makes one: bursar key create --role ROLE \
+             --scope ACCOUNT --name NAME"
         }
+        Code::NotFound => return Some(where_to_look(&problem.detail)),
         Code::AlreadyExists => "choose another --id, or leave it out",
         Code::AmbiguousId => "give the tenant: --tenant NAME",
         Code::IdempotencyKeyReused => "choose another --idempotency-key, or leave it out",
         Code::MalformedJson | Code::UnsupportedMediaType => "correct the body that you gave",
         Code::BodyTooLarge => "split it into several",
         Code::InvalidField => {
-            let param = match problem.param.as_deref() {
-                Some("max_runtime_seconds") => "--time (-t), such as -t 4h",
-                Some(param) => param,
-                None => "what is named above",
-            };
+            let param = problem.param.as_deref().map_or("what is named above", option_of);
             return Some(format!("correct {param}; --help shows what is expected"));
         }
         Code::RateLimited | Code::Unavailable | Code::StorageFull | Code::OutcomeUnknown => {
@@ -111,6 +108,25 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
     Some(text.into())
 }
 
+/// The command that lists what exists, of the kind that a problem says was not found.
+fn where_to_look(detail: &str) -> String {
+    let kind = detail.strip_prefix("there is no ").and_then(|rest| rest.split(' ').next());
+    let list = match kind {
+        Some("account") => "bursar account ls lists",
+        Some("job") => "bursar ls lists",
+        Some("hold") => "bursar hold ls lists",
+        Some("charge") => "bursar charge ls lists",
+        Some("refund") => "bursar refund ls lists",
+        Some("transfer") => "bursar transfer ls lists",
+        Some("grant") => "bursar grant ls lists",
+        Some("node") => "bursar node ls lists",
+        Some("region") => "bursar region ls lists",
+        Some("key") => "bursar key ls lists",
+        Some(_) | None => "bursar account ls, bursar ls and bursar node ls list",
+    };
+    format!("check the name; {list} what this key can see")
+}
+
 /// The command that removes a blocker, or the server's advice if there is none.
 pub(crate) fn fix(blocker: &Blocker) -> String {
     let account = blocker.account.as_deref().unwrap_or("ACCOUNT");
@@ -118,17 +134,28 @@ pub(crate) fn fix(blocker: &Blocker) -> String {
         BlockerType::Credits => match (blocker.requested, blocker.spendable) {
             (Some(requested), Some(spendable)) if requested > spendable => {
                 let missing = Sum::from_micros(requested.micros() - spendable.micros());
-                format!("with a key that may issue credits: bursar grant add {account} {missing}")
+                format!(
+                    "use less, or ask for {missing} more credits; a key that may issue them: bursar \
+                     grant add {account} {missing}"
+                )
             }
-            _ => blocker.fix.clone(),
+            _ => in_options(&blocker.fix),
         },
         BlockerType::Budget => {
             let budget = blocker.budget.as_deref().unwrap_or("NAME");
-            format!("raise it with bursar budget set {account} {budget} LIMIT, or ask for less")
+            format!(
+                "use less, or ask for a larger budget; an admin or billing key: bursar budget set \
+                 {account} {budget} LIMIT"
+            )
         }
-        BlockerType::Frozen => format!("bursar account unfreeze {account}"),
-        BlockerType::GpuType => blocker.fix.replace("GET /v1/prices", "bursar price ls"),
+        BlockerType::Frozen => {
+            format!("ask for it; a billing or operator key: bursar account unfreeze {account}")
+        }
+        BlockerType::Quota if blocker.account.is_some() => format!(
+            "wait until jobs end, or ask for a larger quota; an admin key: bursar quota set {account}"
+        ),
         BlockerType::Quota
+        | BlockerType::GpuType
         | BlockerType::Capacity
         | BlockerType::Gang
         | BlockerType::Memory
@@ -137,8 +164,36 @@ pub(crate) fn fix(blocker: &Blocker) -> String {
         | BlockerType::Reservation
         | BlockerType::Priority
         | BlockerType::Region
-        | BlockerType::Drain => blocker.fix.clone(),
+        | BlockerType::Drain => in_options(&blocker.fix),
     }
+}
+
+/// The option of the command line that sets a field of a body.
+fn option_of(param: &str) -> &str {
+    match param {
+        "max_runtime_seconds" => "--time (-t), such as -t 4h",
+        "gpus" | "gpus.types" | "gpus.count" | "gpus.share" => "--gpus (-g), such as -g H100:4",
+        "gpus.memory_gib" => "--gpu-memory",
+        "ttl_seconds" => "--ttl",
+        "grace_seconds" => "--grace",
+        "warn_ahead_seconds" => "--warn-ahead",
+        "expires_at" => "--expires",
+        "effective_at" => "--effective",
+        "node_labels" => "--node-label",
+        "regions" => "--region",
+        "concurrency_group" => "--group",
+        other => other,
+    }
+}
+
+/// The server's advice with the names of the command line.
+fn in_options(advice: &str) -> String {
+    let names = [
+        ("GET /v1/prices", "bursar price ls"),
+        ("gpus.types", "--gpus"),
+        ("max_runtime_seconds", "--time"),
+    ];
+    names.iter().fold(advice.to_owned(), |text, (field, option)| text.replace(field, option))
 }
 
 #[cfg(test)]
@@ -159,7 +214,10 @@ mod tests {
         problem.blockers = Some(vec![blocker]);
         assert_eq!(
             next(problem, None).as_deref(),
-            Some("with a key that may issue credits: bursar grant add acme:nlp 28.5")
+            Some(
+                "use less, or ask for 28.5 more credits; a key that may issue them: bursar grant add \
+                 acme:nlp 28.5"
+            )
         );
     }
 
@@ -199,6 +257,22 @@ mod tests {
         let mut unpriced = Problem::new(Code::Unsatisfiable, "no price");
         unpriced.blockers = Some(vec![blocker]);
         assert!(next(unpriced).contains("bursar price ls"));
+        let kinds = Problem::new(Code::InvalidField, "no").with_param("gpus.types");
+        assert!(next(kinds).contains("--gpus"));
+        let fix = "a shorter max_runtime_seconds lets the job run before that";
+        let reserved = Blocker::new(BlockerType::Reservation, "reserved", fix);
+        assert_eq!(super::fix(&reserved), "a shorter --time lets the job run before that");
+    }
+
+    #[test]
+    fn what_was_not_found_is_looked_for_in_its_own_list() {
+        let missing = |what: &str| {
+            let detail = format!("there is no {what} `x` that this key can see");
+            next(Problem::new(Code::NotFound, detail), None).expect("a next step")
+        };
+        assert!(missing("hold").contains("bursar hold ls lists"));
+        assert!(missing("job").contains("; bursar ls lists"));
+        assert!(missing("path").contains("bursar account ls"));
     }
 
     #[test]

@@ -79,6 +79,8 @@ impl Things {
             ("accounts", "id") => "acme:scratch".into(),
             ("holds", _) => self.hold(dice),
             ("charges", _) => self.charge(dice),
+            ("refunds", _) => "acme-refund".into(),
+            ("transfers", _) => "acme-transfer".into(),
             ("grants", _) => self.recent("g", "umbra-more", dice),
             ("jobs", _) => self.job(dice),
             ("nodes", _) => self.node(dice),

@@ -206,7 +206,10 @@ pub(crate) fn fitted(id: &str, body: &mut Value, things: &Things, dice: &mut Dic
         }
         "create_refund" => {
             *body = match dice.below(3) {
-                0 => json!({ "charge": things.charge(dice), "amount": "0.001" }),
+                0 => json!({
+                    "charge": things.charge(dice), "amount": "0.001", "reason": "a reason",
+                    "reference": "a reference"
+                }),
                 1 => json!({ "hold": things.hold(dice), "amount": "0.001" }),
                 _ => json!({ "job": things.job(dice) }),
             };
@@ -240,6 +243,11 @@ pub(crate) fn fitted(id: &str, body: &mut Value, things: &Things, dice: &mut Dic
         "send_node_log" => {
             set("incarnation", things.incarnation.into());
             set("attempt", things.attempt(dice).into());
+        }
+        "dry_run" => {
+            set("method", "POST".into());
+            set("path", "/v1/holds".into());
+            set("body", json!({ "account": account, "amount": "0.01" }));
         }
         "run_batch" => {
             let hold = json!({ "account": account, "amount": "0.01" });

@@ -185,6 +185,14 @@ pub(crate) fn furnish(server: &Server) -> World {
             body["account"] = format!("{tenant}:nlp").into();
             root.must("POST", path, body);
         }
+        let (charge, nlp) = (format!("{tenant}-charge"), format!("{tenant}:nlp"));
+        let refund = json!({
+            "id": format!("{tenant}-refund"), "charge": charge, "amount": "1", "reason": "fuzz"
+        });
+        root.must("POST", "/v1/refunds", refund);
+        let id = format!("{tenant}-transfer");
+        let transfer = json!({ "id": id, "from": tenant, "to": nlp, "amount": "9" });
+        root.must("POST", "/v1/transfers", transfer);
         for role in ["admin", "billing", "operator", "submitter", "viewer", "auditor"] {
             keys.push(new_key(&mut root, json!({ "role": role, "scope": tenant, "name": role })));
         }

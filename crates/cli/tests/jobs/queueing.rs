@@ -312,6 +312,49 @@ async fn the_queue_shows_each_tenant_its_own_and_the_shares() {
     verify(&server);
 }
 
+/// Of the accounts in a queue's shares with waiting jobs, the one furthest from its entitlement.
+fn furthest(queue: &serde_json::Value) -> Option<(String, f64)> {
+    let number = |share: &serde_json::Value, field: &str| -> f64 {
+        share[field].as_str().expect("a number").parse().expect("a decimal")
+    };
+    let shares = queue["shares"].as_array().expect("a list").iter();
+    let waiting = shares.filter(|share| share["waiting_jobs"] != 0);
+    let gap = |share: &serde_json::Value| number(share, "received") - number(share, "entitled");
+    let gaps =
+        waiting.map(|share| (share["account"].as_str().expect("a path").to_owned(), gap(share)));
+    gaps.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
+}
+
+#[tokio::test]
+async fn a_region_names_the_account_furthest_from_its_share_that_the_key_sees() {
+    let server = priced(&[]).await;
+    server.grant("theirs", "umbra", "100").await;
+    let region = async |key: &str| {
+        let list = server.send("GET", "/v1/regions", json!(null), key, &[]).await.expect(200);
+        list["data"][0]["share_error"].clone()
+    };
+    assert_eq!(region(&server.root).await, json!(null), "no job waits");
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("ours")).await;
+    agent.beat(&server).await;
+    server.advance(600).await;
+    agent.beat(&server).await;
+    submit(&server, small("more")).await;
+    submit(&server, with(small("theirs"), "account", json!("umbra"))).await;
+    let umbra = server.key("viewer", "umbra").await;
+    for key in [&server.root, &umbra] {
+        let queue = server.send("GET", "/v1/regions/default/queue", json!(null), key, &[]).await;
+        let (_, gap) = furthest(&queue.expect(200)).expect("jobs wait");
+        let error = region(key).await;
+        let difference: f64 =
+            error["difference"].as_str().expect("a number").parse().expect("a decimal");
+        assert!((difference.abs() - gap.abs()).abs() < 1e-9, "{error} {gap}");
+        assert!(difference.abs() > 0.1, "{error}");
+    }
+    let own = region(&umbra).await;
+    assert!(own["account"].as_str().is_some_and(|account| account == "umbra"), "{own}");
+}
+
 /// The jobs of the region's queue, in order, each with what it waits for.
 async fn queue(server: &crate::server::Server) -> Vec<(String, Vec<String>)> {
     let queue = server.get("/v1/regions/default/queue").await;

@@ -53,3 +53,32 @@ async fn jobs_are_spent_on_their_types_regions_classes_and_labels() {
     let me = server.get("/v1/accounts/acme:nlp/effective").await;
     assert_eq!((&me["held_by_me"], micros(&me["spent_by_me"])), (&json!("0"), first));
 }
+
+/// The cost of a running job moves with the clock, not with the reports of its node; in lists too.
+#[tokio::test]
+async fn the_cost_of_a_running_job_is_shown_between_reports() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    submit(&server, small("waits")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    let reported = micros(&job(&server, "j").await["charged"]);
+    server.advance(30).await;
+    let shown = job(&server, "j").await;
+    assert_eq!(micros(&shown["charged"]), reported, "there was no report");
+    // A tenth of a credit in a minute.
+    assert_eq!(shown["cost_so_far"], "0.15");
+    let list = server.get("/v1/jobs").await;
+    let costs: Vec<(&str, &Value)> = list["data"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|job| (job["id"].as_str().expect("an id"), &job["cost_so_far"]))
+        .collect();
+    assert_eq!(costs, [("waits", &Value::Null), ("j", &json!("0.15"))]);
+    agent.beat(&server).await;
+    agent.finish(&server, "j", 0).await;
+    let ended = job(&server, "j").await;
+    assert_eq!(ended["cost_so_far"], Value::Null, "what it cost is what was charged");
+}

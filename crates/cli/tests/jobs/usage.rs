@@ -202,3 +202,103 @@ async fn usage_of_an_attempt_that_is_over_is_not_charged_to_the_next() {
     assert_eq!(report(&server, of(&second, 2)).await[0]["status"], 200);
     verify(&server);
 }
+
+fn external(id: &str) -> Value {
+    crate::world::with(small(id), "external", json!(true))
+}
+
+#[tokio::test]
+async fn an_external_job_is_never_placed_by_a_cell() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 4).await;
+    submit(&server, external("outside")).await;
+    submit(&server, small("inside")).await;
+    agent.beat(&server).await;
+    assert_eq!(state(&server, "outside").await, "queued");
+    assert_ne!(state(&server, "inside").await, "queued", "the node has room");
+    agent.run(&server, 60).await;
+    let waiting = job(&server, "outside").await;
+    assert_eq!((&waiting["state"], &waiting["attempts"]), (&json!("queued"), &json!([])));
+    let why = server.get("/v1/jobs/outside/why").await;
+    assert_eq!(why["blockers"][0]["type"], "dependency");
+    assert!(why["blockers"][0]["fix"].as_str().expect("a fix").contains("/v1/usage"));
+    let queue = server.get("/v1/regions/default/queue").await.to_string();
+    assert!(!queue.contains("outside"), "{queue}");
+    verify(&server);
+}
+
+#[tokio::test]
+async fn an_external_job_ends_as_it_is_reported() {
+    let server = priced(&[]).await;
+    for (ended, expected) in [
+        (json!("succeeded"), "succeeded"),
+        (json!("failed"), "failed"),
+        (json!("cancelled"), "cancelled"),
+        (json!("lost"), "lost"),
+        (json!(true), "succeeded"),
+    ] {
+        let id = format!("j-{}", ended.to_string().trim_matches('"'));
+        submit(&server, external(&id)).await;
+        report(&server, json!([{ "job": id, "seq": 1, "gpu_ms_total": 1000 }])).await;
+        assert_eq!(state(&server, &id).await, "running");
+        let last = json!([{ "job": id, "seq": 2, "gpu_ms_total": 60_000, "ended": ended }]);
+        for _ in 0..2 {
+            let done = report(&server, last.clone()).await;
+            assert_eq!(
+                (&done[0]["status"], &done[0]["body"]["state"]),
+                (&json!(200), &json!(expected))
+            );
+        }
+        let found = job(&server, &id).await;
+        assert_eq!(found["attempts"][0]["end_reason"], expected);
+        assert_eq!(micros(&found["charged"]), price_of(H100, 60_000));
+    }
+    let wrong = json!([{ "job": "j-lost", "seq": 3, "gpu_ms_total": 1, "ended": "exploded" }]);
+    let body = json!({ "records": wrong });
+    let problem = server.call("POST", "/v1/usage", body).await.problem("invalid_field");
+    assert_eq!(problem["param"], "records[0].ended");
+    verify(&server);
+}
+
+#[tokio::test]
+async fn the_usage_of_an_external_job_is_never_lost() {
+    let server = priced(&[]).await;
+    // Longer than its longest runtime: nothing stops it outside, so all of it counts.
+    submit(&server, external("long")).await;
+    let usage = 2 * 3_600_000;
+    report(&server, json!([{ "job": "long", "seq": 1, "gpu_ms_total": usage, "ended": "failed" }]))
+        .await;
+    let long = job(&server, "long").await;
+    let (charged, unpaid) = (micros(&long["charged"]), micros(&long["uncollected"]));
+    assert_eq!(charged, price_of(H100, usage), "{unpaid} of it was not collected");
+    // A freeze stops no job outside.
+    submit(&server, external("frozen")).await;
+    server.call("POST", "/v1/accounts/acme/freeze", json!({})).await.expect(200);
+    let done =
+        report(&server, json!([{ "job": "frozen", "seq": 1, "gpu_ms_total": 60_000 }])).await;
+    assert_eq!(done[0]["status"], 200);
+    server.call("POST", "/v1/accounts/acme/unfreeze", json!({})).await.expect(200);
+    // A cancelled job runs on until the other system has stopped it.
+    let asked = server.call("POST", "/v1/jobs/frozen/cancel", json!({})).await.expect(200);
+    assert_eq!(asked["state"], "stopping");
+    let done =
+        report(&server, json!([{ "job": "frozen", "seq": 2, "gpu_ms_total": 90_000 }])).await;
+    assert_eq!((&done[0]["status"], &done[0]["body"]["state"]), (&json!(200), &json!("stopping")));
+    report(&server, json!([{ "job": "frozen", "seq": 3, "gpu_ms_total": 95_000, "ended": true }]))
+        .await;
+    let frozen = job(&server, "frozen").await;
+    assert_eq!(
+        (&frozen["state"], frozen["attempts"].as_array().map(Vec::len)),
+        (&json!("cancelled"), Some(1))
+    );
+    assert_eq!(micros(&frozen["charged"]), price_of(H100, 95_000));
+    // One that never reports again is ended by a second request.
+    submit(&server, external("silent")).await;
+    report(&server, json!([{ "job": "silent", "seq": 1, "gpu_ms_total": 60_000 }])).await;
+    for expected in ["stopping", "cancelled", "cancelled"] {
+        let asked = server.call("POST", "/v1/jobs/silent/cancel", json!({})).await.expect(200);
+        assert_eq!(asked["state"], expected);
+    }
+    assert_eq!(micros(&job(&server, "silent").await["charged"]), price_of(H100, 60_000));
+    verify(&server);
+}

@@ -4,6 +4,7 @@ mod clocks;
 #[path = "../rehearsal/mod.rs"]
 mod rehearsal;
 mod stores;
+mod variables;
 mod world;
 
 use std::io::{BufRead, BufReader};

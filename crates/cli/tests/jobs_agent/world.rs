@@ -91,10 +91,14 @@ impl World {
         self.start_server(&address);
     }
 
-    /// Ends the server, removes its manifest, and starts it again.
+    /// Ends the server, removes its manifest, makes another one, and starts it again.
     pub(crate) fn lose_manifest(&mut self) {
         kill_and_wait(self.server.take().expect("it runs"));
-        std::fs::remove_file(self.path(&self.data).join("manifest.json")).expect("it is there");
+        let data = self.path(&self.data);
+        std::fs::remove_file(data.join("manifest.json")).expect("it is there");
+        let mut adopt = Command::new(BURSAR);
+        let adopted = adopt.args(["admin", "adopt", "--data"]).arg(data).status();
+        assert!(adopted.expect("the binary is there").success());
         self.start_again();
     }
 

@@ -143,7 +143,7 @@ async fn a_server_without_a_dashboard_says_how_to_build_it() {
         check_policy(&answer.headers);
         let body = answer.expect(200);
         let body = body.as_str().expect("a page");
-        assert!(body.contains("npm install") && body.contains("npm run build"), "{body}");
+        assert!(body.contains("npm ci") && body.contains("npm run build"), "{body}");
         assert!(body.contains("cargo build") && body.contains("/docs"), "{body}");
     }
     // The pages of the server itself obey the same policy: their style is a file.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use reqwest::header::{COOKIE, LOCATION, SET_COOKIE};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -304,4 +306,25 @@ async fn a_sign_in_ends_only_in_the_browser_that_began_it() {
     }
     let methods = plain.send("GET", "/auth/methods", Value::Null, "", &[]).await.expect(200);
     assert_eq!(methods, json!({ "key": true, "oidc": null }));
+}
+
+#[tokio::test]
+async fn a_provider_that_hangs_keeps_few_requests_waiting() {
+    // Accepts connections and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let issuer = format!("http://{}", silent.local_addr().expect("it listens"));
+    let config = format!(
+        "[oidc]\nissuer = \"{issuer}\"\nclient_id = \"bursar\"\n\
+         groups = [{{ group = \"ops\", role = \"operator\", scope = \"*\" }}]\n"
+    );
+    let server = Server::configured(&config, &["--clock", "manual"]);
+    let mut asked: FuturesUnordered<_> =
+        (0..24).map(|_| server.send("GET", "/auth/login", Value::Null, "", &[])).collect();
+    // Sixteen wait for the provider; the others are answered first.
+    for _ in 0..8 {
+        let answer = asked.next().await.expect("an answer");
+        assert_eq!(answer.status, 502);
+        assert!(answer.body.to_string().contains("too many people"), "{}", answer.body);
+    }
+    server.send("GET", "/v1/accounts", Value::Null, &server.root, &[]).await.expect(200);
 }

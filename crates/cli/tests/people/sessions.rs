@@ -207,6 +207,30 @@ async fn revoking_a_key_ends_its_sessions_and_their_streams() {
 }
 
 #[tokio::test]
+async fn a_key_shows_when_it_or_a_session_of_it_was_last_used() {
+    let server = Server::start();
+    server.tree().await;
+    let body = json!({ "id": "k", "role": "viewer", "scope": "acme", "name": "n" });
+    let made = server.call("POST", "/v1/keys", body).await.expect(201);
+    let key = made["key"].as_str().expect("shown once").to_owned();
+    let last_used = async || {
+        let keys = server.get("/v1/keys").await;
+        keys["data"][0]["last_used_at"].clone()
+    };
+    let now = async || server.get("/v1/clock").await["now"].clone();
+    assert_eq!(last_used().await, Value::Null, "not used yet");
+    server.send("GET", "/v1/accounts", Value::Null, &key, &[]).await.expect(200);
+    let first = now().await;
+    assert_eq!(last_used().await, first);
+    server.advance(100).await;
+    assert_eq!(last_used().await, first);
+    let browser = sign_in(&server, &key).await;
+    browser.get("/v1/accounts").await.expect(200);
+    assert_eq!(last_used().await, now().await);
+    assert_ne!(last_used().await, first);
+}
+
+#[tokio::test]
 async fn sessions_end_with_the_process() {
     let mut server = Server::start();
     let (cookie, url) = {

@@ -88,6 +88,7 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "get_forecast" => ("GET", format!("{own}/forecast"), Value::Null, NotFound),
         "set_budget" => ("PUT", format!("{own}/budgets/b"), budget, NotFound),
         "list_budgets" => ("GET", format!("{own}/budgets"), Value::Null, NotFound),
+        "get_budget_tree" => ("GET", format!("{own}/budget-tree"), Value::Null, NotFound),
         "get_budget" => ("GET", format!("{own}/budgets/b"), Value::Null, NotFound),
         "remove_budget" => ("DELETE", format!("{own}/budgets/spare{round}"), Value::Null, NotFound),
         "set_quota" => ("PUT", format!("{own}/quota"), json!({ "running_jobs": 1 }), NotFound),
@@ -114,6 +115,13 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "release_hold" => ("POST", format!("/v1/holds/{hold}/release"), json!({}), NotFound),
         "create_charge" => ("POST", "/v1/charges".into(), amount, NotFound),
         "get_charge" => ("GET", format!("/v1/charges/{charge}"), Value::Null, NotFound),
+        "list_charges" => ("GET", format!("/v1/charges?account={account}"), Value::Null, NotFound),
+        "list_refunds" => ("GET", format!("/v1/refunds?account={account}"), Value::Null, NotFound),
+        "get_refund" => ("GET", format!("/v1/refunds/r-{tag}"), Value::Null, NotFound),
+        "list_transfers" => {
+            ("GET", format!("/v1/transfers?account={account}"), Value::Null, NotFound)
+        }
+        "get_transfer" => ("GET", format!("/v1/transfers/t-{tag}"), Value::Null, NotFound),
         "create_refund" => {
             let body = json!({ "charge": charge, "amount": "0.000001" });
             ("POST", "/v1/refunds".into(), body, NotFound)
@@ -175,6 +183,11 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "get_proof" => ("GET", "/v1/audit/proof?position=2".into(), Value::Null, NotFound),
         "follow_events" => ("GET", "/v1/events".into(), Value::Null, Empty),
         "run_batch" => ("POST", "/v1/batch".into(), inside, Inside),
+        "dry_run" => {
+            let path = format!("/v1/jobs/j-{tag}/cancel");
+            let body = json!({ "method": "POST", "path": path, "body": {} });
+            ("POST", "/v1/dry-run".into(), body, NotFound)
+        }
         "get_clock" => ("GET", "/v1/clock".into(), Value::Null, Empty),
         "accept_clock" => ("POST", "/v1/clock/accept".into(), Value::Null, NotFound),
         "move_clock" => ("POST", "/v1/clock".into(), json!({ "advance_seconds": 0 }), NotFound),
@@ -238,6 +251,14 @@ async fn prepare(server: &Server) {
         server.call("POST", "/v1/holds", hold).await.expect(201);
         let charge = json!({ "id": format!("c-{tag}"), "account": account, "amount": "1" });
         server.call("POST", "/v1/charges", charge).await.expect(201);
+        let refund = json!({
+            "id": format!("r-{tag}"), "charge": format!("c-{tag}"), "amount": "0.1"
+        });
+        server.call("POST", "/v1/refunds", refund).await.expect(201);
+        let transfer = json!({
+            "id": format!("t-{tag}"), "from": account, "to": format!("{account}:y"), "amount": "1"
+        });
+        server.call("POST", "/v1/transfers", transfer).await.expect(201);
         let budget = json!({ "limit": "1000000", "period": "total", "mode": "soft" });
         server.call("PUT", &format!("/v1/accounts/{account}/budgets/b"), budget).await.expect(200);
         let job = json!({
@@ -294,7 +315,7 @@ async fn every_operation_rejects_every_key_without_permission() {
     let server = Server::start();
     prepare(&server).await;
     let operations = operations(&server).await;
-    assert!(operations.len() >= 68, "{}", operations.len());
+    assert!(operations.len() >= 74, "{}", operations.len());
     let expired = json!({
         "role": "admin", "scope": "*", "name": "n", "expires_at": "2020-01-01T00:00:00Z"
     });
@@ -390,8 +411,8 @@ async fn every_operation_rejects_every_key_without_permission() {
 }
 
 /// Operations whose repeats are recognised by their own numbers, and those that store nothing.
-const WITHOUT_KEY: [&str; 5] =
-    ["heartbeat_node", "send_node_log", "get_quote", "create_session", "end_session"];
+const WITHOUT_KEY: [&str; 6] =
+    ["heartbeat_node", "send_node_log", "get_quote", "dry_run", "create_session", "end_session"];
 
 #[tokio::test]
 async fn every_operation_that_changes_something_has_one_effect_under_its_key() {

@@ -10,7 +10,8 @@ fn operation(path: &str, body: Value) -> Value {
 
 #[tokio::test]
 async fn an_atomic_batch_happens_whole_in_one_record_or_not_at_all() {
-    let server = Server::start();
+    // With a window of its own: what leaves memory is a record too.
+    let server = Server::configured("[ledger]\nclosed_memory = 100\n", &["--clock", "manual"]);
     server.tree().await;
     server.grant("g", "acme", "10").await;
     let charge =

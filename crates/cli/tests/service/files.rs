@@ -46,6 +46,15 @@ fn content(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
+/// Why `admin adopt` makes no manifest for a folder.
+#[track_caller]
+fn cannot_adopt(data: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    let said = command.args(["admin", "adopt", "--data"]).arg(data).output().expect("it runs");
+    assert!(!said.status.success(), "it was adopted");
+    String::from_utf8_lossy(&said.stderr).into_owned()
+}
+
 #[tokio::test]
 async fn a_missing_or_emptied_file_is_refused_by_name_and_nothing_is_written() {
     for in_order in [true, false] {
@@ -208,15 +217,23 @@ async fn a_file_of_another_store_is_refused() {
 }
 
 #[tokio::test]
-async fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
+async fn a_store_without_its_manifest_is_refused_until_it_is_adopted_whole() {
     let mut server = store(true).await;
     let data = server.data().to_owned();
+    assert!(cannot_adopt(&data).contains("nothing to adopt"));
     std::fs::remove_file(data.join("manifest.json")).expect("it is ours");
+    let before = content(&data);
+    let said = refused(&data, &MANUAL);
+    assert!(said.contains("manifest.json: it is missing"), "{said}");
+    assert!(said.contains("admin restore") && said.contains("admin adopt"), "{said}");
+    assert!(content(&data) == before, "something was written");
     let kept = std::fs::read(data.join("directory.db")).expect("it is there");
     std::fs::remove_file(data.join("directory.db")).expect("it is ours");
-    let said = refused(&data, &MANUAL);
+    let said = cannot_adopt(&data);
     assert!(said.contains("directory.db"), "{said}");
     std::fs::write(data.join("directory.db"), kept).expect("it is ours");
+    let said = tool(&["admin", "adopt"], &data);
+    assert!(said.contains("cell-default, directory, ledger-0"), "{said}");
     server.restart(&MANUAL);
     assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "10");
     assert!(data.join("manifest.json").is_file());
@@ -237,7 +254,8 @@ async fn a_cell_of_which_every_file_is_gone_with_the_manifest_is_refused_by_name
         }
         std::fs::remove_file(data.join("manifest.json")).expect("it is ours");
         let before = content(&data);
-        let said = refused(&data, &MANUAL);
+        assert!(refused(&data, &MANUAL).contains("manifest.json: it is missing"));
+        let said = cannot_adopt(&data);
         assert!(said.contains("cell-default.db: the file is missing"), "{said}");
         assert!(said.contains("admin restore"), "{said}");
         assert!(content(&data) == before, "something was written");
@@ -341,6 +359,21 @@ async fn a_backup_is_not_served_and_a_store_that_was_cut_off_is_not_restored() {
         "{words}"
     );
     assert!(content(&restored).is_empty(), "nothing was restored");
+}
+
+/// It would be lost with the store, and with `--logs` it would copy itself.
+#[tokio::test]
+async fn a_backup_inside_its_own_store_is_refused() {
+    let server = store(false).await;
+    let inside = server.data().join("logs/backup");
+    let said = Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(["admin", "backup", "--logs", "--data"])
+        .args([server.data(), &inside])
+        .output()
+        .expect("the binary is there");
+    let words = String::from_utf8_lossy(&said.stderr);
+    assert!(!said.status.success() && words.contains("outside of it"), "{words}");
+    assert!(!inside.exists(), "nothing was written");
 }
 
 #[tokio::test]

@@ -104,6 +104,32 @@ async fn an_id_chosen_by_the_caller_works_like_a_key() {
     server.call("POST", "/v1/charges", smaller).await.expect(201);
 }
 
+/// The result of a repeated creation is the object that the first one made, as it is now; nothing
+/// is made or changed. The first answer word for word belongs to an idempotency key.
+#[tokio::test]
+async fn a_repeated_id_has_the_first_object_as_its_result() {
+    let server = Server::start();
+    server.tree().await;
+    let grant = json!({ "id": "g", "account": "acme", "amount": "10", "kind": "purchase" });
+    let hold = json!({ "id": "h", "account": "acme", "amount": "4" });
+    server.call("POST", "/v1/grants", grant.clone()).await.expect(201);
+    server.call("POST", "/v1/holds", hold.clone()).await.expect(201);
+    server.call("POST", "/v1/holds/h/settle", json!({ "total": "3" })).await.expect(200);
+    for (path, body) in [("/v1/grants", grant), ("/v1/holds", hold)] {
+        let id = body["id"].as_str().expect("an id").to_owned();
+        let now = server.get(&format!("{path}/{id}")).await;
+        let again = server.call("POST", path, body.clone()).await.expect(200);
+        assert_eq!(again["created_at"], now["created_at"], "{path}");
+        for field in ["available", "state", "captured", "spent"] {
+            assert_eq!(again[field], now[field], "{path} {field}");
+        }
+        let mut other = body;
+        other["amount"] = json!("99");
+        server.call("POST", path, other).await.problem("already_exists");
+    }
+    assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "7");
+}
+
 #[tokio::test]
 async fn exactly_one_of_many_equal_creations_is_answered_with_201() {
     let server = std::sync::Arc::new(Server::start());
@@ -317,4 +343,49 @@ async fn a_refusal_comes_again_byte_for_byte_also_after_a_crash() {
             assert_eq!(again, *first);
         }
     }
+}
+
+/// Ledger, directory and cell keep their own answers, and share the keys.
+#[tokio::test]
+async fn a_key_is_used_once_in_its_namespace_whichever_machine_answers() {
+    let mut server = Server::start();
+    server.tree().await;
+    server.grant("funds", "acme", "100").await;
+    let admin = server.key("admin", "acme").await;
+    let key = |scope: &str| json!({ "role": "viewer", "scope": scope, "name": "n" });
+    let node = json!({ "id": "n1", "region": "default", "gpus": [], "cpus": 1, "memory_gib": 1 });
+    let day = json!({ "from": "2030-01-01T00:00:00Z", "to": "2030-01-02T00:00:00Z" });
+    let of_tenant = [
+        ("POST", "/v1/holds", json!({ "account": "acme:nlp", "amount": "1" })),
+        ("POST", "/v1/keys", key("acme")),
+        ("POST", "/v1/nodes", node),
+    ];
+    let of_platform = [
+        ("PUT", "/v1/prices/H100", json!({ "per_gpu_hour": "2" })),
+        ("POST", "/v1/keys", key("*")),
+        ("PUT", "/v1/regions/default/maintenance", day),
+    ];
+    let root = server.root.clone();
+    for restarted in [false, true] {
+        for (secret, calls) in [(&admin, &of_tenant), (&root, &of_platform)] {
+            for (first, (method, path, body)) in calls.iter().enumerate() {
+                let header = [("Idempotency-Key", format!("{method} {first}").replace(' ', "-"))];
+                let header = header.each_ref().map(|(name, value)| (*name, value.as_str()));
+                let done = server.send(method, path, body.clone(), secret, &header).await;
+                assert!(done.status < 300, "{path}: {}", done.body);
+                assert_eq!(done.is_replayed(), restarted, "{path}");
+                for (other, (method, path, body)) in calls.iter().enumerate() {
+                    if other != first {
+                        let again = server.send(method, path, body.clone(), secret, &header).await;
+                        again.problem("idempotency_key_reused");
+                    }
+                }
+            }
+        }
+        server.crash_and_restart(&["--clock", "manual"]);
+    }
+    // Those of the platform and of a tenant are different keys, as are those of two tenants.
+    let header = [("Idempotency-Key", "PUT-0")];
+    let (method, path, body) = of_tenant[0].clone();
+    server.send(method, path, body, &admin, &header).await.expect(201);
 }

@@ -72,6 +72,75 @@ async fn a_client_that_asks_and_does_not_read_loses_its_connection() {
     server.send("GET", "/healthz", Value::Null, "", &[]).await.expect(200);
 }
 
+/// The answer to one request on a connection that stays open.
+fn ask(stream: &mut TcpStream, server: &Server, path: &str) -> String {
+    let key = &server.root;
+    let asked = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n");
+    stream.write_all(asked.as_bytes()).expect("it listens");
+    let mut bytes = [0; 4096];
+    let length = stream.read(&mut bytes).expect("it answers");
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+/// A connection from another address of this machine.
+async fn connect_from(source: &str, server: &Server) -> tokio::net::TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket
+        .bind(format!("{source}:0").parse().expect("an address"))
+        .expect("an address of loopback");
+    let to = server.url.trim_start_matches("http://").parse().expect("an address");
+    socket.connect(to).await.expect("it listens")
+}
+
+/// Silent connections take the places for connections, not the files of the server. It still opens
+/// what it needs, and stops when it is asked to.
+#[tokio::test]
+async fn connections_leave_files_to_the_server() {
+    let mut server = Server::under(&["sh", "-c", "ulimit -n 200; exec \"$@\"", "sh"]);
+    server.tree().await;
+    server.grant("funds", "acme", "10").await;
+    let mut kept = connect(&server);
+    assert!(ask(&mut kept, &server, "/healthz").starts_with("HTTP/1.1 200"));
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs").count();
+    let before = open();
+    // From several addresses: one alone does not get all places.
+    let mut silent = Vec::new();
+    for number in 0..170 {
+        silent.push(connect_from(&format!("127.0.0.{}", 2 + number % 3), &server).await);
+    }
+    // Half of the descriptors are for connections, and a few of these were there before.
+    while open() < before + 90 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // History is read for the first time, so its file must be opened.
+    let entries = ask(&mut kept, &server, "/v1/accounts/acme/entries");
+    assert!(entries.starts_with("HTTP/1.1 200"), "{entries}");
+    server.stop();
+    drop(silent);
+}
+
+#[tokio::test]
+async fn connections_of_one_address_leave_places_for_others() {
+    let server = Server::under(&["sh", "-c", "ulimit -n 200; exec \"$@\"", "sh"]);
+    let mut silent: Vec<TcpStream> = (0..300).map(|_| connect(&server)).collect();
+    let mut other = connect_from("127.0.0.9", &server).await.into_std().expect("a socket");
+    other.set_nonblocking(false).expect("a socket");
+    assert!(ask(&mut other, &server, "/healthz").starts_with("HTTP/1.1 200"));
+    // What came last was closed without an answer, and the first connections were kept.
+    assert_eq!(read_to_end(silent.last_mut().expect("300 connections")), "");
+    assert!(ask(&mut silent[0], &server, "/healthz").starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn the_soft_limit_of_files_is_raised_to_the_hard_one() {
+    let limits = "ulimit -Sn 200; ulimit -Hn 4000; exec \"$@\"";
+    let server = Server::under(&["sh", "-c", limits, "sh"]);
+    let read = std::fs::read_to_string(format!("/proc/{}/limits", server.pid()));
+    let read = read.expect("it runs");
+    let files = read.lines().find(|line| line.starts_with("Max open files")).expect("a line");
+    assert_eq!(files.split_whitespace().nth(3), Some("4000"), "{files}");
+}
+
 #[tokio::test]
 async fn when_too_much_is_waiting_reads_are_shed_before_holds_and_holds_before_settlements() {
     let server = Server::configured("[limits]\nin_flight = 8\n", &["--clock", "manual"]);

@@ -3,6 +3,7 @@
 #[path = "../../../journal/tests/support/mod.rs"]
 mod journal_support;
 
+mod archive;
 mod aside;
 mod authorization;
 mod batch;
@@ -14,10 +15,12 @@ mod edges;
 mod feed;
 mod file_table;
 mod files;
+mod histories;
 mod idempotency;
 mod keys;
 mod load;
 mod money;
+mod movements;
 mod postgres;
 mod postgres_serve;
 mod postgres_store;
@@ -31,7 +34,9 @@ mod self_check;
 #[allow(dead_code, reason = "the tests of jobs use the rest of it")]
 mod server;
 mod standby;
+mod statements;
 mod storage;
+mod store_test;
 mod system;
 mod takeover;
 mod terminal;

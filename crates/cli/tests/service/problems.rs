@@ -22,6 +22,22 @@ async fn bodies_are_read_strictly() {
         raw(body, json_kind).await.problem("malformed_json");
     }
     raw("{}", "text/plain").await.problem("unsupported_media_type");
+    // What the body is must be clear: one type, which may be absent, and no encoding.
+    for (headers, is_read) in [
+        (&[][..], true),
+        (&[("content-encoding", "identity")], true),
+        (&[("content-encoding", "gzip")], false),
+        (&[("content-type", "application/json"), ("content-type", "text/plain")], false),
+    ] {
+        let body = r#"{"account": "acme", "amount": "0"}"#;
+        let mut request = server.client.post(format!("{}/v1/holds", server.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let sent = request.bearer_auth(&server.root).body(body).send().await;
+        let code = if is_read { "invalid_field" } else { "unsupported_media_type" };
+        read(sent.expect("the server is there")).await.problem(code);
+    }
     for (body, param) in [
         ("{}", "account"),
         ("[]", "body"),

@@ -126,6 +126,11 @@ impl Server {
         server
     }
 
+    /// Waits until nothing that is closed is in memory.
+    pub(crate) async fn until_forgotten(&self) {
+        self.until_metric("bursar_ledger_closed_in_memory", |closed| closed == 0.0).await;
+    }
+
     /// A server on a folder that is there already.
     pub(crate) fn at(data: &std::path::Path, flags: &[&str]) -> Server {
         Server::of(launch("127.0.0.1:0", data, flags), data.to_owned(), None)
@@ -160,6 +165,11 @@ impl Server {
     /// Records why the store at the end is broken.
     pub(crate) fn spoil(&mut self, reason: &'static str) {
         self.spoilt = Some(reason);
+    }
+
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Stops it and waits for its end.
@@ -201,6 +211,12 @@ impl Server {
             spoilt: None,
             _folder: Some(folder),
         }
+    }
+
+    /// Starts it again with the file of [`Server::configured`].
+    pub(crate) fn restart_configured(&mut self, flags: &[&str]) {
+        let file = self.data.with_file_name("bursar.toml").display().to_string();
+        self.restart(&[&["--config", &file], flags].concat());
     }
 
     /// A server whose journals are not in a folder; the flags name its root key file.
@@ -433,6 +449,19 @@ fn launch(listen: &str, data: &std::path::Path, flags: &[&str]) -> (Child, Strin
     launch_by(Command::new(env!("CARGO_BIN_EXE_bursar")), listen, data, flags)
 }
 
+/// The size of the window of what is closed that all servers have, if this variable is set: with `0` every answer about
+/// something closed comes from the archive.
+const WINDOW: &str = "BURSAR_TEST_CLOSED_MEMORY";
+
+fn window(data: &std::path::Path, flags: &[&str]) -> Vec<std::ffi::OsString> {
+    let size = std::env::var(WINDOW).ok().filter(|_| !flags.contains(&"--config"));
+    let Some(size) = size else { return Vec::new() };
+    let file = data.with_extension("toml");
+    let text = format!("[ledger]\nclosed_memory = {size}\n");
+    std::fs::write(&file, text).expect("the folder is ours");
+    vec!["--config".into(), file.into()]
+}
+
 fn launch_by(
     mut command: Command,
     listen: &str,
@@ -443,6 +472,7 @@ fn launch_by(
         .args(["serve", "--dev", "--listen", listen, "--data"])
         .arg(data)
         .args(flags)
+        .args(window(data, flags))
         .env("BURSAR_LOG", "error")
         .stdout(Stdio::piped())
         .spawn()

@@ -30,7 +30,10 @@ impl Member {
     /// The same with more flags.
     pub(crate) fn with(store: &str, folder: &Path, flags: &[&str]) -> Member {
         let root = folder.join("root.key");
-        std::fs::write(&root, ROOT_KEY).expect("the folder is ours");
+        if !root.exists() {
+            // Another one may be reading it.
+            std::fs::write(&root, ROOT_KEY).expect("the folder is ours");
+        }
         let mut child = Command::new(env!("CARGO_BIN_EXE_bursar"))
             .args(["serve", "--listen", "127.0.0.1:0", "--unsafe-single-postgres"])
             .args(["--store", store, "--root-key-file"])

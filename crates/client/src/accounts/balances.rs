@@ -1,11 +1,12 @@
 //! Balances, entries, statements, forecasts and rankings.
 
 use bursar_api::List;
-use bursar_api::accounts::balance::{
-    Balance, BalanceQuery, EntriesQuery, Entry, Forecast, Statement, StatementQuery,
-};
+use bursar_api::accounts::balance::{Balance, BalanceQuery};
 use bursar_api::accounts::effective::{Effective, EffectiveQuery};
+use bursar_api::accounts::entry::{EntriesQuery, Entry};
+use bursar_api::accounts::forecast::{Forecast, ForecastQuery};
 use bursar_api::accounts::spend::{AccountSeries, AccountSeriesQuery, Spend, SpendQuery};
+use bursar_api::accounts::statement::{Statement, StatementQuery};
 use bursar_api::accounts::top::{Top, TopQuery};
 
 use crate::call::{Call, path};
@@ -25,14 +26,14 @@ pub fn entries(account: &str, query: &EntriesQuery) -> Call<List<Entry>> {
     Call::get(path(&["v1", "accounts", account, "entries"])).with_query(query)
 }
 
-/// Opening balance, movements and closing balance of a period.
+/// Opening balance, movements, closing balance and spending of a period.
 pub fn statement(account: &str, query: &StatementQuery) -> Call<Statement> {
     Call::get(path(&["v1", "accounts", account, "statement"])).with_query(query)
 }
 
 /// How long the credits of an account last.
-pub fn forecast(account: &str) -> Call<Forecast> {
-    Call::get(path(&["v1", "accounts", account, "forecast"]))
+pub fn forecast(account: &str, query: &ForecastQuery) -> Call<Forecast> {
+    Call::get(path(&["v1", "accounts", account, "forecast"])).with_query(query)
 }
 
 /// What an account can spend: its own credits and those above it, and the budgets that limit it.

@@ -1,6 +1,6 @@
 //! Budgets: limits on spending in the subtree of an account.
 
-use bursar_api::accounts::budget::{Budget, Budgets, SetBudget};
+use bursar_api::accounts::budget::{Budget, BudgetTree, Budgets, SetBudget};
 
 use crate::call::{Call, Method, Nothing, path};
 
@@ -17,6 +17,11 @@ pub fn show(account: &str, name: &str) -> Call<Budget> {
 /// All budgets of an account.
 pub fn list(account: &str) -> Call<Budgets> {
     Call::get(path(&["v1", "accounts", account, "budgets"]))
+}
+
+/// The budgets of an account and of all below it.
+pub fn tree(account: &str) -> Call<BudgetTree> {
+    Call::get(path(&["v1", "accounts", account, "budget-tree"]))
 }
 
 /// Removes a budget.

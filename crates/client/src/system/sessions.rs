@@ -1,6 +1,9 @@
 //! Sessions.
 
-use bursar_api::system::session::{RedeemCode, SessionToken, SignIn, SignedIn};
+use bursar_api::system::session::{
+    BeginDevice, DeviceAnswer, DeviceLogin, RedeemCode, RedeemDevice, SessionToken, SignIn,
+    SignOutQuery, SignedIn,
+};
 
 use crate::call::{Call, Method, Nothing};
 
@@ -19,7 +22,18 @@ pub fn redeem(code: &RedeemCode) -> Call<SessionToken> {
     Call::post("/auth/token", code)
 }
 
-/// Signs out.
-pub fn end() -> Call<Nothing> {
-    Call::new(Method::Delete, "/v1/session")
+/// Begins to sign in without a browser on this machine. Not part of the OpenAPI document.
+pub fn begin_device(begin: &BeginDevice) -> Call<DeviceLogin> {
+    Call::post("/auth/device/code", begin)
+}
+
+/// Whether the code was approved. Not part of the OpenAPI document.
+pub fn redeem_device(device: &RedeemDevice) -> Call<DeviceAnswer> {
+    Call::post("/auth/device/token", device)
+}
+
+/// Signs out; `everywhere` ends every session of the caller's key or person.
+pub fn end(everywhere: bool) -> Call<Nothing> {
+    let query = SignOutQuery { everywhere: everywhere.then_some(true) };
+    Call::new(Method::Delete, "/v1/session").with_query(&query)
 }

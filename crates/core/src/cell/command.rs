@@ -7,7 +7,8 @@ use super::config::CellConfig;
 use super::ids::{AttemptId, ClassRank, JobId, MaintenanceId};
 use super::nodes::owner::NodeKey;
 use super::schedule::shape::GpuDemand;
-use crate::name::GpuModel;
+use crate::name::{AccountPath, ClassName, GpuModel, NodeName};
+use crate::opaque::Opaque;
 use crate::time::Timestamp;
 
 /// The sender of a command.
@@ -65,9 +66,9 @@ pub enum Command {
     /// never preempted for class.
     SetClass {
         /// The class.
-        class: CompactString,
+        class: ClassName,
         /// The classes. `None`: every lower one.
-        preempts: Option<Vec<CompactString>>,
+        preempts: Option<Vec<ClassName>>,
     },
     /// Sets the policy of an account. From the ledger: `AccountPolicyChanged`.
     SetAccount(AccountPolicy),
@@ -177,7 +178,7 @@ pub const DEFAULT_WEIGHT: u32 = 1000;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccountPolicy {
     /// Its path, such as `acme:nlp`.
-    pub path: CompactString,
+    pub path: AccountPath,
     /// Its fair-share weight, in thousandths. Only the ratio between siblings matters. An account
     /// of weight zero comes after all others.
     pub weight: u32,
@@ -189,7 +190,7 @@ pub struct AccountPolicy {
 
 impl AccountPolicy {
     /// The default policy of an account.
-    pub fn new(path: impl Into<CompactString>) -> AccountPolicy {
+    pub fn new(path: impl Into<AccountPath>) -> AccountPolicy {
         let (path, quota) = (path.into(), QuotaSpec::default());
         AccountPolicy { path, weight: DEFAULT_WEIGHT, frozen: false, quota }
     }
@@ -214,11 +215,11 @@ pub struct JobSpec {
     /// The ledger's number of the job.
     pub job: JobId,
     /// The account that pays, by path.
-    pub account: CompactString,
+    pub account: AccountPath,
     /// Its priority class.
     pub class: ClassRank,
     /// The name of its class. Empty: it was admitted before class names were sent.
-    pub class_name: CompactString,
+    pub class_name: ClassName,
     /// GPUs on each of its nodes.
     pub gpu: GpuDemand,
     /// Accepted GPU models, the most preferred first. Empty: any.
@@ -252,17 +253,17 @@ pub struct JobSpec {
     /// number.
     pub attempts_before: u32,
     /// What the agent needs to start it (name, command, environment), stored unchanged.
-    pub payload: Box<str>,
+    pub payload: Opaque,
 }
 
 impl JobSpec {
     /// A normal, preemptible job with the default grace that needs only GPUs.
-    pub fn new(job: JobId, account: impl Into<CompactString>, gpu: GpuDemand) -> JobSpec {
+    pub fn new(job: JobId, account: impl Into<AccountPath>, gpu: GpuDemand) -> JobSpec {
         JobSpec {
             job,
             account: account.into(),
             class: ClassRank::NORMAL,
-            class_name: CompactString::const_new("normal"),
+            class_name: ClassName::from("normal"),
             gpu,
             models: SmallVec::new(),
             gpu_memory_mib: 0,
@@ -278,7 +279,7 @@ impl JobSpec {
             max_requeues: 3,
             submitted_at: Timestamp::from_millis(0),
             attempts_before: 0,
-            payload: Box::default(),
+            payload: Opaque::default(),
         }
     }
 }
@@ -316,7 +317,7 @@ pub enum FundsBlocker {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeOffer {
     /// The node's name, unique among the nodes of its owner.
-    pub name: CompactString,
+    pub name: NodeName,
     /// Its rack: nodes that are close to each other.
     pub rack: CompactString,
     /// The model of its GPUs.
@@ -336,7 +337,7 @@ pub struct NodeOffer {
     pub labels: Vec<CompactString>,
     /// The account at and below which it runs jobs; the account's tenant owns the node. `None`: all
     /// accounts, and the platform owns it.
-    pub scope: Option<CompactString>,
+    pub scope: Option<AccountPath>,
 }
 
 /// An agent's report on everything it runs.
@@ -451,7 +452,7 @@ pub enum Refusal {
         /// The GPU.
         uuid: CompactString,
         /// The node that has it.
-        node: CompactString,
+        node: NodeName,
     },
     /// The job was admitted before.
     AlreadyAdmitted,

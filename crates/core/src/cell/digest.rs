@@ -48,6 +48,10 @@ impl Cell {
         digester.value(self.inventory.supply().memory_of_models());
         digester.value(&self.requests_done);
         digester.value((&self.used_names, self.generation, &self.aside));
+        // Stores that never had one keep their digests.
+        if !self.left_drained.is_empty() {
+            digester.value(&self.left_drained);
+        }
         digester.finish()
     }
 }

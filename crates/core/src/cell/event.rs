@@ -3,7 +3,6 @@
 //! Messages to the ledgers are derived from the events of a decision and follow them as
 //! [`Event::LedgerTold`], which the courier delivers.
 
-use compact_str::CompactString;
 use smallvec::SmallVec;
 
 use super::command::{AccountPolicy, FundsBlocker, JobSpec, NodeOffer, RequestKey, StoredAnswer};
@@ -13,7 +12,7 @@ use super::index::aside::CellAside;
 use super::nodes::node::{GpuSet, NodeId};
 use super::schedule::shape::ModelId;
 use crate::message::ToLedger;
-use crate::name::GpuModel;
+use crate::name::{ClassName, GpuModel};
 use crate::time::Timestamp;
 
 /// Something that happened in a cell.
@@ -49,9 +48,9 @@ pub enum Event {
     /// The classes that a class may preempt changed.
     ClassSet {
         /// The class.
-        class: CompactString,
+        class: ClassName,
         /// The classes. `None`: every lower one.
-        preempts: Option<Vec<CompactString>>,
+        preempts: Option<Vec<ClassName>>,
     },
     /// The policy of an account changed.
     AccountSet(Box<AccountPolicy>),

@@ -4,7 +4,9 @@
 //! of jobs are legal and attempts are fenced. L14: no job waits without a reason. Derived data
 //! agrees with its source.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::{AccountId, AttemptId, ClassRank, JobId};
@@ -15,8 +17,29 @@ use super::share::accounts::Account;
 use super::share::quota::InUse;
 use super::state::Cell;
 
-/// A description of a violated law.
-pub type Broken = String;
+/// A violated law of a cell, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellViolation(Cow<'static, str>);
+
+impl fmt::Display for CellViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CellViolation {}
+
+impl From<&'static str> for CellViolation {
+    fn from(detail: &'static str) -> CellViolation {
+        CellViolation(detail.into())
+    }
+}
+
+impl From<String> for CellViolation {
+    fn from(detail: String) -> CellViolation {
+        CellViolation(detail.into())
+    }
+}
 
 /// The attempt that an event preempts for a job.
 fn preempted_for(event: &Event, job: JobId) -> Option<AttemptId> {
@@ -43,13 +66,13 @@ struct Sum {
 
 impl Cell {
     /// Checks all laws. For tests, simulators and the sampled self-check.
-    pub fn check(&self) -> Result<(), Broken> {
+    pub fn check(&self) -> Result<(), CellViolation> {
         self.check_without_reasons()?;
         self.check_reasons()
     }
 
     /// Checks all laws except L14, which examines all nodes for each waiting job.
-    pub fn check_without_reasons(&self) -> Result<(), Broken> {
+    pub fn check_without_reasons(&self) -> Result<(), CellViolation> {
         self.check_devices()?;
         self.check_accounts()?;
         for (id, job) in self.jobs.iter() {
@@ -64,14 +87,16 @@ impl Cell {
     }
 
     /// Checks the placements of a step: every quota and group that counts them still holds (L9).
-    pub fn check_step(&self, events: &[Event]) -> Result<(), Broken> {
+    pub fn check_step(&self, events: &[Event]) -> Result<(), CellViolation> {
         for event in events {
             let Event::PlacementProposed { attempt, members, .. } = event else { continue };
             let Some((job, live)) = self.live(*attempt) else { continue };
             let nodes = members.iter().map(|member| self.inventory.node(member.node));
             for offer in nodes.map(|record| &record.offer) {
                 if !covers(offer.scope.as_deref(), Some(&job.spec.account)) {
-                    return Err(format!("L13: {attempt} is on {}, outside its scope", offer.name));
+                    return Err(
+                        format!("L13: {attempt} is on {}, outside its scope", offer.name).into()
+                    );
                 }
             }
             for id in self.accounts.path(job.account) {
@@ -85,12 +110,14 @@ impl Cell {
                     || over(account.in_use.total_gpus, account.quota.total_gpus)
                     || over(account.in_use.running_jobs, account.quota.running_jobs)
                 {
-                    return Err(format!("L9: {attempt} exceeds the quota of {}", account.path));
+                    return Err(
+                        format!("L9: {attempt} exceeds the quota of {}", account.path).into()
+                    );
                 }
             }
             let group = job.group.map(|group| self.groups.get(group));
             if let Some(group) = group.filter(|group| group.active > group.limit) {
-                return Err(format!("L9: {attempt} exceeds the group {}", group.name));
+                return Err(format!("L9: {attempt} exceeds the group {}", group.name).into());
             }
         }
         Ok(())
@@ -98,7 +125,7 @@ impl Cell {
 
     /// Checks a step before it is applied: its preemptions make a complete placement, every victim
     /// is needed, and only permitted attempts are victims.
-    pub fn check_plan(&self, events: &[Event]) -> Result<(), Broken> {
+    pub fn check_plan(&self, events: &[Event]) -> Result<(), CellViolation> {
         for event in events {
             let Event::ReservationMade { job, nodes, preempting: true, .. } = event else {
                 continue;
@@ -114,16 +141,16 @@ impl Cell {
                 })
             });
             if let Some(firm) = firm {
-                return Err(format!("{firm} may not be preempted for {:?}", job.spec.job));
+                return Err(format!("{firm} may not be preempted for {:?}", job.spec.job).into());
             }
             if victims.is_empty() || !self.fits_without(job, nodes, &victims) {
-                return Err(format!("preemption makes no room for {:?}", job.spec.job));
+                return Err(format!("preemption makes no room for {:?}", job.spec.job).into());
             }
             for spared in &victims {
                 let mut fewer = victims.clone();
                 fewer.remove(spared);
                 if self.fits_without(job, nodes, &fewer) {
-                    return Err(format!("{spared} is not needed for {:?}", job.spec.job));
+                    return Err(format!("{spared} is not needed for {:?}", job.spec.job).into());
                 }
             }
         }
@@ -132,7 +159,7 @@ impl Cell {
 
     /// Checks a step before it is applied: no job is placed before an earlier job of the same
     /// account, class and request.
-    pub fn check_order(&self, events: &[Event]) -> Result<(), Broken> {
+    pub fn check_order(&self, events: &[Event]) -> Result<(), CellViolation> {
         for event in events {
             let Event::PlacementProposed { attempt, .. } = event else { continue };
             let job = self.job(attempt.job);
@@ -144,7 +171,7 @@ impl Cell {
                     && other.group.is_none()
             });
             if let Some(earlier) = earlier {
-                return Err(format!("{attempt} goes before {:?}", earlier.spec.job));
+                return Err(format!("{attempt} goes before {:?}", earlier.spec.job).into());
             }
         }
         Ok(())
@@ -152,20 +179,20 @@ impl Cell {
 
     /// Checks, when no pass is due, that no waiting job could start: every parked request was woken
     /// by each event that could help it. A full search for each job.
-    pub fn check_quiet(&self) -> Result<(), Broken> {
+    pub fn check_quiet(&self) -> Result<(), CellViolation> {
         for (id, job) in self.jobs.iter() {
             let open = self.accounts.path(job.account).all(|id| !self.accounts.get(id).frozen)
                 && job.group.is_none_or(|group| !self.groups.get(group).is_full());
             let competes = job.waiting() == Some(Waiting::Competing);
             if self.idle && competes && open && self.find_place(self.now, job).is_ok() {
-                return Err(format!("{id:?} of {} could start", job.spec.account));
+                return Err(format!("{id:?} of {} could start", job.spec.account).into());
             }
         }
         Ok(())
     }
 
     /// L8, and that the resources taken on nodes are those of attempts and fences.
-    fn check_devices(&self) -> Result<(), Broken> {
+    fn check_devices(&self) -> Result<(), CellViolation> {
         for (id, record) in self.inventory.iter() {
             let mut used = vec![0u32; record.node.free_gpus().len()];
             let (mut cpu, mut memory) = (0u64, 0u64);
@@ -181,73 +208,89 @@ impl Cell {
                     member.gpus == held.gpus && !matches!(member.phase, MemberPhase::Ended(_))
                 });
                 if live == held.fenced {
-                    return Err(format!("L10: {attempt} on {id:?} is neither live nor fenced"));
+                    return Err(
+                        format!("L10: {attempt} on {id:?} is neither live nor fenced").into()
+                    );
                 }
             }
             for (device, (used, free)) in used.iter().zip(record.node.free_gpus()).enumerate() {
                 if used + u32::from(*free) != 1000 {
-                    return Err(format!("L8: device {device} of {id:?}: {used} and {free} free"));
+                    return Err(
+                        format!("L8: device {device} of {id:?}: {used} and {free} free").into()
+                    );
                 }
             }
             let spec = record.node.spec();
             if cpu + u64::from(record.node.free_cpu_milli()) != u64::from(spec.cpu_milli)
                 || memory + u64::from(record.node.free_memory_mib()) != u64::from(spec.memory_mib)
             {
-                return Err(format!("L8: CPU or memory of {id:?} does not add up"));
+                return Err(format!("L8: CPU or memory of {id:?} does not add up").into());
             }
             if !record.alive && !record.members.is_empty() {
-                return Err(format!("L10: {id:?} is lost and still holds attempts"));
+                return Err(format!("L10: {id:?} is lost and still holds attempts").into());
             }
         }
         Ok(())
     }
 
     /// L14.
-    fn check_reasons(&self) -> Result<(), Broken> {
+    fn check_reasons(&self) -> Result<(), CellViolation> {
         for (id, job) in self.jobs.iter().filter(|(_, job)| job.waiting().is_some()) {
             let why = self.why(id, self.now);
             if why.is_none_or(|why| why.blockers.is_empty()) {
-                return Err(format!("L14: {id:?} of {} waits without a reason", job.spec.account));
+                return Err(
+                    format!("L14: {id:?} of {} waits without a reason", job.spec.account).into()
+                );
             }
         }
         Ok(())
     }
 
     /// L10 for one job.
-    fn check_job(&self, id: JobId, job: &CellJob) -> Result<(), Broken> {
+    fn check_job(&self, id: JobId, job: &CellJob) -> Result<(), CellViolation> {
         let may_run_still = job.waiting().is_some() && self.fences.contains_key(&id);
-        if job.untold.is_some() != may_run_still {
-            return Err(format!("L10: the end of {id:?} is early or missing: {:?}", job.untold));
+        if job.unsent_end.is_some() != may_run_still {
+            return Err(format!(
+                "L10: the end of {id:?} is early or missing: {:?}",
+                job.unsent_end
+            )
+            .into());
         }
         match &job.phase {
-            Phase::Waiting(Waiting::Moving) => Err(format!("L10: {id:?} is between phases")),
+            Phase::Waiting(Waiting::Moving) => Err(format!("L10: {id:?} is between phases").into()),
             Phase::Waiting(waiting) => {
                 let nominated = *waiting == Waiting::Nominated;
                 if nominated && !self.reservations.contains_key(&id) {
-                    return Err(format!("L15: {id:?} is nominated without a reservation"));
+                    return Err(format!("L15: {id:?} is nominated without a reservation").into());
                 }
                 let queue = self.classes.get(&job.class());
                 let listed = queue.is_some_and(|queue| queue.by_age.contains(&(job.ticket, id)));
                 if listed != (*waiting == Waiting::Competing) {
-                    return Err(format!("L10: {id:?} competes and is not listed, or the reverse"));
+                    return Err(
+                        format!("L10: {id:?} competes and is not listed, or the reverse").into()
+                    );
                 }
                 Ok(())
             }
             Phase::Active(attempt) => {
                 let expected = AttemptId { job: id, number: job.attempts };
                 if attempt.id != expected {
-                    return Err(format!("L10: {id:?} runs as {}, not {expected}", attempt.id));
+                    return Err(
+                        format!("L10: {id:?} runs as {}, not {expected}", attempt.id).into()
+                    );
                 }
                 for member in &attempt.members {
                     let ended = matches!(member.phase, MemberPhase::Ended(_));
                     let record = self.inventory.get(member.node);
                     let held = record.is_some_and(|record| record.members.contains_key(&expected));
                     if held == ended {
-                        return Err(format!("L10: {expected} and {:?} disagree", member.node));
+                        return Err(
+                            format!("L10: {expected} and {:?} disagree", member.node).into()
+                        );
                     }
                 }
                 if attempt.running_since.is_some() && !attempt.confirmed {
-                    return Err(format!("L10: {expected} runs without a confirmation"));
+                    return Err(format!("L10: {expected} runs without a confirmation").into());
                 }
                 Ok(())
             }
@@ -256,7 +299,7 @@ impl Cell {
 
     /// Checks that the counts of every account are the sums over its subtree and that lanes list
     /// all waiting jobs.
-    fn check_accounts(&self) -> Result<(), Broken> {
+    fn check_accounts(&self) -> Result<(), CellViolation> {
         let mut sums: BTreeMap<AccountId, Sum> = BTreeMap::new();
         for job in self.jobs.values() {
             for account in self.accounts.path(job.account) {
@@ -288,32 +331,39 @@ impl Cell {
                 || sum.rate != account.rate
                 || sum.unused_micros != account.unused_micros
             {
-                return Err(format!("{}: counts are not the sums over its subtree", account.path));
+                return Err(
+                    format!("{}: counts are not the sums over its subtree", account.path).into()
+                );
             }
             self.check_lanes(id, account, &sum)?;
         }
         Ok(())
     }
 
-    fn check_lanes(&self, id: AccountId, account: &Account, sum: &Sum) -> Result<(), Broken> {
+    fn check_lanes(
+        &self,
+        id: AccountId,
+        account: &Account,
+        sum: &Sum,
+    ) -> Result<(), CellViolation> {
         for (class, lane) in &account.lanes {
             let path = &account.path;
             if lane.waiting != sum.competing.get(class).copied().unwrap_or(0) {
-                return Err(format!("{path}: {} wait in {class:?}", lane.waiting));
+                return Err(format!("{path}: {} wait in {class:?}", lane.waiting).into());
             }
             if lane.counts().values().sum::<u32>() != lane.waiting
                 || !lane.counts().keys().map(|request| request.0 as usize).eq(lane.mask().iter())
             {
-                return Err(format!("{path}: requests of {class:?} are miscounted"));
+                return Err(format!("{path}: requests of {class:?} are miscounted").into());
             }
             if !lane.has_right_heads() {
-                return Err(format!("{path}: the first of some request is not listed"));
+                return Err(format!("{path}: the first of some request is not listed").into());
             }
             for (key, child) in lane.order() {
                 let expected =
                     if *child == id { account.own_key() } else { self.accounts.get(*child).key() };
                 if *key != expected {
-                    return Err(format!("{path}: {child:?} is out of order"));
+                    return Err(format!("{path}: {child:?} is out of order").into());
                 }
             }
             let waiting = account.children.iter().filter(|child| {
@@ -321,13 +371,13 @@ impl Cell {
                 lane.is_some_and(|lane| lane.waiting > 0)
             });
             if waiting.count() + usize::from(!lane.own().is_empty()) != lane.order().len() {
-                return Err(format!("{path}: an account in {class:?} is not in the order"));
+                return Err(format!("{path}: an account in {class:?} is not in the order").into());
             }
         }
         Ok(())
     }
 
-    fn check_groups(&self) -> Result<(), Broken> {
+    fn check_groups(&self) -> Result<(), CellViolation> {
         for group in self.groups.iter() {
             let members = || {
                 self.jobs.values().filter(|job| {
@@ -340,7 +390,7 @@ impl Cell {
             let active = members().filter(|job| job.attempt().is_some()).count();
             let held = members().filter(|job| job.waiting() == Some(Waiting::Group)).count();
             if active != group.active as usize || held != group.held().count() {
-                return Err(format!("group {} is miscounted", group.name));
+                return Err(format!("group {} is miscounted", group.name).into());
             }
             let free = group.limit.saturating_sub(group.active) as usize;
             for (kind, held) in group.held_kinds() {
@@ -349,14 +399,14 @@ impl Cell {
                     matches!(job.waiting(), Some(Waiting::Competing | Waiting::Nominated))
                 });
                 if held > 0 && ready.count() < free {
-                    return Err(format!("group {} has room and holds jobs", group.name));
+                    return Err(format!("group {} has room and holds jobs", group.name).into());
                 }
             }
         }
         Ok(())
     }
 
-    fn check_preemptible(&self) -> Result<(), Broken> {
+    fn check_preemptible(&self) -> Result<(), CellViolation> {
         let mut counted: BTreeMap<ClassRank, u32> = BTreeMap::new();
         let active = |job: &&CellJob| job.spec.preemptible && job.attempt().is_some();
         for job in self.jobs.values().filter(active) {
@@ -369,18 +419,18 @@ impl Cell {
         Ok(())
     }
 
-    fn check_reservations(&self) -> Result<(), Broken> {
+    fn check_reservations(&self) -> Result<(), CellViolation> {
         for (id, kept) in &self.reservations {
             let job = self.jobs.get(id).ok_or(format!("unknown {id:?} has a reservation"))?;
             if job.attempt().is_some() {
-                return Err(format!("{id:?} has a reservation and GPUs"));
+                return Err(format!("{id:?} has a reservation and GPUs").into());
             }
             for node in &kept.nodes {
                 let record = self.inventory.get(*node);
                 let claimed = record
                     .is_some_and(|record| record.claims.iter().any(|claim| claim.job == Some(*id)));
                 if !claimed {
-                    return Err(format!("{node:?} has no claim of {id:?}"));
+                    return Err(format!("{node:?} has no claim of {id:?}").into());
                 }
             }
         }
@@ -388,7 +438,7 @@ impl Cell {
             for job in record.claims.iter().filter_map(|claim| claim.job) {
                 let kept = self.reservations.get(&job);
                 if !kept.is_some_and(|kept| kept.nodes.contains(&id)) {
-                    return Err(format!("{id:?} has a claim of {job:?} and no reservation"));
+                    return Err(format!("{id:?} has a claim of {job:?} and no reservation").into());
                 }
             }
         }

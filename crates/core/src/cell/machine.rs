@@ -46,7 +46,7 @@ impl Machine for Cell {
         if let Some(request) = request.filter(|_| !matches!(command, Command::KeepAnswer(_))) {
             events.push(Event::RequestDone { request });
         }
-        self.tell_ledgers(first, events);
+        self.send_to_ledgers(first, events);
         Ok(reply)
     }
 
@@ -171,7 +171,7 @@ impl Machine for Cell {
             Some((at, timer)) if at <= now => self.decide_timer(now, timer, events),
             _ => self.decide_step(now, events),
         }
-        self.tell_ledgers(first, events);
+        self.send_to_ledgers(first, events);
     }
 
     fn message_name(origin: &Origin, _command: &Command) -> Option<(u64, u64)> {

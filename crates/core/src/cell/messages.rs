@@ -105,7 +105,7 @@ impl Cell {
 
     /// Adds the messages to ledgers that follow from the events from `first` on, which are not
     /// applied yet.
-    pub(crate) fn tell_ledgers(&self, first: usize, events: &mut Vec<Event>) {
+    pub(crate) fn send_to_ledgers(&self, first: usize, events: &mut Vec<Event>) {
         let mut outgoing = Outgoing::default();
         for event in &events[first..] {
             self.add_message(event, &mut outgoing);
@@ -131,8 +131,10 @@ impl Cell {
     }
 
     /// Sends the end of an attempt that was withheld.
-    fn tell_end(&self, job: JobId, outgoing: &mut Outgoing) {
-        let Some(end) = self.jobs.get(&job).and_then(|job| job.untold.as_deref()) else { return };
+    fn send_end(&self, job: JobId, outgoing: &mut Outgoing) {
+        let Some(end) = self.jobs.get(&job).and_then(|job| job.unsent_end.as_deref()) else {
+            return;
+        };
         outgoing.push(
             job,
             ToLedger::AttemptEnded {
@@ -199,7 +201,7 @@ impl Cell {
                 let lifted = outgoing.lifted.entry(attempt.job).or_default();
                 *lifted += 1;
                 if self.fences.get(&attempt.job) == Some(lifted) {
-                    self.tell_end(attempt.job, outgoing);
+                    self.send_end(attempt.job, outgoing);
                 }
             }
             Event::NodeLost { node } | Event::NodeRemoved { node } => {
@@ -212,7 +214,7 @@ impl Cell {
                 let fences = self.fences.get(job).copied().unwrap_or(0);
                 if fences > outgoing.lifted.get(job).copied().unwrap_or(0) {
                     // The job will not start again, so its attempt's end need not be withheld.
-                    self.tell_end(*job, outgoing);
+                    self.send_end(*job, outgoing);
                 }
                 if *outcome != JobOutcome::Withdrawn {
                     outgoing.push(*job, ToLedger::JobEnded { job: *job, outcome: *outcome });

@@ -28,7 +28,7 @@ use super::share::group::Groups;
 use super::share::lanes::Ticket;
 use super::share::quota::CellQuota;
 use crate::message::Mark;
-use crate::name::GpuModel;
+use crate::name::{AccountPath, ClassName, GpuModel};
 use crate::time::Timestamp;
 
 /// Micro-credits per GPU-hour of a model that has no price.
@@ -71,7 +71,7 @@ pub struct Cell {
     /// Micro-credits per GPU-hour, by model.
     pub(crate) prices: BTreeMap<ModelId, u64>,
     /// The classes that a class may preempt. A class that is absent may preempt every lower one.
-    pub(crate) preempts: BTreeMap<CompactString, Vec<CompactString>>,
+    pub(crate) preempts: BTreeMap<ClassName, Vec<ClassName>>,
     pub(crate) shapes: Shapes,
     pub(crate) requests: Interner<Request, RequestId>,
     pub(crate) demand: Demand,
@@ -79,7 +79,10 @@ pub struct Cell {
     /// Requests that were made under an idempotency key.
     pub(crate) requests_done: Done,
     /// The names that nodes of each tenant have used.
-    pub(crate) used_names: BTreeMap<CompactString, UsedNames>,
+    pub(crate) used_names: BTreeMap<AccountPath, UsedNames>,
+    /// Drained nodes that were removed while their lease was valid, by full name, with its end. An
+    /// agent that still runs registers its node again, and the drain stays.
+    pub(crate) left_drained: BTreeMap<CompactString, Timestamp>,
     /// Accounts that are or were scopes of nodes.
     pub(crate) scopes: BTreeSet<AccountId>,
     pub(crate) inventory: Inventory,
@@ -140,6 +143,7 @@ impl Cell {
             demand: Demand::default(),
             requests_done: Done::default(),
             used_names: BTreeMap::new(),
+            left_drained: BTreeMap::new(),
             scopes: BTreeSet::new(),
             inventory: Inventory::default(),
             jobs: Jobs::default(),

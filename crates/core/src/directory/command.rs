@@ -2,8 +2,7 @@
 
 use super::state::{ApiKey, Class, Secret};
 use crate::credits::Credits;
-use crate::ledger::id::Name;
-use crate::name::{GpuModel, Region};
+use crate::name::{AccountPath, ClassName, GpuModel, KeyId, Region};
 use crate::time::Timestamp;
 
 /// A command to the directory.
@@ -17,23 +16,23 @@ pub enum Command {
     /// Assigns an org to a shard. An org never moves.
     AssignOrg {
         /// The org.
-        org: Name,
+        org: AccountPath,
         /// The shard.
         shard: u16,
     },
     /// Creates an API key.
     CreateKey {
         /// Its id.
-        id: Name,
+        id: KeyId,
         /// The key's terms; `created_at` is set by the directory.
         key: Box<ApiKey>,
     },
     /// Revokes a key, permanently and at once.
     RevokeKey {
         /// The key.
-        id: Name,
+        id: KeyId,
         /// The tenant that has the key; none for keys of the platform.
-        tenant: Option<Name>,
+        tenant: Option<AccountPath>,
         /// Whether the request used a key of the platform.
         by_platform: bool,
     },
@@ -51,7 +50,7 @@ pub enum Command {
     /// Adds or replaces a priority class.
     SetClass {
         /// Its name.
-        name: Name,
+        name: ClassName,
         /// Its terms.
         class: Box<Class>,
     },
@@ -85,7 +84,7 @@ pub enum Reply {
     /// A key.
     Key {
         /// Its id.
-        id: Name,
+        id: KeyId,
         /// Whether this command created it; false if an equal request did before.
         created: bool,
     },

@@ -3,8 +3,7 @@
 use super::command::{Refusal, Reply};
 use super::state::{ApiKey, Class, Quota, Secret};
 use crate::credits::Credits;
-use crate::ledger::id::Name;
-use crate::name::{GpuModel, Region};
+use crate::name::{AccountPath, ClassName, GpuModel, KeyId, Region};
 use crate::time::Timestamp;
 
 /// The tenant of keys that belong to the platform.
@@ -21,24 +20,24 @@ pub enum Event {
     /// An org was assigned to a shard.
     OrgAssigned {
         /// The org.
-        org: Name,
+        org: AccountPath,
         /// The shard.
         shard: u16,
     },
     /// A key was created.
     KeyCreated {
         /// Its id.
-        id: Name,
+        id: KeyId,
         /// The key's terms.
         key: Box<ApiKey>,
     },
     /// A key was revoked.
     KeyRevoked {
         /// The key.
-        id: Name,
+        id: KeyId,
         /// The tenant that had the key, or [`PLATFORM_KEYS`]. Absent in older journals, where ids
         /// were unique over all tenants.
-        tenant: Option<Name>,
+        tenant: Option<AccountPath>,
         /// Whether the request used a key of the platform. False in older journals, which did not
         /// record it.
         by_platform: bool,
@@ -57,14 +56,14 @@ pub enum Event {
     /// A priority class was added or replaced.
     ClassSet {
         /// Its name.
-        name: Name,
+        name: ClassName,
         /// Its terms.
         class: Box<Class>,
     },
     /// A quota was set or replaced. Only in older journals, from before quotas moved to the ledger.
     QuotaSet {
         /// The account.
-        account: Name,
+        account: AccountPath,
         /// The region; absent: each region.
         region: Option<Region>,
         /// Its limits.
@@ -73,7 +72,7 @@ pub enum Event {
     /// A quota was removed. Only in older journals, from before quotas moved to the ledger.
     QuotaRemoved {
         /// The account.
-        account: Name,
+        account: AccountPath,
         /// The region; absent: each region.
         region: Option<Region>,
     },

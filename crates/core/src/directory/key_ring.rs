@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::state::ApiKey;
-use crate::ledger::id::Name;
+use crate::name::{AccountPath, KeyId};
 use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
@@ -19,7 +19,7 @@ pub const MAX_PLATFORM_KEYS: usize = 100_000;
 pub const MAX_ENDED_KEYS: usize = 10_000;
 
 /// A key's id and the tenant within which it is unique; none for keys of the platform.
-type KeyName = (Name, Option<Name>);
+type KeyName = (KeyId, Option<AccountPath>);
 
 #[derive(Copy, Clone, Debug, Hash)]
 struct Ended {
@@ -38,63 +38,63 @@ struct Counts {
 pub(super) struct KeyRing {
     keys: SharedMap<KeyName, Arc<ApiKey>>,
     /// The keys of each tenant.
-    owned: SharedMap<(Option<Name>, Name), ()>,
+    owned: SharedMap<(Option<AccountPath>, KeyId), ()>,
     /// The keys of each tenant that expire, by expiry.
-    expiring: SharedMap<(Option<Name>, Timestamp, Name), ()>,
+    expiring: SharedMap<(Option<AccountPath>, Timestamp, KeyId), ()>,
     ended: SharedMap<KeyName, Ended>,
     /// The ended keys of each tenant, in the order in which they ended.
-    ended_order: SharedMap<(Option<Name>, u64), Name>,
-    counts: SharedMap<Option<Name>, Counts>,
+    ended_order: SharedMap<(Option<AccountPath>, u64), KeyId>,
+    counts: SharedMap<Option<AccountPath>, Counts>,
     ended_so_far: u64,
 }
 
 /// The most keys of a tenant, or of the platform.
-fn most_of(tenant: Option<&Name>) -> usize {
+fn most_of(tenant: Option<&AccountPath>) -> usize {
     if tenant.is_some() { MAX_TENANT_KEYS } else { MAX_PLATFORM_KEYS }
 }
 
 impl KeyRing {
     pub(super) fn get(&self, id: &str, tenant: Option<&str>) -> Option<&ApiKey> {
-        self.keys.get(&(id.into(), tenant.map(Name::from))).map(|key| &**key)
+        self.keys.get(&(KeyId::unchecked(id), tenant.map(AccountPath::unchecked))).map(|key| &**key)
     }
 
     /// The keys of all tenants with an id.
     pub(super) fn named(&self, id: &str) -> impl Iterator<Item = &ApiKey> {
-        let first = (Name::from(id), None);
+        let first = (KeyId::unchecked(id), None);
         let named = self.keys.from(&first);
         named.take_while(move |((id, _), _)| *id == first.0).map(|(_, key)| &**key)
     }
 
     /// All keys, by id.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Name, &ApiKey)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&KeyId, &ApiKey)> {
         self.keys.iter().map(|((id, _), key)| (id, &**key))
     }
 
     /// The keys of a tenant, by id.
-    pub(super) fn of(&self, tenant: &str) -> impl Iterator<Item = (&Name, &ApiKey)> {
-        let tenant = Some(Name::from(tenant));
-        let owned = self.owned.from(&(tenant.clone(), Name::default()));
+    pub(super) fn of(&self, tenant: &str) -> impl Iterator<Item = (&KeyId, &ApiKey)> {
+        let tenant = Some(AccountPath::unchecked(tenant));
+        let owned = self.owned.from(&(tenant.clone(), KeyId::default()));
         let owned = owned.map(|(name, ())| name).take_while(move |(of, _)| *of == tenant);
         owned.filter_map(|(of, id)| Some((id, &**self.keys.get(&(id.clone(), of.clone()))?)))
     }
 
     /// The tenants in which a key with this id ended, and whether the platform revoked it.
-    pub(super) fn ended_in(&self, id: &str) -> impl Iterator<Item = (Option<&Name>, bool)> {
-        let first = (Name::from(id), None);
+    pub(super) fn ended_in(&self, id: &str) -> impl Iterator<Item = (Option<&AccountPath>, bool)> {
+        let first = (KeyId::unchecked(id), None);
         let named = self.ended.from(&first).take_while(move |((id, _), _)| *id == first.0);
         named.map(|((_, tenant), ended)| (tenant.as_ref(), ended.by_platform))
     }
 
     /// Whether an id belonged to a key that has ended.
-    pub(super) fn was_used(&self, id: &Name, tenant: Option<&Name>) -> bool {
+    pub(super) fn was_used(&self, id: &KeyId, tenant: Option<&AccountPath>) -> bool {
         self.ended.contains_key(&(id.clone(), tenant.cloned()))
     }
 
-    fn counts(&self, tenant: Option<&Name>) -> Counts {
+    fn counts(&self, tenant: Option<&AccountPath>) -> Counts {
         self.counts.get(&tenant.cloned()).copied().unwrap_or_default()
     }
 
-    fn count(&mut self, tenant: Option<&Name>, change: impl FnOnce(&mut Counts)) {
+    fn count(&mut self, tenant: Option<&AccountPath>, change: impl FnOnce(&mut Counts)) {
         let mut counts = self.counts(tenant);
         change(&mut counts);
         if counts == Counts::default() {
@@ -105,20 +105,20 @@ impl KeyRing {
     }
 
     /// The expired key of a tenant that expired first, if there is one.
-    fn expired(&self, tenant: Option<&Name>, now: Timestamp) -> Option<Name> {
+    fn expired(&self, tenant: Option<&AccountPath>, now: Timestamp) -> Option<KeyId> {
         let tenant = tenant.cloned();
-        let from = (tenant.clone(), Timestamp::MIN, Name::default());
+        let from = (tenant.clone(), Timestamp::MIN, KeyId::default());
         let ((of, expires_at, id), ()) = self.expiring.from(&from).next()?;
         (*of == tenant && *expires_at < now).then(|| id.clone())
     }
 
     /// Whether a tenant may have one more key.
-    pub(super) fn has_room(&self, tenant: Option<&Name>, now: Timestamp) -> bool {
+    pub(super) fn has_room(&self, tenant: Option<&AccountPath>, now: Timestamp) -> bool {
         self.counts(tenant).present < most_of(tenant) || self.expired(tenant, now).is_some()
     }
 
     /// Adds a key. At the limit it replaces one that has expired.
-    pub(super) fn add(&mut self, id: &Name, key: &ApiKey, now: Timestamp) {
+    pub(super) fn add(&mut self, id: &KeyId, key: &ApiKey, now: Timestamp) {
         let tenant = key.tenant();
         if self.counts(tenant.as_ref()).present >= most_of(tenant.as_ref())
             && let Some(expired) = self.expired(tenant.as_ref(), now)
@@ -139,7 +139,7 @@ impl KeyRing {
     }
 
     /// Ends a key and keeps its id. The oldest kept id of the tenant may be dropped for it.
-    pub(super) fn end(&mut self, id: &Name, tenant: Option<&Name>, by_platform: bool) {
+    pub(super) fn end(&mut self, id: &KeyId, tenant: Option<&AccountPath>, by_platform: bool) {
         let name = (id.clone(), tenant.cloned());
         if let Some(key) = self.keys.remove(&name) {
             if let Some(end) = key.expires_at {
@@ -161,7 +161,7 @@ impl KeyRing {
         }
     }
 
-    fn forget_oldest(&mut self, tenant: Option<&Name>) {
+    fn forget_oldest(&mut self, tenant: Option<&AccountPath>) {
         let mut ended = self.ended_order.from(&(tenant.cloned(), 0));
         let oldest = ended.next().filter(|((of, _), _)| of.as_ref() == tenant);
         let Some(((of, number), id)) = oldest.map(|(place, id)| (place.clone(), id.clone())) else {

@@ -7,8 +7,7 @@ use super::key_ring::KeyRing;
 use super::price::Versions;
 use crate::digest::{Digest, Digester};
 pub use crate::ledger::accounts::quota::Quota;
-use crate::ledger::id::Name;
-use crate::name::{GpuModel, Region};
+use crate::name::{AccountPath, ClassName, GpuModel, KeyId, NodeName, Region};
 use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
@@ -46,7 +45,7 @@ pub struct ApiKey {
     /// Its role.
     pub role: Role,
     /// The account whose subtree it may access; absent: everything.
-    pub scope: Option<Name>,
+    pub scope: Option<AccountPath>,
     /// A display name.
     pub name: Box<str>,
     /// The last instant at which it is valid.
@@ -54,7 +53,7 @@ pub struct ApiKey {
     /// The region that an agent's key is bound to.
     pub region: Option<Region>,
     /// The node that an agent's key is bound to.
-    pub node: Option<Name>,
+    pub node: Option<NodeName>,
     /// Permissions beyond its role, sorted and without duplicates.
     pub capabilities: Vec<Capability>,
     /// When it was created.
@@ -65,9 +64,8 @@ pub struct ApiKey {
 
 impl ApiKey {
     /// The tenant within which the key's id is unique; none for keys of the platform.
-    pub fn tenant(&self) -> Option<Name> {
-        let scope = self.scope.as_deref()?;
-        scope.split(':').next().map(Name::from)
+    pub fn tenant(&self) -> Option<AccountPath> {
+        self.scope.as_ref().map(AccountPath::tenant)
     }
 }
 
@@ -87,7 +85,7 @@ pub struct Class {
     /// Jobs of a higher rank go first.
     pub rank: u32,
     /// The classes that this class may preempt.
-    pub preempts: Vec<Name>,
+    pub preempts: Vec<ClassName>,
     /// The time between the stop signal and the kill.
     pub grace_seconds: u32,
     /// Whether its jobs are preemptible unless they state otherwise.
@@ -113,11 +111,11 @@ pub struct DirectoryKeptAnswer {
 pub struct Directory {
     pub(super) now: Timestamp,
     pub(super) regions: SharedMap<Region, ()>,
-    pub(super) shards: SharedMap<Name, u16>,
+    pub(super) shards: SharedMap<AccountPath, u16>,
     pub(super) keys: KeyRing,
     pub(super) prices: SharedMap<(GpuModel, Option<Region>), Versions>,
-    pub(super) classes: SharedMap<Name, Class>,
-    pub(super) quotas: SharedMap<(Name, Option<Region>), Quota>,
+    pub(super) classes: SharedMap<ClassName, Class>,
+    pub(super) quotas: SharedMap<(AccountPath, Option<Region>), Quota>,
     /// The secret that encrypts attempt ids, and since when.
     pub(super) attempt_secret: Option<(Secret, Timestamp)>,
     pub(super) answers: SharedMap<u128, DirectoryKeptAnswer>,
@@ -138,10 +136,10 @@ impl Default for Directory {
 const BUILT_IN: [(&str, u32, bool); 4] =
     [("batch", 10, true), ("normal", 20, true), ("high", 30, false), ("urgent", 40, false)];
 
-fn built_in_classes() -> BTreeMap<Name, Class> {
+fn built_in_classes() -> BTreeMap<ClassName, Class> {
     let mut classes = BTreeMap::new();
     for (place, (name, rank, default_preemptible)) in BUILT_IN.into_iter().enumerate() {
-        let lower = BUILT_IN.iter().take(place).map(|(name, _, _)| Name::from(*name));
+        let lower = BUILT_IN.iter().take(place).map(|(name, _, _)| ClassName::unchecked(*name));
         let class = Class {
             rank,
             preempts: lower.collect(),
@@ -180,7 +178,7 @@ impl Directory {
 
     /// The shard of an org; the first one until it is assigned.
     pub fn shard(&self, org: &str) -> u16 {
-        self.shards.get(&org.into()).copied().unwrap_or(0)
+        self.shards.get(&AccountPath::unchecked(org)).copied().unwrap_or(0)
     }
 
     /// A tenant's key that was not revoked. The caller checks its expiry.
@@ -195,17 +193,17 @@ impl Directory {
 
     /// The tenants (none for the platform) in which a key with this id ended, and whether a key of
     /// the platform revoked it.
-    pub fn ended_in(&self, id: &str) -> impl Iterator<Item = (Option<&Name>, bool)> {
+    pub fn ended_in(&self, id: &str) -> impl Iterator<Item = (Option<&AccountPath>, bool)> {
         self.keys.ended_in(id)
     }
 
     /// All keys that were not revoked, by id.
-    pub fn keys(&self) -> impl Iterator<Item = (&Name, &ApiKey)> {
+    pub fn keys(&self) -> impl Iterator<Item = (&KeyId, &ApiKey)> {
         self.keys.iter()
     }
 
     /// The keys of a tenant that were not revoked, by id.
-    pub fn keys_of(&self, tenant: &str) -> impl Iterator<Item = (&Name, &ApiKey)> {
+    pub fn keys_of(&self, tenant: &str) -> impl Iterator<Item = (&KeyId, &ApiKey)> {
         self.keys.of(tenant)
     }
 
@@ -216,18 +214,18 @@ impl Directory {
 
     /// A priority class.
     pub fn class(&self, name: &str) -> Option<&Class> {
-        self.classes.get(&name.into())
+        self.classes.get(&ClassName::unchecked(name))
     }
 
     /// The classes that a class may preempt. `None`: every lower one, which applies to a built-in
     /// class until it is set.
-    pub fn preempted_by(&self, name: &str) -> Option<&[Name]> {
-        let class = self.classes.get(&name.into())?;
+    pub fn preempted_by(&self, name: &str) -> Option<&[ClassName]> {
+        let class = self.classes.get(&ClassName::unchecked(name))?;
         (built_in_classes().get(name) != Some(class)).then_some(&class.preempts)
     }
 
     /// All priority classes, by name.
-    pub fn classes(&self) -> impl Iterator<Item = (&Name, &Class)> {
+    pub fn classes(&self) -> impl Iterator<Item = (&ClassName, &Class)> {
         self.classes.iter()
     }
 

@@ -116,7 +116,7 @@ impl Machine for Ledger {
         if !self.jobs.index.held_up.is_empty()
             && let Some(account) = self.stirred_by(event)
         {
-            self.stir(at, account);
+            self.wake_blocked_jobs(at, account);
         }
     }
 
@@ -320,8 +320,8 @@ impl Ledger {
             Command::ReviveHold { record } => self.decide_revive(record, events),
             Command::Forget(command) => self.decide_forget(now, command, events),
             Command::KeepBatch { aborted: None } => Ok(Reply::Done),
-            Command::KeepBatch { aborted: Some(told) } => {
-                Err(Refusal::BatchAborted { told: told.clone() })
+            Command::KeepBatch { aborted: Some(answer) } => {
+                Err(Refusal::BatchAborted { answer: answer.clone() })
             }
             Command::OpenRegion { region, shard } => {
                 self.decide_open_region(region, *shard, events)
@@ -434,7 +434,7 @@ impl Ledger {
                 self.apply_closed(at, *hold, *state, *cause);
             }
             Event::Charged(charged) => self.apply_charged(at, charged),
-            Event::Refunded { movement, hold } => self.apply_refunded(at, movement, *hold),
+            Event::Refunded { movement, hold, note: _ } => self.apply_refunded(at, movement, *hold),
             Event::CreditsMoved { movement, from, to: _ } => self.apply_moved(at, movement, *from),
             Event::UncollectedCollected { movement, account } => {
                 self.apply_collected(at, movement, *account);

@@ -7,7 +7,8 @@ use super::holds::hold::HoldState;
 use super::id::Name;
 use super::jobs::JobState;
 use crate::credits::Credits;
-use crate::name::Region;
+use crate::name::{AccountPath, BudgetName, JobName, Region};
+use crate::opaque::Opaque;
 use crate::time::Timestamp;
 
 /// A kind of resource with a name.
@@ -43,12 +44,12 @@ pub enum Blocker {
     /// An account on the path is frozen.
     Frozen {
         /// That account.
-        account: Name,
+        account: AccountPath,
     },
     /// There are not enough credits.
     Credits {
         /// The account that spends.
-        account: Name,
+        account: AccountPath,
         /// The requested amount.
         requested: Credits,
         /// The amount that it could have drawn.
@@ -57,9 +58,9 @@ pub enum Blocker {
     /// A hard budget would be exceeded.
     Budget {
         /// The account of the budget.
-        account: Name,
+        account: AccountPath,
         /// The budget's name there.
-        budget: Name,
+        budget: BudgetName,
         /// The unit of the numbers below: micro-credits, or thousandths of GPU-milliseconds for
         /// GPU-hours.
         unit: BudgetUnit,
@@ -77,7 +78,7 @@ pub enum Blocker {
     /// The quota of waiting jobs is used up.
     WaitingJobs {
         /// The account of the quota.
-        account: Name,
+        account: AccountPath,
         /// The region in which it applies.
         region: Region,
         /// The limit.
@@ -90,7 +91,7 @@ pub enum Blocker {
     /// A dependency has not succeeded yet.
     Dependency {
         /// That job.
-        job: Name,
+        job: JobName,
         /// Its state.
         state: JobState,
     },
@@ -165,7 +166,7 @@ pub enum Refusal {
     /// unfreezing.
     FrozenByPlatform {
         /// The account.
-        account: Name,
+        account: AccountPath,
     },
     /// It was forgotten, or may have been since it was looked up, and what the archive has did not come with
     /// the command: it is looked up again. Returned by refunds, and by what creates something under an id
@@ -215,8 +216,8 @@ pub enum Refusal {
     },
     /// An atomic batch was rolled back. Returned under the batch's own idempotency key.
     BatchAborted {
-        /// The body of the answer.
-        told: Box<str>,
+        /// What the server needs to answer the same again.
+        answer: Opaque,
     },
 }
 
@@ -341,7 +342,7 @@ mod tests {
             Refusal::QuotaExceeded { blockers: vec![] },
             Refusal::InsufficientCredits { blockers: vec![] },
             Refusal::BudgetExceeded { blockers: vec![] },
-            Refusal::BatchAborted { told: "{}".into() },
+            Refusal::BatchAborted { answer: "{}".into() },
         ]
     }
 

@@ -4,10 +4,11 @@
 use super::command::{AccountSettings, BudgetTerms};
 use super::holds::archive::RecalledRecord;
 use super::holds::hold::HoldState;
-use super::id::{AccountNo, CellNo, GrantNo, HoldNo, JobNo, Name};
+use super::id::{AccountNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::jobs::JobState;
 use super::refusal::Refusal;
 use crate::credits::Credits;
+use crate::name::BudgetName;
 use crate::time::Timestamp;
 
 /// The reply to an accepted command.
@@ -90,7 +91,7 @@ pub struct BudgetReply {
     /// The account.
     pub account: AccountNo,
     /// The name.
-    pub budget: Name,
+    pub budget: BudgetName,
     /// Its terms.
     pub terms: BudgetTerms,
     /// The instant of the answer. The numbers are those of the period that contains it.
@@ -99,6 +100,18 @@ pub struct BudgetReply {
     pub spent: i128,
     /// Held credits.
     pub held: i128,
+}
+
+impl BudgetReply {
+    /// Spent and held together.
+    pub fn used(&self) -> i128 {
+        self.spent + self.held
+    }
+
+    /// What is left of the limit; zero if it is exceeded.
+    pub fn remaining(&self) -> i128 {
+        (self.terms.limit_units() - self.used()).max(0)
+    }
 }
 
 /// A hold as it was when a command was answered.
@@ -118,6 +131,16 @@ pub struct HoldReply {
     pub expires_at: Option<Timestamp>,
     /// The number of its slices.
     pub slices: u32,
+}
+
+impl HoldReply {
+    /// How much could still be captured without drawing more; zero if it had ended.
+    pub fn remaining(&self) -> Credits {
+        match self.state {
+            HoldState::Open => self.amount.saturating_sub(self.captured),
+            HoldState::Settled | HoldState::Released | HoldState::Lapsed => Credits::ZERO,
+        }
+    }
 }
 
 /// The answer kept for an idempotency key.

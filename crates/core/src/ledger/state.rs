@@ -62,6 +62,8 @@ pub struct Ledger {
     /// The cells.
     pub(super) cells: Vec<CellBook>,
     pub(super) jobs: Jobs,
+    /// Whether holds and movements are forgotten by their age. Not part of the state.
+    pub(super) forgets_by_age: bool,
     /// The undo steps of the current group; `None` outside a group.
     pub(super) undo: Option<Vec<Undo>>,
 }

@@ -176,9 +176,9 @@ impl Ledger {
             Undo::CellOpened => {
                 self.cells.pop();
             }
-            Undo::Cell(cell, told, mark) => {
+            Undo::Cell(cell, sent, mark) => {
                 let book = &mut self.cells[cell.index()];
-                (book.told, book.mark) = (told, mark);
+                (book.sent, book.mark) = (sent, mark);
             }
             Undo::Answered => self.answers.undo_push(),
         }

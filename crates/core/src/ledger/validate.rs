@@ -5,12 +5,12 @@ use super::command::{
     Policy, Refund, RefundOf, Restriction, SubmitJob, Transfer, UsageOf,
 };
 use super::credits::price::{Rate, Rounding, WHOLE_GPU};
-use super::id::{MAX_JOBS, Name, is_valid_job_name, is_valid_name, is_valid_path};
+use super::id::MAX_JOBS;
 use super::jobs::{JobTerms, Offer, Reserve};
 use super::refusal::Refusal;
 use crate::cell::schedule::shape::GpuDemand;
 use crate::credits::Credits;
-use crate::name::{NAME_FORM, Region};
+use crate::name::{AccountPath, BudgetName, JobName, NAME_FORM, Region, is_valid_name, tenant_of};
 
 const MILLIONTHS: u32 = 1_000_000;
 const MAX_GPU_TYPES: usize = 64;
@@ -32,17 +32,16 @@ fn positive(amount: Credits, field: &'static str) -> Result<(), Refusal> {
     require(!amount.is_zero(), field, "must be more than zero")
 }
 
-fn name(id: &Name) -> Result<(), Refusal> {
+fn name(id: &str) -> Result<(), Refusal> {
     require(is_valid_name(id), "id", NAME_FORM)
 }
 
-fn job_name(id: &Name) -> Result<(), Refusal> {
-    require(is_valid_job_name(id), "id", "must be the name of a job")
+fn job_name(id: &str) -> Result<(), Refusal> {
+    require(JobName::is_valid(id), "id", JobName::FORM)
 }
 
-fn path(path: &Name, field: &'static str) -> Result<(), Refusal> {
-    let reason = "must be one to eight segments of a-z 0-9 . _ - joined by colons";
-    require(is_valid_path(path), field, reason)
+fn path(path: &AccountPath, field: &'static str) -> Result<(), Refusal> {
+    require(AccountPath::is_valid(path), field, AccountPath::FORM)
 }
 
 fn is_region(region: &Region) -> Result<(), Refusal> {
@@ -212,13 +211,12 @@ fn validate_transfer(command: &Transfer) -> Result<(), Refusal> {
     path(&command.from, "from")?;
     path(&command.to, "to")?;
     positive(command.amount, "amount")?;
-    let tenant = |path: &Name| path.split(':').next().map(Name::from);
     require(command.from != command.to, "to", "must be another account")?;
-    let same = tenant(&command.from) == tenant(&command.to);
+    let same = tenant_of(&command.from) == tenant_of(&command.to);
     require(same, "to", "must be in the same tenant")
 }
 
-fn validate_budget(budget: &Name, terms: &BudgetTerms) -> Result<(), Refusal> {
+fn validate_budget(budget: &BudgetName, terms: &BudgetTerms) -> Result<(), Refusal> {
     name(budget)?;
     positive(terms.limit, "limit")?;
     let thresholds = &terms.thresholds;
@@ -236,13 +234,13 @@ pub(super) fn validate_submit(command: &SubmitJob) -> Result<(), Refusal> {
     require(array, "array", "must be between 1 and 1000")?;
     name(&command.id)?;
     name(&command.hold)?;
-    let text = command.payload.len() <= MAX_TEXT && command.shown.len() <= MAX_TEXT;
+    let text = command.payload.len() <= MAX_TEXT && command.submitted.len() <= MAX_TEXT;
     require(text, "command", "must be at most 1 MiB with its environment")?;
     require(command.after.len() <= MAX_JOBS as usize, "after", "must be at most 1000 jobs")?;
     command
         .after
         .iter()
-        .try_for_each(|id| require(is_valid_job_name(id), "after", "must be names of jobs"))?;
+        .try_for_each(|id| require(JobName::is_valid(id), "after", "must be names of jobs"))?;
     validate_terms(&command.terms)?;
     validate_offers(&command.terms, &command.offers)
 }

@@ -8,7 +8,7 @@ use bursar_core::cell::ids::{AttemptId, ClassRank, JobId};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::format_micros;
 use bursar_core::ledger::accounts::quota::Quota;
-use bursar_core::ledger::command::{SubmitJob, UsageOf};
+use bursar_core::ledger::command::{SubmitJob, UsageEnd, UsageOf};
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
 use bursar_core::ledger::jobs::{
@@ -16,13 +16,13 @@ use bursar_core::ledger::jobs::{
 };
 use bursar_core::ledger::{Command, Ledger};
 use bursar_core::message::{ProposedMember, ToCell, ToLedger};
-use bursar_core::name::{GpuModel, Region};
+use bursar_core::name::{AccountPath, GpuModel, HoldId, JobName, Region};
 use bursar_core::time::Timestamp;
 
 use super::parse::{Words, amount, duration};
 
 /// Parses a line about jobs or cells; `None` if it is about something else.
-pub(crate) fn command(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Option<Command> {
+pub(crate) fn command(ledger: &Ledger, tenant: &AccountPath, words: &Words<'_>) -> Option<Command> {
     Some(match words.verb() {
         "region" => Command::OpenRegion {
             region: Region::unchecked(words.word(1)),
@@ -48,7 +48,7 @@ pub(crate) fn command(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Opti
             },
             seq: words.value("seq").unwrap().parse().unwrap(),
             usage: words.usage_at(3),
-            ended: words.has("ended"),
+            ended: words.has("ended").then_some(UsageEnd::Ended),
         },
         "cell" => receive(ledger, tenant, words),
         _ => return None,
@@ -81,7 +81,7 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
     let mut gpu_types: Vec<GpuModel> = offers.iter().map(|offer| offer.gpu_type.clone()).collect();
     gpu_types.dedup();
     let number = |name: &str| words.value(name).map(|number| number.parse::<u16>().unwrap());
-    let id = words.name(1);
+    let id: JobName = words.name(1);
     let rolling = words.value("rolling").map(duration);
     let rolling = rolling.or(words.has("rolling").then_some(ROLLING_WINDOW_MS));
     let stop = if words.has("overdraft") { OnExhausted::Overdraft } else { OnExhausted::Stop };
@@ -89,6 +89,7 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
         scope: None,
         account: words.name(2),
         terms: JobTerms {
+            external: false,
             class: words.value("class").unwrap_or("normal").into(),
             rank: ClassRank::NORMAL,
             gpu: match number("share") {
@@ -113,12 +114,12 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
         },
         offers,
         payload: "{}".into(),
-        shown: "{}".into(),
-        hold: words.value("hold").map_or_else(|| format!("hold-{id}").into(), Name::from),
+        submitted: "{}".into(),
+        hold: words.value("hold").map_or_else(|| format!("hold-{id}").into(), HoldId::from),
         array: words.value("array").map(|count| count.parse().unwrap()),
         after: words
             .value("after")
-            .map_or_else(Vec::new, |list| list.split(',').map(Name::from).collect()),
+            .map_or_else(Vec::new, |list| list.split(',').map(JobName::from).collect()),
         id,
     }
 }
@@ -126,14 +127,14 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
 /// The id of a job that no scenario has.
 const ANOTHERS: JobId = JobId(1 << 40);
 
-fn job_id(ledger: &Ledger, tenant: &Name, name: &str) -> JobId {
+fn job_id(ledger: &Ledger, tenant: &AccountPath, name: &str) -> JobId {
     let tenant = ledger.find_account(tenant).unwrap();
     let job = ledger.find_job(tenant, name).unwrap_or_else(|| panic!("there is no job {name}"));
     job.in_cell(0)
 }
 
 /// `cell eu proposes j 1 H100 a:4` and so on: the next message of a cell unless `number=` is given.
-fn receive(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Command {
+fn receive(ledger: &Ledger, tenant: &AccountPath, words: &Words<'_>) -> Command {
     let region = words.word(1);
     let cell = ledger.find_cell(region).unwrap_or(CellNo(u16::MAX));
     let mark = ledger.cell(cell).map_or(0, |book| book.mark.number);
@@ -183,7 +184,7 @@ fn proposed(member: &str) -> ProposedMember {
 }
 
 /// `metered j 1 30m k 2 1h`: three words for each attempt.
-fn metered(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Vec<(AttemptId, u64)> {
+fn metered(ledger: &Ledger, tenant: &AccountPath, words: &Words<'_>) -> Vec<(AttemptId, u64)> {
     let usage = |three: &[&str]| {
         let number = three[1].parse().unwrap();
         let attempt = AttemptId { job: job_id(ledger, tenant, three[0]), number };

@@ -9,7 +9,7 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::id::Name;
-use bursar_core::name::{GpuModel, Region};
+use bursar_core::name::{AccountPath, ClassName, GpuModel, Region};
 use bursar_core::time::Timestamp;
 
 /// A line split into plain words and `name=value` words.
@@ -54,8 +54,8 @@ impl<'a> Words<'a> {
         self.plain.contains(&word)
     }
 
-    pub(crate) fn name(&self, at: usize) -> Name {
-        self.word(at).into()
+    pub(crate) fn name<T: for<'t> From<&'t str>>(&self, at: usize) -> T {
+        T::from(self.word(at))
     }
 
     fn amount(&self, at: usize) -> Credits {
@@ -74,7 +74,7 @@ impl<'a> Words<'a> {
         Context {
             gpu_types: self.list("types", GpuModel::unchecked),
             regions: self.list("regions", Region::unchecked),
-            class: self.value("class").map(Name::from),
+            class: self.value("class").map(ClassName::from),
         }
     }
 
@@ -126,8 +126,8 @@ pub(crate) fn instant(now: Timestamp, text: &str) -> Timestamp {
     }
 }
 
-pub(crate) fn command(now: Timestamp, tenant: &Name, words: &Words<'_>) -> Command {
-    let tenant = words.value("in").map_or_else(|| tenant.clone(), Name::from);
+pub(crate) fn command(now: Timestamp, tenant: &AccountPath, words: &Words<'_>) -> Command {
+    let tenant = words.value("in").map_or_else(|| tenant.clone(), AccountPath::from);
     match words.verb() {
         "policy" => Command::SetPolicy(policy(words)),
         "open" => Command::OpenAccount {
@@ -184,6 +184,7 @@ pub(crate) fn command(now: Timestamp, tenant: &Name, words: &Words<'_>) -> Comma
             },
             amount: words.value("amount").map(amount),
             compensate: words.has("compensate"),
+            note: None,
             recalled: Vec::new(),
         }),
         "transfer" => Command::Transfer(Transfer {
@@ -237,7 +238,7 @@ fn grant(now: Timestamp, words: &Words<'_>) -> IssueGrant {
     let restriction = Restriction {
         gpu_types: words.list("types", GpuModel::unchecked),
         regions: words.list("regions", Region::unchecked),
-        classes: words.list("classes", Name::from),
+        classes: words.list("classes", ClassName::from),
         max_share_micro: words.value("share").map(|share| {
             // A share is written like an amount: "0.25" is a quarter.
             u32::try_from(amount(share).micros()).unwrap()

@@ -130,7 +130,7 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
             lots(ledger, &charged.pieces),
             charged.late_for.map_or(String::new(), |at| format!(" for usage at {at}"))
         ),
-        Event::Refunded { movement, hold: number } => format!(
+        Event::Refunded { movement, hold: number, note: _ } => format!(
             "Refunded {} of {} lots {}",
             movement.id,
             hold(ledger, *number),

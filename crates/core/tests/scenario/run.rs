@@ -6,6 +6,7 @@ use bursar_core::digest::Digest;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute};
+use bursar_core::name::AccountPath;
 use bursar_core::time::Timestamp;
 
 use super::job;
@@ -18,7 +19,7 @@ const START: i64 = 1_767_225_600_000;
 struct Play {
     ledger: Ledger,
     now: Timestamp,
-    tenant: Name,
+    tenant: AccountPath,
     journal: Vec<(Timestamp, Event)>,
     /// The ledger's digest and the journal's length when the open group began.
     group: Option<(Digest, usize)>,
@@ -31,11 +32,12 @@ pub(crate) fn run(text: &str) -> String {
     let mut play = Play {
         ledger: Ledger::new(),
         now,
-        tenant: Name::const_new("acme"),
+        tenant: AccountPath::from("acme"),
         journal: Vec::new(),
         group: None,
         out: String::new(),
     };
+    play.ledger.forget_by_age();
     for line in text.lines().filter(|line| !line.starts_with("  ")) {
         writeln!(play.out, "{line}").unwrap();
         if !line.is_empty() && !line.starts_with('#') {

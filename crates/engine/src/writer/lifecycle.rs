@@ -236,7 +236,7 @@ impl<C: Codec> Writer<C> {
     /// does the same.
     fn own_and_serve(&self) -> Next {
         if let Err(reason) = self.options.permit.ask() {
-            return Next::Later(reason);
+            return Next::Later(reason.to_string());
         }
         if let Err(error) = self.journal.reopen() {
             return after_journal_error(&error);

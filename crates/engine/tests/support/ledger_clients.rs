@@ -9,8 +9,9 @@ use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Usage,
 };
-use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::{Command, Envelope, Ledger, Refusal};
+use bursar_core::name::HoldId;
 use bursar_engine::archiver::recall;
 use bursar_engine::{CommandAnswer, EngineError, Handle};
 use bursar_journal::archive::Archive;
@@ -87,7 +88,7 @@ impl std::fmt::Display for Request {
     }
 }
 
-pub fn hold_name(id: u64) -> Name {
+pub fn hold_name(id: u64) -> HoldId {
     format!("hold-{id}").into()
 }
 
@@ -179,7 +180,7 @@ impl Clients {
             let (envelope, command) = (request.envelope(), request.command());
             let names = command.archived_names();
             let names: Vec<_> =
-                names.iter().map(|(what, _, id)| (*what, AccountNo(0), (*id).clone())).collect();
+                names.iter().map(|(what, _, id)| (*what, AccountNo(0), *id)).collect();
             // It is built at the first start.
             let Ok(found) = recall(archive, &names, envelope.key) else {
                 std::thread::sleep(Duration::from_millis(1));

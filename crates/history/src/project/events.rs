@@ -9,6 +9,7 @@ use bursar_core::message::ToCell;
 
 use super::holds::Of;
 use super::live::HoldNumbers;
+use super::movements::Made;
 use super::{History, Step, Usage};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
@@ -23,7 +24,13 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         match event {
             Event::PolicySet(_) | Event::Answered { .. } => Ok(()),
-            Event::Forgotten { .. } => self.drop_holds(),
+            // Only then a number of a hold is used again.
+            Event::Forgotten { holds, archived, .. }
+                if *holds > 0 || archived.as_ref().is_some_and(|of| of.old_holds > 0) =>
+            {
+                self.drop_holds()
+            }
+            Event::Forgotten { .. } => Ok(()),
             Event::AccountOpened { account, path, kind, settings: _, fingerprint: _ } => {
                 self.account_opened(step, account.0, path, *kind as u32)
             }
@@ -76,10 +83,14 @@ impl<D: Database> History<D> {
                 self.hold_closed(step, hold.0, *state, *cause)
             }
             Event::Charged(charged) => self.charged(step, charged),
-            Event::Refunded { movement, hold } => self.refunded(step, hold.0, movement),
+            Event::Refunded { movement, hold, note } => {
+                self.refunded(step, hold.0, movement, note.as_deref())
+            }
             Event::CreditsMoved { movement, from, to } => {
                 step.touched.insert(to.0);
-                self.name_movement(step, Resource::Transfer, from.0, movement)?;
+                step.transfer = Some(movement.id.clone());
+                let made = Made::new(Resource::Transfer, from.0).to(to.0);
+                self.note_movement(step, made, movement)?;
                 self.named(step, EntryType::Moved, from.0, movement)
             }
             Event::UncollectedCollected { movement, account } => {
@@ -87,7 +98,8 @@ impl<D: Database> History<D> {
                 row.state.uncollected -= i128::from(total(&movement.pieces));
                 row.dirty = true;
                 self.note_level(step.at, account.0, AccountLevel::Uncollected)?;
-                self.name_movement(step, Resource::Collection, account.0, movement)?;
+                let made = Made::new(Resource::Collection, account.0);
+                self.note_movement(step, made, movement)?;
                 self.named(step, EntryType::Collected, account.0, movement)?;
                 let spent = total(&movement.pieces).into();
                 self.use_subtree(step.at, account.0, Usage { spent, ..Usage::default() })
@@ -179,27 +191,6 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let of = Of { kind, hold: None, spender, name: Some(movement.id.as_str()) };
         self.enter_pieces(step, of, &movement.pieces)
-    }
-
-    /// Records the position of a refund, transfer or collection, because the ledger forgets its
-    /// name.
-    pub(super) fn name_movement(
-        &mut self,
-        step: &Step,
-        what: Resource,
-        account: u32,
-        movement: &NamedMovement,
-    ) -> Result<(), HistoryError> {
-        let tenant = self.account(account)?.tenant;
-        self.database.execute(
-            "INSERT OR REPLACE INTO movements VALUES (?1, ?2, ?3, ?4)",
-            &[
-                tenant.into(),
-                (what as u32).into(),
-                movement.id.as_str().into(),
-                step.position.cast_signed().into(),
-            ],
-        )
     }
 
     fn account_opened(

@@ -29,7 +29,7 @@ impl<D: Database> History<D> {
         let shared = issued.restriction.as_ref().is_none_or(|r| r.max_share_micro.is_none());
         let terms = terms_key(issued);
         self.database.execute(
-            "INSERT INTO grants VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, NULL, NULL)",
+            "INSERT INTO grants VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, NULL, NULL, ?11)",
             &[
                 issued.grant.0.into(),
                 issued.id.as_str().into(),
@@ -41,6 +41,7 @@ impl<D: Database> History<D> {
                 issued.expires_at.map(Timestamp::millis).into(),
                 terms.into(),
                 i64::from(shared).into(),
+                issued.reference.as_deref().into(),
             ],
         )?;
         let hold = match issued.origin {
@@ -53,6 +54,10 @@ impl<D: Database> History<D> {
             GrantOrigin::Issued => EntryType::Granted,
             GrantOrigin::Compensation { .. } => EntryType::Reissued,
             GrantOrigin::Transfer { .. } => EntryType::Received,
+        };
+        let transfer = match issued.origin {
+            GrantOrigin::Transfer { .. } => step.transfer.clone(),
+            GrantOrigin::Issued | GrantOrigin::Compensation { .. } => None,
         };
         let now = issued.effective_at <= step.at;
         if now {
@@ -67,7 +72,7 @@ impl<D: Database> History<D> {
                 grant: Some(issued.grant.0),
                 hold,
                 spender: None,
-                name: None,
+                name: transfer.as_deref(),
             },
         )
     }

@@ -1,5 +1,6 @@
 //! The effects of holds and charges on accounts.
 
+use bursar_core::ledger::command::RefundNote;
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::event::{Charged, HoldPlaced, NamedMovement, Piece, SliceAmount};
 use bursar_core::ledger::holds::apply::{Capture, Drawn, UnfitEvent};
@@ -10,13 +11,14 @@ use bursar_core::time::Timestamp;
 use smallvec::SmallVec;
 
 use super::live::{HoldNumbers, LiveHold};
+use super::movements::Made;
 use super::usage::Usage;
 use super::{History, Movement, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
 use crate::levels::AccountLevel;
-use crate::lists::decode_from_nothing;
+use crate::lists::{ListOf, decode_from_nothing};
 
 /// The context of a movement: its hold, and the account that spends.
 #[derive(Copy, Clone)]
@@ -107,6 +109,7 @@ impl<D: Database> History<D> {
         placed: &HoldPlaced,
     ) -> Result<(), HistoryError> {
         let hold = self.add_hold(placed.hold.0, Hold::placed(step.at, placed))?;
+        self.list_number(ListOf::Holds, &[placed.account.0], hold.here)?;
         if let Some(job) = placed.job {
             step.jobs.insert(job);
             self.note_job_hold(hold.here, job)?;
@@ -245,6 +248,7 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let hold = self.add_hold(charged.hold.0, Hold::charged(step.at, charged))?;
         let spender = charged.account.0;
+        self.list_next_entry(ListOf::Charges, &[spender])?;
         self.enter_drawn(step, EntryType::Charged, hold, spender, &charged.pieces)?;
         let total = charged.pieces.iter().map(|piece| i128::from(piece.span.len())).sum();
         self.count_spent(step.at, spender, total, 0)
@@ -255,11 +259,13 @@ impl<D: Database> History<D> {
         step: &mut Step,
         number: u32,
         movement: &NamedMovement,
+        note: Option<&RefundNote>,
     ) -> Result<(), HistoryError> {
         let at = step.at;
         let (hold, spender, units) =
             self.change_hold(number, |record| Ok(record.apply_refunded(at, &movement.pieces)))?;
-        self.name_movement(step, Resource::Refund, spender, movement)?;
+        let made = Made::new(Resource::Refund, spender).of(hold.here).with(note);
+        self.note_movement(step, made, movement)?;
         let name = Some(movement.id.as_str());
         let of = Of { kind: EntryType::Refunded, hold: Some(hold), spender, name };
         self.enter_undrawn(step, of, &units)?;

@@ -26,10 +26,10 @@ impl<D: Database> History<D> {
                 order.account.0.into(),
                 (JobState::Queued as u32).into(),
                 step.at.millis().into(),
-                order.terms.class.clone().into(),
+                order.terms.class.as_str().into(),
             ],
         )?;
-        self.label_job(job, &order.shown)
+        self.label_job(job, order.submitted.text())
     }
 
     pub(super) fn job_ended(

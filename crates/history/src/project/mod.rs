@@ -9,11 +9,13 @@ mod holds;
 mod jobs;
 mod levels;
 mod live;
+mod movements;
 mod numbered_holds;
 mod spend;
 mod usage;
 
 use bursar_core::ledger::id::{JobNo, Name};
+use bursar_core::name::MovementId;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{LedgerBody, Outcome, event_name};
 use smallvec::SmallVec;
@@ -25,7 +27,9 @@ use crate::lists::{ListOf, decision};
 pub(crate) use accounts::{Totals, decode_rest};
 use cache::Cache;
 use live::HoldNumbers;
+pub(crate) use movements::decode_pieces;
 pub(crate) use numbered_holds::{decode_holds, encode_holds};
+pub(crate) use spend::Purpose;
 pub(crate) use usage::{Usage, hour_of};
 
 /// The maximum number of records whose rows are not written yet: enough that rows which change in
@@ -63,6 +67,8 @@ pub(crate) struct Step {
     jobs: Few<JobNo>,
     /// For each event that names a hold by its number only, the number of that hold in history.
     holds: SmallVec<[i64; 2]>,
+    /// The transfer whose new grants follow.
+    transfer: Option<MovementId>,
 }
 
 /// A small set of distinct values, in order of insertion.
@@ -194,7 +200,8 @@ impl<D: Database> History<D> {
         for (item, body) in (0..).zip(record.bodies) {
             let (touched, jobs) = (Few::default(), Few::default());
             let (position, at) = (record.position, record.at);
-            let mut step = Step { position, item, at, touched, jobs, holds: SmallVec::new() };
+            let (holds, transfer) = (SmallVec::new(), None);
+            let mut step = Step { position, item, at, touched, jobs, holds, transfer };
             for event in &body.events {
                 self.apply_event(&mut step, event)?;
                 if let Some(hold) = event.subject().hold() {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use bursar_core::ledger::command::Context;
 use bursar_core::ledger::event::AttemptConfirmed;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
-use bursar_core::name::GpuModel;
+use bursar_core::name::{ClassName, GpuModel};
 use bursar_core::time::Timestamp;
+use bursar_journal::record::ledger::decode_archived;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 
@@ -22,13 +23,19 @@ const MAX_PURPOSES: usize = 10_000;
 
 /// What a hold is spent on. Empty names are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Purpose {
-    gpu_type: Name,
-    region: Name,
-    class: Name,
+pub(crate) struct Purpose {
+    pub(crate) gpu_type: Name,
+    pub(crate) region: Name,
+    pub(crate) class: ClassName,
 }
 
 impl Purpose {
+    /// The purpose of a hold without a job, from its stored record.
+    pub(crate) fn of_record(record: &[u8]) -> Result<Purpose, HistoryError> {
+        let hold = decode_archived(record).map_err(HistoryError::inconsistent)?.hold;
+        Ok(hold.rare.map_or_else(Purpose::default, |rare| Purpose::of_context(&rare.context)))
+    }
+
     /// A hold without a job names its purpose in its context, where that leaves no choice.
     fn of_context(context: &Context) -> Purpose {
         Purpose {
@@ -139,22 +146,27 @@ impl<D: Database> History<D> {
     }
 
     fn purpose_of_job_hold(&mut self, hold: i64) -> Result<Purpose, HistoryError> {
-        let purposes = &mut self.cache.spend.purposes;
-        if let Some(purpose) = purposes.get(&hold) {
+        if let Some(purpose) = self.cache.spend.purposes.get(&hold) {
             return Ok(purpose.clone());
         }
-        let sql = "SELECT gpu_type, region, class FROM job_holds WHERE hold = ?1";
-        let Some(row) = self.database.query(sql, &[hold.into()])?.into_iter().next() else {
-            return Ok(Purpose::default());
-        };
-        let mut row = Columns::of(row);
-        let mut name = || row.text().map(Name::from);
-        let purpose = Purpose { gpu_type: name()?, region: name()?, class: name()? };
+        let Some(purpose) = self.stored_purpose(hold)? else { return Ok(Purpose::default()) };
+        let purposes = &mut self.cache.spend.purposes;
         if purposes.len() >= MAX_PURPOSES {
             purposes.clear();
         }
         purposes.insert(hold, purpose.clone());
         Ok(purpose)
+    }
+
+    /// What the hold of a job is spent on.
+    pub(crate) fn stored_purpose(&self, hold: i64) -> Result<Option<Purpose>, HistoryError> {
+        let sql = "SELECT gpu_type, region, class FROM job_holds WHERE hold = ?1";
+        let Some(row) = self.database.query(sql, &[hold.into()])?.into_iter().next() else {
+            return Ok(None);
+        };
+        let mut row = Columns::of(row);
+        let mut name = || row.text().map(Name::from);
+        Ok(Some(Purpose { gpu_type: name()?, region: name()?, class: name()?.into() }))
     }
 
     /// Writes what was spent.
@@ -168,7 +180,7 @@ impl<D: Database> History<D> {
                 job.into(),
                 gpu_type.into(),
                 region.into(),
-                class.into(),
+                class.as_str().into(),
             ];
             let found = self.database.query(
                 "SELECT spent FROM spend_hours WHERE account = ?1 AND hour = ?2 AND job = ?3

@@ -1,7 +1,10 @@
 //! Lists of entries.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
+use bursar_journal::record::ledger::decode_archived;
 
 use super::{Cursor, MAX_ROWS, Page};
 use crate::blocks::{BlocksOf, Reader};
@@ -18,6 +21,10 @@ pub enum EntriesOf {
     Account(u32),
     /// Entries of credits that an account held or spent, its own and others'.
     Spender(u32),
+    /// Entries of an account's own credits, and of others' credits that it held or spent.
+    Either(u32),
+    /// Entries of credits that an account or one below it owns, held or spent.
+    Subtree(u32),
     /// Entries of a hold or charge, by its number in history.
     Hold(i64),
     /// Entries of all holds of a job.
@@ -26,26 +33,47 @@ pub enum EntriesOf {
     Everything,
 }
 
-/// The names in an entry: account, grant, hold, job, spender.
-const NAMES: &str = "SELECT a.path, g.name, h.name, j.name, s.path
+/// Selects among entries. Everything that is given must apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntryFilter {
+    /// One of these types; all types if empty.
+    pub kinds: Vec<EntryType>,
+    /// Held or spent by this account or one below it.
+    pub spender: Option<String>,
+    /// On a hold of this job.
+    pub job: Option<JobNo>,
+}
+
+/// The most accounts of a subtree whose entries are listed together.
+pub const MAX_SUBTREE: usize = 1_000;
+
+/// The most entries that one page of a filtered list visits. A page that reaches it is short.
+const MAX_VISITED: usize = 20_000;
+
+/// The names in an entry: account, grant, hold, job, spender; and the references of its movement, of
+/// its hold and of its grant.
+const NAMES: &str =
+    "SELECT a.path, g.name, h.name, j.name, s.path, m.reason, m.reference, g.reference,
+     h.record
      FROM accounts a
      LEFT JOIN grants g ON g.number = ?2
      LEFT JOIN holds h ON h.hold = ?3
      LEFT JOIN jobs j ON j.number = h.job
      LEFT JOIN accounts s ON s.number = ?4
+     LEFT JOIN movements m ON m.tenant = a.tenant AND m.what = ?5 AND m.name = ?6
      WHERE a.number = ?1";
 
 /// An entry as it is stored.
 pub(super) struct Stored {
     position: u64,
-    at: Timestamp,
-    account: u32,
+    pub(super) at: Timestamp,
+    pub(super) account: u32,
     pub(super) kind: EntryType,
     pub(super) amount: i128,
     grant: Option<u32>,
-    hold: Option<i64>,
-    spender: Option<u32>,
-    movement: Option<String>,
+    pub(super) hold: Option<i64>,
+    pub(super) spender: Option<u32>,
+    pub(super) movement: Option<String>,
     pub(super) available_after: i128,
     pub(super) held_after: i128,
 }
@@ -77,29 +105,131 @@ impl<'a, D: Database> Entries<'a, D> {
     }
 }
 
+/// Visits numbers, newest first, and collects what `show` makes of them. Returns the last number that was visited, if
+/// there are more.
+pub(super) fn visit<T>(
+    numbers: impl Fn((i64, i64), usize) -> Result<Vec<i64>, HistoryError>,
+    (low, mut below): (i64, i64),
+    limit: u32,
+    mut show: impl FnMut(i64) -> Result<Option<T>, HistoryError>,
+) -> Result<(Vec<T>, Option<i64>), HistoryError> {
+    let limit = limit.clamp(1, MAX_ROWS) as usize;
+    let (mut data, mut visited) = (Vec::new(), 0);
+    loop {
+        let some = numbers((low, below), limit + 1)?;
+        let is_last = some.len() <= limit;
+        for number in some {
+            if data.len() == limit || visited == MAX_VISITED {
+                return Ok((data, Some(below)));
+            }
+            visited += 1;
+            below = number;
+            data.extend(show(number)?);
+        }
+        if is_last {
+            return Ok((data, None));
+        }
+    }
+}
+
 impl<D: Database> History<D> {
     /// Entries from `from` to `to`, both included, newest first.
     pub fn entries(
         &self,
         of: EntriesOf,
-        (from, to): (Timestamp, Timestamp),
+        period: (Timestamp, Timestamp),
         after: Option<Cursor>,
         limit: u32,
     ) -> Result<Page<Entry>, HistoryError> {
-        let limit = limit.clamp(1, MAX_ROWS) as usize;
+        self.filtered_entries(of, &EntryFilter::default(), period, after, limit)
+    }
+
+    /// Like [`History::entries`], of those that a filter admits. A page has fewer if there are many
+    /// others between them.
+    pub fn filtered_entries(
+        &self,
+        of: EntriesOf,
+        filter: &EntryFilter,
+        period: (Timestamp, Timestamp),
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Page<Entry>, HistoryError> {
+        let bounds = self.entry_bounds(period, after)?;
+        let of_job = filter.job.map(|job| self.holds_of_job(job)).transpose()?;
+        let mut spenders: BTreeMap<u32, bool> = BTreeMap::new();
+        let mut entries = Entries::of(self);
+        let admits = |number: i64| {
+            let stored = entries.get(number)?;
+            let kind = filter.kinds.is_empty() || filter.kinds.contains(&stored.kind);
+            let job = match &of_job {
+                Some(holds) => stored.hold.is_some_and(|hold| holds.contains(&hold)),
+                None => true,
+            };
+            let spender = match &filter.spender {
+                Some(wanted) if kind && job => match stored.spender {
+                    Some(spender) => match spenders.get(&spender) {
+                        Some(within) => *within,
+                        None => {
+                            let within = is_within(&self.account_path(spender)?, wanted);
+                            spenders.insert(spender, within);
+                            within
+                        }
+                    },
+                    None => false,
+                },
+                Some(_) | None => true,
+            };
+            (kind && job && spender).then(|| self.with_names(number, stored)).transpose()
+        };
+        let numbers = |bounds, limit| self.entry_numbers(of, bounds, limit);
+        self.page_of(numbers, bounds, limit, admits)
+    }
+
+    /// The numbers of the entries of a period, from the lowest up to but not including the second,
+    /// that follow a cursor.
+    pub(super) fn entry_bounds(
+        &self,
+        (from, to): (Timestamp, Timestamp),
+        after: Option<Cursor>,
+    ) -> Result<(i64, i64), HistoryError> {
         // The cursor and the end of the interval are both upper bounds; the lower one applies.
         let below = self.entries_up_to(to)?.saturating_add(1);
         let below = after.map_or(below, |after| below.min(after.minor));
         let low = self.entries_up_to(from.plus_millis(-1))?.saturating_add(1);
-        let numbers = self.entry_numbers(of, (low, below), limit + 1)?;
-        let more = numbers.len() > limit;
-        let mut entries = Entries::of(self);
-        let one = |number: &i64| self.with_names(*number, entries.get(*number)?);
-        let data = numbers.iter().take(limit).map(one).collect::<Result<Vec<Entry>, _>>()?;
-        let last = data.last().filter(|_| more);
-        let next =
-            last.map(|last| Cursor { major: last.at.millis(), minor: last.entry.cast_signed() });
+        Ok((low, below))
+    }
+
+    /// Visits numbers of entries, newest first, and collects what `show` makes of them.
+    pub(super) fn page_of<T>(
+        &self,
+        numbers: impl Fn((i64, i64), usize) -> Result<Vec<i64>, HistoryError>,
+        bounds: (i64, i64),
+        limit: u32,
+        show: impl FnMut(i64) -> Result<Option<T>, HistoryError>,
+    ) -> Result<Page<T>, HistoryError> {
+        let (data, next) = visit(numbers, bounds, limit, show)?;
+        let at = next.map(|last| Entries::of(self).get(last)).transpose()?.map(|entry| entry.at);
+        let next = at.zip(next).map(|(at, minor)| Cursor { major: at.millis(), minor });
         Ok(Page { data, next })
+    }
+
+    /// The numbers of an account and of those below it, at most [`MAX_SUBTREE`] and one more.
+    pub fn subtree(&self, account: u32) -> Result<Vec<u32>, HistoryError> {
+        let path = self.account_path(account)?;
+        // A semicolon follows the colon, so that the second bound is above all paths below it.
+        let (from, to) = (format!("{path}:"), format!("{path};"));
+        let sql =
+            "SELECT number FROM accounts WHERE path = ?1 OR (path >= ?2 AND path < ?3) LIMIT ?4";
+        let most = count(MAX_SUBTREE + 1);
+        let about = [path.as_str().into(), from.as_str().into(), to.as_str().into(), most.into()];
+        let rows = self.database.query(sql, &about)?;
+        rows.into_iter().map(|row| Columns::of(row).number()).collect()
+    }
+
+    fn holds_of_job(&self, job: JobNo) -> Result<BTreeSet<i64>, HistoryError> {
+        let sql = "SELECT hold FROM holds WHERE job = ?1";
+        let rows = self.database.query(sql, &[job.0.cast_signed().into()])?;
+        rows.into_iter().map(|row| Columns::of(row).integer()).collect()
     }
 
     fn entry_numbers(
@@ -109,15 +239,19 @@ impl<D: Database> History<D> {
         limit: usize,
     ) -> Result<Vec<i64>, HistoryError> {
         let lists = match of {
-            EntriesOf::Account(account) => {
-                vec![
-                    ListOf::Unspent(account),
-                    ListOf::SpentOfOwn(account),
-                    ListOf::SpentByOthers(account),
-                ]
-            }
+            EntriesOf::Account(account) => of_account(account).to_vec(),
             EntriesOf::Spender(account) => {
                 vec![ListOf::SpentOfOwn(account), ListOf::SpentOfOthers(account)]
+            }
+            EntriesOf::Either(account) => {
+                let others = ListOf::SpentOfOthers(account);
+                of_account(account).into_iter().chain([others]).collect()
+            }
+            EntriesOf::Subtree(root) => {
+                let lists = self.subtree(root)?.into_iter().flat_map(|account| {
+                    of_account(account).into_iter().chain([ListOf::SpentOfOthers(account)])
+                });
+                lists.collect()
             }
             EntriesOf::Hold(hold) => {
                 let sql = "SELECT hold, entries FROM holds WHERE hold = ?1";
@@ -180,11 +314,19 @@ impl<D: Database> History<D> {
     /// An entry with its names.
     fn with_names(&self, entry: i64, stored: Stored) -> Result<Entry, HistoryError> {
         let Stored { account, grant, hold, spender, .. } = stored;
-        let about = [account.into(), grant.into(), hold.into(), spender.into()];
+        let what = stored.kind.made_by().map(|what| what as u32);
+        let about = [
+            account.into(),
+            grant.into(),
+            hold.into(),
+            spender.into(),
+            what.into(),
+            stored.movement.as_deref().into(),
+        ];
         let missing = || HistoryError::inconsistent(format!("there is no account {account}"));
         let names = self.database.query(NAMES, &about)?.pop();
         let mut names = Columns::of(names.ok_or_else(missing)?);
-        Ok(Entry {
+        let mut shown = Entry {
             entry: entry.cast_unsigned(),
             position: stored.position,
             at: stored.at,
@@ -196,10 +338,35 @@ impl<D: Database> History<D> {
             job: names.maybe_text()?,
             spender: names.maybe_text()?,
             movement: stored.movement,
+            reason: names.maybe_text()?,
+            reference: None,
             available_after: stored.available_after,
             held_after: stored.held_after,
-        })
+        };
+        let (of_movement, of_grant) = (names.maybe_text()?, names.maybe_text()?);
+        let of_hold = match &shown.hold {
+            Some(_) => reference_of(&names.bytes()?)?,
+            None => None,
+        };
+        shown.reference = of_movement.or(of_hold).or(of_grant);
+        Ok(shown)
     }
+}
+
+/// The caller's reference in the record of a hold.
+fn reference_of(record: &[u8]) -> Result<Option<String>, HistoryError> {
+    let hold = decode_archived(record).map_err(HistoryError::inconsistent)?.hold;
+    Ok(hold.rare.and_then(|rare| rare.reference.map(String::from)))
+}
+
+/// The lists of an account's own entries.
+pub(super) fn of_account(account: u32) -> [ListOf; 3] {
+    [ListOf::Unspent(account), ListOf::SpentOfOwn(account), ListOf::SpentByOthers(account)]
+}
+
+/// Whether a path is an account or below it.
+pub(super) fn is_within(path: &str, root: &str) -> bool {
+    path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
 fn count(limit: usize) -> i64 {

@@ -6,9 +6,9 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::accounts::view::Balance;
 use bursar_core::ledger::command::{AccountKind, AccountSettings, Context, GrantKind, Restriction};
 use bursar_core::ledger::event::{Event, GrantIssued, GrantOrigin};
-use bursar_core::ledger::id::{AccountNo, GrantNo, Name};
+use bursar_core::ledger::id::{AccountNo, GrantNo};
 use bursar_core::machine::Machine;
-use bursar_core::name::{GpuModel, Region};
+use bursar_core::name::{AccountPath, ClassName, GpuModel, Region};
 use bursar_core::time::Timestamp;
 
 use crate::blocks::{BlocksOf, Numbered, Reader};
@@ -53,7 +53,7 @@ impl<D: Database> History<D> {
         context: &Context,
         at: Timestamp,
     ) -> Result<Balance, HistoryError> {
-        let mut accounts: Vec<(Name, PastAccount)> = Vec::new();
+        let mut accounts: Vec<(AccountPath, PastAccount)> = Vec::new();
         for above in ancestry(path) {
             let past = match self.account_number(&above)? {
                 Some(number) => self.account_at(number, at)?,
@@ -178,7 +178,7 @@ fn bucket(terms: &[u8], free: i128) -> Result<PastBucket, HistoryError> {
     } else {
         let gpu_types = terms.names(GpuModel::unchecked)?;
         let regions = terms.names(Region::unchecked)?;
-        let classes = terms.names(Name::from)?;
+        let classes = terms.names(ClassName::from)?;
         let max_share_micro = u32::try_from(terms.number()?).ok();
         Some(Restriction { gpu_types, regions, classes, max_share_micro })
     };
@@ -186,12 +186,16 @@ fn bucket(terms: &[u8], free: i128) -> Result<PastBucket, HistoryError> {
 }
 
 /// The accounts from the tenant down to this one.
-fn ancestry(path: &str) -> Vec<Name> {
+fn ancestry(path: &str) -> Vec<AccountPath> {
     let ends = path.match_indices(':').map(|(end, _)| end).chain([path.len()]);
-    ends.map(|end| Name::from(&path[..end])).collect()
+    ends.map(|end| AccountPath::from(&path[..end])).collect()
 }
 
-fn compute_balance(accounts: &[(Name, PastAccount)], context: &Context, at: Timestamp) -> Balance {
+fn compute_balance(
+    accounts: &[(AccountPath, PastAccount)],
+    context: &Context,
+    at: Timestamp,
+) -> Balance {
     let mut ledger = Ledger::new();
     let mut grants = 0;
     for (number, (path, past)) in (0..).map(AccountNo).zip(accounts) {
@@ -259,7 +263,7 @@ mod tests {
     #[test]
     fn the_ancestry_begins_at_the_tenant_and_ends_at_the_account() {
         let path = "acme:nlp:x";
-        assert_eq!(ancestry(path), ["acme", "acme:nlp", "acme:nlp:x"].map(Name::from));
-        assert_eq!(ancestry("acme"), ["acme"].map(Name::from));
+        assert_eq!(ancestry(path), ["acme", "acme:nlp", "acme:nlp:x"].map(AccountPath::from));
+        assert_eq!(ancestry("acme"), ["acme"].map(AccountPath::from));
     }
 }

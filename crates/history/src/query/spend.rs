@@ -15,9 +15,9 @@ use crate::database::{Columns, Database, Row, Value};
 use crate::error::HistoryError;
 use crate::project::{History, hour_of};
 
-const HOUR_MS: i64 = 3_600_000;
+pub(super) const HOUR_MS: i64 = 3_600_000;
 /// The most rows that one report reads.
-const MAX_READ: usize = 300_000;
+pub(super) const MAX_READ: usize = 300_000;
 
 /// What spending is grouped by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,14 +170,14 @@ impl<D: Database> History<D> {
         })
     }
 
-    fn groups(
+    pub(super) fn groups(
         &self,
         account: u32,
         by: &SpendBy,
         (from, to): (Timestamp, Timestamp),
         periods: &Periods<'_>,
     ) -> Result<Groups, HistoryError> {
-        let mut groups = Groups { periods: periods.0.len(), sums: BTreeMap::new() };
+        let mut groups = Groups::new(periods.0.len());
         let label = match by {
             SpendBy::Label(name) => name.as_str(),
             _ => "",
@@ -223,24 +223,31 @@ impl<D: Database> History<D> {
     }
 }
 
-/// Periods by their starts. The first begins at or before every hour that is looked up.
-struct Periods<'a>(&'a [Timestamp]);
+/// Periods by their starts. The first begins at or before all that is looked up.
+pub(super) struct Periods<'a>(pub(super) &'a [Timestamp]);
 
 impl Periods<'_> {
-    fn of(&self, hour: i64) -> usize {
-        let start = hour.saturating_mul(HOUR_MS);
-        self.0.partition_point(|from| from.millis() <= start).saturating_sub(1)
+    pub(super) fn of(&self, hour: i64) -> usize {
+        self.at(Timestamp::from_millis(hour.saturating_mul(HOUR_MS)))
+    }
+
+    pub(super) fn at(&self, at: Timestamp) -> usize {
+        self.0.partition_point(|from| *from <= at).saturating_sub(1)
     }
 }
 
 /// Sums by group and period.
-struct Groups {
+pub(super) struct Groups {
     periods: usize,
     sums: BTreeMap<String, Vec<i128>>,
 }
 
 impl Groups {
-    fn add(&mut self, key: String, period: usize, amount: i128) {
+    pub(super) fn new(periods: usize) -> Groups {
+        Groups { periods, sums: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, key: String, period: usize, amount: i128) {
         let sums = self.sums.entry(key).or_insert_with(|| vec![0; self.periods]);
         sums[period] += amount;
     }
@@ -276,7 +283,7 @@ impl Groups {
 }
 
 /// Ranks groups. What belongs to none of them is a line without a key.
-fn report(groups: Groups, total: Vec<i128>, k: usize) -> SpendReport {
+pub(super) fn report(groups: Groups, total: Vec<i128>, k: usize) -> SpendReport {
     let line = |key: Option<String>, amounts: Vec<i128>| SpendLine {
         key,
         total: amounts.iter().sum(),

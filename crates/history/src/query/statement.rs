@@ -2,11 +2,11 @@
 
 use bursar_core::time::Timestamp;
 
-use super::entries::Entries;
+use super::entries::{Entries, of_account};
 use crate::database::Database;
 use crate::entry::EntryType;
 use crate::error::HistoryError;
-use crate::lists::{ListOf, newest};
+use crate::lists::newest;
 use crate::project::History;
 
 /// The balance of an account at an instant, after all events at that instant.
@@ -34,21 +34,21 @@ impl Statement {
     pub fn derived_closing(&self) -> AsOf {
         let mut sum = self.opening;
         for (kind, _, amount) in &self.movements {
-            let (available, held) = kind.effect();
-            sum.available += available * amount;
-            sum.held += held * amount;
+            let changes = kind.changes(*amount);
+            sum.available += changes.available;
+            sum.held += changes.held;
         }
         sum
+    }
+
+    /// The credits of the account that were spent, less refunds.
+    pub fn spent(&self) -> i128 {
+        self.movements.iter().map(|(kind, _, amount)| kind.changes(*amount).spent).sum()
     }
 }
 
 /// The number of entries looked up at once.
 const AT_ONCE: usize = 1024;
-
-/// The lists of an account's own entries.
-fn of_account(account: u32) -> [ListOf; 3] {
-    [ListOf::Unspent(account), ListOf::SpentOfOwn(account), ListOf::SpentByOthers(account)]
-}
 
 impl<D: Database> History<D> {
     /// The balance of an account at `at`.

@@ -235,6 +235,24 @@ impl<D: Database> History<D> {
         rows.into_iter().map(|row| self.budget(account, row)).collect()
     }
 
+    /// The accounts that have a budget, among an account and all below it; at most so many.
+    pub fn accounts_with_budgets(&self, root: u32, most: usize) -> Result<Vec<u32>, HistoryError> {
+        let path = self.account_path(root)?;
+        let rows = self.database.query(
+            "SELECT DISTINCT a.number FROM accounts a JOIN budgets b ON b.account = a.number
+             WHERE (a.number = ?1 OR a.path >= ?2 AND a.path < ?3) AND b.removed_at IS NULL
+             ORDER BY a.path LIMIT ?4",
+            &[
+                root.into(),
+                format!("{path}:").as_str().into(),
+                // The first text after all that begin with the path and a colon.
+                format!("{path};").as_str().into(),
+                i64::try_from(most).unwrap_or(i64::MAX).into(),
+            ],
+        )?;
+        rows.into_iter().map(|row| Columns::of(row).number()).collect()
+    }
+
     fn budget(&self, account: u32, row: Row) -> Result<BudgetHistory, HistoryError> {
         let mut row = Columns::of(row);
         let name = row.text()?;

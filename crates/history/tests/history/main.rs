@@ -10,6 +10,7 @@ mod traffic;
 mod jobs;
 
 mod feeding;
+mod listing;
 mod spending;
 mod support;
 

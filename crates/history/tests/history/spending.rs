@@ -24,12 +24,12 @@ fn spends(kind: EntryType) -> i128 {
     }
 }
 
-fn is_within(path: &str, root: &str) -> bool {
+pub(crate) fn is_within(path: &str, root: &str) -> bool {
     path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with(':'))
 }
 
 /// A world with holds, charges, refunds and jobs of two regions.
-fn world(seed: u64) -> World {
+pub(crate) fn world(seed: u64) -> World {
     let mut world = World::after(seed, 500);
     world.perform(&Command::SetPolicy(Policy::default()));
     jobs::run_jobs(&mut world, 500);
@@ -61,7 +61,7 @@ fn regions(world: &World) -> BTreeMap<String, String> {
 }
 
 /// Sums of spending entries by group and period.
-fn folded<'a>(
+pub(crate) fn folded<'a>(
     entries: &'a [Entry],
     root: &str,
     starts: &[Timestamp],
@@ -83,7 +83,7 @@ fn folded<'a>(
 }
 
 /// The account itself, or the account directly below `root` that contains the spender.
-fn branch(spender: &str, root: &str) -> String {
+pub(crate) fn branch(spender: &str, root: &str) -> String {
     let below = spender.strip_prefix(root).and_then(|rest| rest.strip_prefix(':'));
     let Some(below) = below else { return root.to_owned() };
     format!("{root}:{}", below.split(':').next().unwrap_or_default())

@@ -77,7 +77,7 @@ pub(crate) fn lists(connection: &rusqlite::Connection) -> Vec<String> {
                 lines.push(format!("lists {list} {number}"));
             }
         };
-        if list % 8 == 1 {
+        if list % 16 == 1 {
             // Entries of accounts that spent their own credits. Their decisions could also be in
             // the list of decisions.
             let decisions = usize::try_from(steps.remove(0)).expect("a length");

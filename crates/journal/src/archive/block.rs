@@ -16,21 +16,21 @@ fn digest(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
 }
 
 /// Appends the digest.
-fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(super) fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let digest = digest(&bytes);
     bytes.extend_from_slice(&digest);
     bytes
 }
 
 /// The bytes before their digest.
-fn verified<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a [u8], JournalError> {
+pub(super) fn verified<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a [u8], JournalError> {
     let damaged = || damaged(what, "it does not match its digest");
     let cut = bytes.len().checked_sub(DIGEST_BYTES).ok_or_else(damaged)?;
     let (content, stored) = bytes.split_at(cut);
     if digest(content) == *stored { Ok(content) } else { Err(damaged()) }
 }
 
-fn damaged(part: &'static str, reason: &str) -> JournalError {
+pub(super) fn damaged(part: &'static str, reason: &str) -> JournalError {
     JournalError::storage("reading the archive", format!("{part} is damaged: {reason}"))
 }
 

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{ArchiveContents, ArchiveTables, EachBlock, NewBlock, SealedRun};
+use super::tables::require_advance;
+use super::{
+    ArchiveContents, ArchiveFamily, ArchiveTables, EachBlock, GroupPlace, NewBlock, SealedRun,
+};
 use crate::error::JournalError;
 
 #[derive(Default)]
@@ -11,6 +14,7 @@ struct TablesInMemory {
     contents: ArchiveContents,
     blocks: BTreeMap<u32, NewBlock>,
     pages: BTreeMap<(u32, u64), Vec<u8>>,
+    rows: BTreeMap<(u32, u32), Vec<u8>>,
 }
 
 /// TablesInMemory in memory.
@@ -30,7 +34,7 @@ impl ArchiveTables for MemoryTables {
 
     fn append(&self, blocks: &[NewBlock], position: u64) -> Result<(), JournalError> {
         let mut tables = self.tables();
-        super::require_advance(tables.contents.position, position)?;
+        require_advance(tables.contents.position, position)?;
         tables.contents.position = position;
         for block in blocks {
             tables.contents.next_block = block.number + 1;
@@ -47,23 +51,53 @@ impl ArchiveTables for MemoryTables {
         Ok(())
     }
 
-    fn drop_run(&self, run: &SealedRun) -> Result<(), JournalError> {
+    fn put_rows(&self, group: u32, rows: &[(u32, Vec<u8>)]) -> Result<(), JournalError> {
+        let rows = rows.iter().map(|(cell, row)| ((group, *cell), row.clone()));
+        self.tables().rows.extend(rows);
+        Ok(())
+    }
+
+    fn group(&self, runs: &[(u32, GroupPlace)]) -> Result<(), JournalError> {
+        for run in &mut self.tables().contents.runs {
+            if let Some((_, place)) = runs.iter().find(|(number, _)| *number == run.number) {
+                (run.filter, run.group) = (Vec::new(), Some(*place));
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_run(&self, run: &SealedRun, emptied: Option<u32>) -> Result<(), JournalError> {
         let mut tables = self.tables();
         tables.contents.runs.retain(|other| other.number != run.number);
         tables.pages.retain(|(of, _), _| *of != run.number);
         let own = run.number..=run.last_block;
         tables.blocks.retain(|number, block| block.family != run.family || !own.contains(number));
+        tables.rows.retain(|(group, _), _| Some(*group) != emptied);
         Ok(())
     }
 
-    fn block(&self, number: u32) -> Result<Option<Vec<u8>>, JournalError> {
-        Ok(self.tables().blocks.get(&number).map(|block| block.bytes.clone()))
+    fn block(&self, family: ArchiveFamily, number: u32) -> Result<Option<Vec<u8>>, JournalError> {
+        let tables = self.tables();
+        let block = tables.blocks.get(&number).filter(|block| block.family == family);
+        Ok(block.map(|block| block.bytes.clone()))
     }
 
-    fn each_block(&self, from: u32, each: &mut EachBlock<'_>) -> Result<(), JournalError> {
+    fn each_block(
+        &self,
+        family: ArchiveFamily,
+        from: u32,
+        each: &mut EachBlock<'_>,
+    ) -> Result<(), JournalError> {
         let tables = self.tables();
-        let mut blocks = tables.blocks.range(from..).map(|(_, block)| block);
-        blocks.try_for_each(|block| each(block.number, block.family, block.newest_at, &block.bytes))
+        let blocks = tables.blocks.range(from..).map(|(_, block)| block);
+        let mut own = blocks.filter(|block| block.family == family);
+        own.try_for_each(|block| each(block.number, block.newest_at, &block.bytes))
+    }
+
+    fn rows(&self, wanted: &[(u32, u32)]) -> Result<Vec<(u32, Vec<u8>)>, JournalError> {
+        let tables = self.tables();
+        let row = |place: &(u32, u32)| Some((place.0, tables.rows.get(place)?.clone()));
+        Ok(wanted.iter().filter_map(row).collect())
     }
 
     fn page(&self, run: u32, hash: u64) -> Result<Option<Vec<u8>>, JournalError> {

@@ -5,113 +5,57 @@
 //!
 //! Entries are appended in *blocks*. Consecutive blocks form *runs*; a full run gets an index, sorted by the hash of the
 //! key, and a filter. So nothing that is written is written again, whatever the order of names: the cost of an entry
-//! does not grow with the archive. The index of the newest run is in memory, and so are the filters: a new name costs a
-//! probe of each filter and no read. `docs/adr/0020-an-archive-of-runs.md` has the measurements behind this form.
+//! does not grow with the archive. In memory are the index of the newest run, the filters of the runs after it up to a
+//! *group* of 64, and a bounded number of rows of the filters of older groups: see [`filter`]. A new name costs a probe
+//! of each filter in memory, and one read of 4 kB for each group whose row is not. `docs/adr/0020-an-archive-of-runs.md`
+//! and `docs/adr/0023-filters-of-old-runs-on-disk.md` have the measurements behind this form.
 
 mod block;
+mod cache;
 mod filter;
 mod memory;
+mod runs;
 mod sqlite;
+mod tables;
 
-use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use smallvec::SmallVec;
-
 pub use block::NewBlock;
+use cache::{RowCache, RowKey};
 pub use filter::HashFilter;
+use filter::{FilterRow, GROUP_RUNS};
 pub use memory::MemoryTables;
+use runs::{ArchiveIndex, Candidates, FilterGroup, NewestRun, narrow};
 pub use sqlite::SqliteTables;
+pub(crate) use tables::require_advance;
+pub use tables::{
+    ArchiveContents, ArchiveEntry, ArchiveFamily, ArchiveTables, EachBlock, GroupPlace, SealedRun,
+};
 
-use crate::chain::JournalId;
+use crate::chain::{Epoch, JournalId};
 use crate::error::JournalError;
 
-/// Entries of a full run.
-const RUN_ENTRIES: usize = 1 << 20;
-
-/// What an entry is. Each family has its own runs.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ArchiveFamily {
-    /// Holds, charges and movements: kept for ever.
-    Objects,
-    /// Answers kept for idempotency keys: dropped when they are no longer promised.
-    Answers,
+/// How much is kept together, and in memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveSizes {
+    /// Entries of a full run.
+    pub run_entries: usize,
+    /// Runs whose filters are stored together, at most 64.
+    pub group_runs: usize,
+    /// Rows of filters of groups that are kept in memory, of about 4 kB each.
+    pub cached_rows: usize,
 }
 
-impl ArchiveFamily {
-    const ALL: [ArchiveFamily; 2] = [ArchiveFamily::Objects, ArchiveFamily::Answers];
+impl Default for ArchiveSizes {
+    fn default() -> ArchiveSizes {
+        ArchiveSizes { run_entries: 1 << 18, group_runs: GROUP_RUNS, cached_rows: 1 << 14 }
+    }
 }
 
-/// One record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArchiveEntry {
-    /// What it is.
-    pub family: ArchiveFamily,
-    /// Its key. A later entry with the same key replaces it.
-    pub key: Vec<u8>,
-    /// The record.
-    pub value: Vec<u8>,
-    /// When it last changed, in milliseconds.
-    pub at: i64,
-}
-
-/// A run with an index.
-#[derive(Clone, Debug)]
-pub struct SealedRun {
-    /// Its number: that of its first block.
-    pub number: u32,
-    /// What its entries are.
-    pub family: ArchiveFamily,
-    /// Its last block.
-    pub last_block: u32,
-    /// The instant of its newest entry.
-    pub newest_at: i64,
-    /// Its filter.
-    pub filter: Vec<u8>,
-}
-
-/// What is stored of an archive.
-#[derive(Clone, Debug, Default)]
-pub struct ArchiveContents {
-    /// The position of the last record of the journal that it contains; 0 before it was built.
-    pub position: u64,
-    /// The number of the next block.
-    pub next_block: u32,
-    /// The runs with an index, oldest first.
-    pub runs: Vec<SealedRun>,
-}
-
-/// Receives blocks: number, family, last instant, bytes.
-pub type EachBlock<'a> = dyn FnMut(u32, ArchiveFamily, i64, &[u8]) -> Result<(), JournalError> + 'a;
-
-/// The tables of an archive. Blocks, runs and pages are written once.
-pub trait ArchiveTables: Send + Sync {
-    /// Everything but blocks and pages.
-    fn contents(&self) -> Result<ArchiveContents, JournalError>;
-
-    /// Stores blocks and the position durably, in one step. Refuses a position before the stored one: then another
-    /// server has taken over.
-    fn append(&self, blocks: &[NewBlock], position: u64) -> Result<(), JournalError>;
-
-    /// Stores a run with the pages of its index.
-    fn seal(&self, run: &SealedRun, pages: &[(u64, Vec<u8>)]) -> Result<(), JournalError>;
-
-    /// Removes a run with its blocks.
-    fn drop_run(&self, run: &SealedRun) -> Result<(), JournalError>;
-
-    /// A block.
-    fn block(&self, number: u32) -> Result<Option<Vec<u8>>, JournalError>;
-
-    /// Calls `each` with the blocks from a number on, in order.
-    fn each_block(&self, from: u32, each: &mut EachBlock<'_>) -> Result<(), JournalError>;
-
-    /// The page of a run's index that may have a hash.
-    fn page(&self, run: u32, hash: u64) -> Result<Option<Vec<u8>>, JournalError>;
-
-    /// Removes everything.
-    fn clear(&self) -> Result<(), JournalError>;
-}
+/// Rows of filters that are stored in one step.
+const ROWS_AT_ONCE: usize = 256;
 
 /// The hash of a key in indexes and filters.
 fn hash(key: &[u8]) -> u64 {
@@ -119,52 +63,20 @@ fn hash(key: &[u8]) -> u64 {
     u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
 }
 
-/// One run that is filled.
-struct NewestRun {
-    /// The blocks of each hash, in order.
-    blocks: HashMap<u64, SmallVec<[u32; 1]>>,
-    entries: usize,
-    first_block: Option<u32>,
-    last_block: u32,
-    newest_at: i64,
-}
-
-impl NewestRun {
-    fn new() -> NewestRun {
-        let (blocks, newest_at) = (HashMap::new(), i64::MIN);
-        NewestRun { blocks, entries: 0, first_block: None, last_block: 0, newest_at }
-    }
-
-    fn add(&mut self, hash: u64, block: u32) {
-        let blocks = self.blocks.entry(hash).or_default();
-        if blocks.last() != Some(&block) {
-            blocks.push(block);
-        }
-        self.entries += 1;
-        self.first_block.get_or_insert(block);
-        self.last_block = block;
-    }
-}
-
-struct Runs {
-    newest: NewestRun,
-    /// Oldest first, with their filters.
-    sealed: Vec<(SealedRun, HashFilter)>,
-}
-
-struct ArchiveIndex {
-    position: u64,
-    next_block: u32,
-    families: [Runs; 2],
+fn unreadable(reason: impl Into<String>) -> JournalError {
+    JournalError::storage("reading the archive", reason.into())
 }
 
 /// What the ledger has forgotten, by name.
 pub struct Archive {
     tables: Box<dyn ArchiveTables>,
     index: RwLock<ArchiveIndex>,
+    cache: RowCache,
     /// One at a time writes.
     writing: Mutex<()>,
-    run_entries: usize,
+    /// Whether a write failed, so that it is not known what is stored.
+    is_uncertain: AtomicBool,
+    sizes: ArchiveSizes,
 }
 
 impl Archive {
@@ -180,14 +92,33 @@ impl Archive {
 
     /// The archive in these tables.
     pub fn new(tables: Box<dyn ArchiveTables>) -> Result<Archive, JournalError> {
-        let index = RwLock::new(load(&*tables)?);
-        Ok(Archive { tables, index, writing: Mutex::new(()), run_entries: RUN_ENTRIES })
+        let index = RwLock::new(ArchiveIndex::load(&*tables, 0)?);
+        let sizes = ArchiveSizes::default();
+        let (cache, is_uncertain) = (RowCache::new(sizes.cached_rows), AtomicBool::new(false));
+        Ok(Archive { tables, index, cache, writing: Mutex::new(()), is_uncertain, sizes })
+    }
+
+    /// The same with other sizes.
+    #[must_use]
+    pub fn with_sizes(self, sizes: ArchiveSizes) -> Archive {
+        Archive { sizes, cache: RowCache::new(sizes.cached_rows), ..self }
     }
 
     /// The same with runs of fewer entries, for tests.
     #[must_use]
     pub fn with_runs_of(self, run_entries: usize) -> Archive {
-        Archive { run_entries, ..self }
+        let sizes = ArchiveSizes { run_entries, ..self.sizes };
+        self.with_sizes(sizes)
+    }
+
+    /// Writes from now on as the owner of an epoch of the ledger's journal. In a store of several servers nothing can
+    /// be written before, and what an earlier owner wrote is read again.
+    ///
+    /// # Errors
+    /// The epoch is no longer the newest, or the store failed.
+    pub fn own(&self, epoch: Epoch) -> Result<(), JournalError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.tables.own(epoch)? { self.load_again() } else { Ok(()) }
     }
 
     /// The last record of the journal that it contains everything of which was forgotten; 0 if it must be built.
@@ -203,12 +134,30 @@ impl Archive {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reads what is stored, while nothing is written.
+    fn load_again(&self) -> Result<(), JournalError> {
+        let generation = self.read().generation + 1;
+        let index = ArchiveIndex::load(&*self.tables, generation)?;
+        *self.write() = index;
+        self.is_uncertain.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Appends entries durably. They can be looked up when it returns.
     ///
     /// # Errors
     /// The store failed, or another server has written to it. Nothing of it counts then.
     pub fn put(&self, entries: &[ArchiveEntry], position: u64) -> Result<(), JournalError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_uncertain.load(Ordering::Relaxed) {
+            self.load_again()?;
+        }
+        let put = self.append(entries, position);
+        self.is_uncertain.store(put.is_err(), Ordering::Relaxed);
+        put
+    }
+
+    fn append(&self, entries: &[ArchiveEntry], position: u64) -> Result<(), JournalError> {
         let mut next = self.read().next_block;
         let mut added: [Vec<(u64, u32)>; 2] = Default::default();
         let mut blocks = Vec::new();
@@ -230,49 +179,70 @@ impl Archive {
         index.position = index.position.max(position);
         index.next_block = next;
         drop(index);
-        ArchiveFamily::ALL.into_iter().try_for_each(|family| self.seal_if_full(family))
-    }
-
-    fn seal_if_full(&self, family: ArchiveFamily) -> Result<(), JournalError> {
-        let (run, filter, pages) = {
-            let index = self.read();
-            let newest = &index.families[family as usize].newest;
-            let Some(first) = newest.first_block.filter(|_| newest.entries >= self.run_entries)
-            else {
-                return Ok(());
-            };
-            let blocks = newest.blocks.iter();
-            let mut sorted: Vec<(u64, u32)> = blocks
-                .flat_map(|(hash, blocks)| blocks.iter().map(|block| (*hash, *block)))
-                .collect();
-            sorted.sort_unstable();
-            let filter = HashFilter::of(sorted.iter().map(|(hash, _)| *hash));
-            let run = SealedRun {
-                number: first,
-                family,
-                last_block: newest.last_block,
-                newest_at: newest.newest_at,
-                filter: filter.to_bytes(),
-            };
-            (run, filter, block::pages(&sorted))
-        };
-        self.tables.seal(&run, &pages)?;
-        let run = SealedRun { filter: Vec::new(), ..run };
-        let mut index = self.write();
-        let runs = &mut index.families[family as usize];
-        runs.newest = NewestRun::new();
-        runs.sealed.push((run, filter));
+        for family in ArchiveFamily::ALL {
+            self.seal_if_full(family)?;
+            self.group_if_full(family)?;
+        }
         Ok(())
     }
 
-    /// The position of the archive if it certainly has nothing under a key. Reads nothing.
+    fn seal_if_full(&self, family: ArchiveFamily) -> Result<(), JournalError> {
+        let cells = HashFilter::cells_for(self.sizes.run_entries);
+        let sealed = {
+            let index = self.read();
+            let newest = &index.families[family as usize].newest;
+            let is_full = newest.entries >= self.sizes.run_entries;
+            is_full.then(|| newest.sealed(family, cells)).flatten()
+        };
+        let Some((run, filter, sorted)) = sealed else { return Ok(()) };
+        self.tables.seal(&run, &block::pages(&sorted))?;
+        let mut index = self.write();
+        let runs = &mut index.families[family as usize];
+        runs.newest = NewestRun::new();
+        runs.filters.push((run.number, filter));
+        runs.sealed.push(SealedRun { filter: Vec::new(), ..run });
+        Ok(())
+    }
+
+    /// Stores the filters of the oldest runs together, and no longer keeps them in memory.
+    fn group_if_full(&self, family: ArchiveFamily) -> Result<(), JournalError> {
+        let group = {
+            let index = self.read();
+            let Some(members) = index.families[family as usize].next_group(self.sizes.group_runs)
+            else {
+                return Ok(());
+            };
+            let (number, cells) = (members[0].0, members[0].1.cells());
+            let filters: Vec<&HashFilter> = members.iter().map(|(_, filter)| filter).collect();
+            let all: Vec<u32> = (0..cells).collect();
+            // Others may read the index meanwhile; only this thread writes it.
+            for some in all.chunks(ROWS_AT_ONCE) {
+                let row =
+                    |cell: &u32| (*cell, FilterRow::of(&filters, *cell).to_bytes(number, *cell));
+                let rows: Vec<(u32, Vec<u8>)> = some.iter().map(row).collect();
+                self.tables.put_rows(number, &rows)?;
+            }
+            let runs = members.iter().map(|(run, _)| Some(*run)).collect();
+            FilterGroup { number, cells, runs }
+        };
+        let (number, cells) = (group.number, group.cells);
+        let place = |column| GroupPlace { number, column: narrow(column), cells };
+        let runs = group.runs.iter().flatten().enumerate();
+        let runs: Vec<_> = runs.map(|(column, run)| (*run, place(column))).collect();
+        self.tables.group(&runs)?;
+        self.write().families[family as usize].add_group(group);
+        Ok(())
+    }
+
+    /// The position of the archive if memory says that it has nothing under a key. Reads nothing.
     pub fn excludes(&self, family: ArchiveFamily, key: &[u8]) -> Option<u64> {
-        let (hash, index) = (hash(key), self.read());
+        let index = self.read();
         let runs = &index.families[family as usize];
-        let may_have = index.position == 0
-            || runs.newest.blocks.contains_key(&hash)
-            || runs.sealed.iter().any(|(_, filter)| filter.may_contain(hash));
-        (!may_have).then_some(index.position)
+        let Candidates { blocks, runs, unknown } =
+            runs.candidates(hash(key), index.generation, &self.cache);
+        let is_absent =
+            index.position > 0 && blocks.is_empty() && runs.is_empty() && unknown.is_empty();
+        is_absent.then_some(index.position)
     }
 
     /// The newest entry under a key, and the position of the archive: all that was forgotten up to it was seen.
@@ -285,38 +255,86 @@ impl Archive {
         key: &[u8],
     ) -> Result<(Option<Vec<u8>>, u64), JournalError> {
         let hash = hash(key);
-        let (position, newest, runs) = {
+        let (position, generation, candidates) = {
             let index = self.read();
             let runs = &index.families[family as usize];
-            let newest = runs.newest.blocks.get(&hash).cloned().unwrap_or_default();
-            let may_have = runs.sealed.iter().rev().filter(|(_, filter)| filter.may_contain(hash));
-            let sealed: Vec<u32> = may_have.map(|(run, _)| run.number).collect();
-            (index.position, newest, sealed)
+            let candidates = runs.candidates(hash, index.generation, &self.cache);
+            (index.position, index.generation, candidates)
         };
         if position == 0 {
-            return Err(JournalError::storage("reading the archive", "it is being built"));
+            return Err(unreadable("it is being built"));
         }
-        for block in newest.into_iter().rev() {
-            if let Some(found) = self.find(block, key)? {
+        let Candidates { blocks, mut runs, unknown } = candidates;
+        for block in blocks.into_iter().rev() {
+            if let Some(found) = self.find(family, None, block, key)? {
                 return Ok((Some(found), position));
             }
         }
+        runs.extend(self.runs_in_groups(family, &unknown, generation)?);
+        // The newest first.
+        runs.sort_unstable_by(|a, b| b.cmp(a));
         for run in runs {
             let Some(page) = self.tables.page(run, hash)? else { continue };
             for block in block::blocks_in_page(&page, hash)? {
-                if let Some(found) = self.find(block, key)? {
+                if let Some(found) = self.find(family, Some(run), block, key)? {
                     return Ok((Some(found), position));
                 }
             }
         }
+        // What was read may have been removed meanwhile.
+        if self.read().generation != generation {
+            return Err(unreadable("it was replaced during the look-up"));
+        }
         Ok((None, position))
     }
 
-    /// The last entry of a block under a key.
-    fn find(&self, block: u32, key: &[u8]) -> Result<Option<Vec<u8>>, JournalError> {
-        let Some(bytes) = self.tables.block(block)? else {
-            let reason = format!("block {block} is missing");
-            return Err(JournalError::storage("reading the archive", reason));
+    /// The runs of groups that may have a hash, by their stored rows.
+    fn runs_in_groups(
+        &self,
+        family: ArchiveFamily,
+        unknown: &[(std::sync::Arc<FilterGroup>, filter::FilterPlace)],
+        generation: u64,
+    ) -> Result<Vec<u32>, JournalError> {
+        let mut runs = Vec::new();
+        if unknown.is_empty() {
+            return Ok(runs);
+        }
+        let wanted: Vec<(u32, u32)> =
+            unknown.iter().map(|(group, place)| (group.number, place.cell)).collect();
+        let rows = self.tables.rows(&wanted)?;
+        for (group, place) in unknown {
+            let (number, cell) = (group.number, place.cell);
+            let Some((_, bytes)) = rows.iter().find(|(of, _)| *of == number) else {
+                let index = self.read();
+                let groups = &index.families[family as usize].groups;
+                if groups.iter().any(|group| group.number == number) {
+                    return Err(unreadable(format!("row {cell} of filters {number} is missing")));
+                }
+                // All of its runs were dropped meanwhile.
+                continue;
+            };
+            let row = FilterRow::from_bytes(bytes, number, cell)?;
+            runs.extend(group.numbers(row.runs(*place)));
+            self.cache.insert(RowKey { generation, group: number, cell }, row);
+        }
+        Ok(runs)
+    }
+
+    /// The last entry of a block under a key. The block is of a sealed run, or of the newest.
+    fn find(
+        &self,
+        family: ArchiveFamily,
+        run: Option<u32>,
+        block: u32,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, JournalError> {
+        let Some(bytes) = self.tables.block(family, block)? else {
+            let sealed = &self.read().families[family as usize].sealed;
+            let is_dropped = run.is_some_and(|run| sealed.iter().all(|own| own.number != run));
+            return match is_dropped {
+                true => Ok(None),
+                false => Err(unreadable(format!("block {block} is missing"))),
+            };
         };
         let mut found = None;
         block::each_entry(&bytes, |own, value| {
@@ -332,56 +350,24 @@ impl Archive {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let family = ArchiveFamily::Answers as usize;
         loop {
-            let oldest = self.read().families[family].sealed.first().map(|(run, _)| run.clone());
+            let oldest = self.read().families[family].sealed.first().cloned();
             let Some(run) = oldest.filter(|run| run.newest_at < at) else { return Ok(()) };
             // Out of the index first: a look-up does not find what is being removed.
-            self.write().families[family].sealed.remove(0);
-            self.tables.drop_run(&run)?;
+            let emptied = self.write().families[family].remove_oldest();
+            self.tables.drop_run(&run, emptied)?;
         }
     }
 
     /// Removes everything, so that it can be built again.
     pub fn clear(&self) -> Result<(), JournalError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.tables.clear()?;
-        *self.write() = load(&*self.tables)?;
-        Ok(())
-    }
-}
-
-/// Reads filters, and the blocks that no run has.
-fn load(tables: &dyn ArchiveTables) -> Result<ArchiveIndex, JournalError> {
-    let ArchiveContents { position, next_block, runs } = tables.contents()?;
-    let mut families =
-        ArchiveFamily::ALL.map(|_| Runs { newest: NewestRun::new(), sealed: Vec::new() });
-    for run in runs {
-        let filter = HashFilter::from_bytes(&run.filter).ok_or_else(|| {
-            let reason = format!("the filter of run {} is damaged", run.number);
-            JournalError::storage("opening the archive", reason)
-        })?;
-        let run = SealedRun { filter: Vec::new(), ..run };
-        families[run.family as usize].sealed.push((run, filter));
-    }
-    let sealed_to = |runs: &Runs| runs.sealed.last().map(|(run, _)| run.last_block);
-    let sealed = [sealed_to(&families[0]), sealed_to(&families[1])];
-    let from = sealed.iter().map(|last| last.map_or(0, |last| last + 1)).min().unwrap_or(0);
-    tables.each_block(from, &mut |number, family, newest_at, bytes| {
-        if sealed[family as usize].is_some_and(|last| number <= last) {
-            return Ok(());
+        {
+            // Look-ups that have begun find nothing that counts from here on.
+            let mut index = self.write();
+            (index.position, index.generation) = (0, index.generation + 1);
         }
-        let newest = &mut families[family as usize].newest;
-        newest.newest_at = newest.newest_at.max(newest_at);
-        block::each_entry(bytes, |key, _| newest.add(hash(key), number))
-    })?;
-    Ok(ArchiveIndex { position, next_block, families })
-}
-
-/// Refuses to go back: another server has written more.
-fn require_advance(stored: u64, position: u64) -> Result<(), JournalError> {
-    if position >= stored {
-        return Ok(());
+        self.is_uncertain.store(true, Ordering::Relaxed);
+        self.tables.clear()?;
+        self.load_again()
     }
-    let reason =
-        format!("it is at record {stored}, after {position}: another server has written to it");
-    Err(JournalError::storage("writing the archive", reason))
 }

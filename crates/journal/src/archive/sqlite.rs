@@ -7,21 +7,26 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-use super::{ArchiveContents, ArchiveFamily, ArchiveTables, EachBlock, NewBlock, SealedRun};
+use super::tables::require_advance;
+use super::{
+    ArchiveContents, ArchiveFamily, ArchiveTables, EachBlock, GroupPlace, NewBlock, SealedRun,
+};
 use crate::chain::JournalId;
 use crate::error::JournalError;
 
 /// `BuAr`.
 const APPLICATION_ID: i64 = 0x4275_4172;
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 const SCHEMA: &str = "
 CREATE TABLE mark (one INTEGER PRIMARY KEY CHECK (one = 1), journal BLOB NOT NULL, position INTEGER NOT NULL,
   next_block INTEGER NOT NULL) STRICT;
 CREATE TABLE block (number INTEGER PRIMARY KEY, family INTEGER NOT NULL, newest_at INTEGER NOT NULL,
   body BLOB NOT NULL) STRICT;
+CREATE INDEX block_of ON block (family, number);
 CREATE TABLE run (number INTEGER PRIMARY KEY, family INTEGER NOT NULL, last_block INTEGER NOT NULL,
-  newest_at INTEGER NOT NULL, filter BLOB NOT NULL) STRICT;
+  newest_at INTEGER NOT NULL, filter BLOB NOT NULL, filters INTEGER, filter_column INTEGER, cells INTEGER) STRICT;
+CREATE TABLE filters (place INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
 CREATE TABLE page (run INTEGER NOT NULL, first INTEGER NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE UNIQUE INDEX page_of ON page (run, first);
 ";
@@ -45,14 +50,9 @@ fn ordered(hash: u64) -> i64 {
     (hash ^ 1 << 63).cast_signed()
 }
 
-fn family(number: i64) -> Result<ArchiveFamily, JournalError> {
-    match number {
-        0 => Ok(ArchiveFamily::Objects),
-        1 => Ok(ArchiveFamily::Answers),
-        other => {
-            Err(JournalError::storage("reading the archive", format!("there is no family {other}")))
-        }
-    }
+/// The place of a row of filters: that of its group, and its cell.
+fn row_place(group: u32, cell: u32) -> i64 {
+    (u64::from(group) << 32 | u64::from(cell)).cast_signed()
 }
 
 impl SqliteTables {
@@ -67,6 +67,20 @@ impl SqliteTables {
 
     fn writer(&self) -> MutexGuard<'_, Connection> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes in one transaction.
+    fn writing(
+        &self,
+        write: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> Result<(), JournalError> {
+        let writer = self.writer();
+        let done = || {
+            let transaction = writer.unchecked_transaction()?;
+            write(&transaction)?;
+            transaction.commit()
+        };
+        done().map_err(|error| failed(&error))
     }
 
     fn reading<T>(
@@ -119,7 +133,11 @@ fn open_writer(
         }
         (APPLICATION_ID, VERSION) => {}
         (_, version) => {
-            let reason = format!("{}: not an archive of this build ({version})", path.display());
+            let reason = format!(
+                "{}: not an archive of this build, which knows version {VERSION}, but of version \
+                 {version}. Move it away: it is built again from the journal",
+                path.display()
+            );
             return Ok(Err(JournalError::Refused(reason)));
         }
     }
@@ -139,17 +157,30 @@ impl ArchiveTables for SqliteTables {
             (contents.position, contents.next_block) = connection.query_row(mark, [], |row| {
                 Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?))
             })?;
-            let all =
-                "SELECT number, family, last_block, newest_at, filter FROM run ORDER BY number";
+            let all = "SELECT number, last_block, newest_at, filter, filters, filter_column, cells, \
+                 family FROM run ORDER BY number";
             let mut all = connection.prepare(all)?;
             let rows = all.query_map([], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+                let group = match row.get(4)? {
+                    Some(number) => {
+                        Some(GroupPlace { number, column: row.get(5)?, cells: row.get(6)? })
+                    }
+                    None => None,
+                };
+                let run = SealedRun {
+                    number: row.get(0)?,
+                    family: ArchiveFamily::Objects,
+                    last_block: row.get(1)?,
+                    newest_at: row.get(2)?,
+                    filter: row.get(3)?,
+                    group,
+                };
+                Ok((run, row.get(7)?))
             })?;
-            rows.collect::<rusqlite::Result<Vec<(u32, i64, u32, i64, Vec<u8>)>>>()
+            rows.collect::<rusqlite::Result<Vec<(SealedRun, i64)>>>()
         })?;
-        for (number, of, last_block, newest_at, filter) in runs {
-            let family = family(of)?;
-            contents.runs.push(SealedRun { number, family, last_block, newest_at, filter });
+        for (run, of) in runs {
+            contents.runs.push(SealedRun { family: ArchiveFamily::from_number(of)?, ..run });
         }
         Ok(contents)
     }
@@ -160,7 +191,7 @@ impl ArchiveTables for SqliteTables {
             let transaction = writer.unchecked_transaction()?;
             let stored: i64 =
                 transaction.query_row("SELECT position FROM mark", [], |row| row.get(0))?;
-            if let Err(error) = super::require_advance(stored.cast_unsigned(), position) {
+            if let Err(error) = require_advance(stored.cast_unsigned(), position) {
                 return Ok(Err(error));
             }
             {
@@ -182,63 +213,105 @@ impl ArchiveTables for SqliteTables {
     }
 
     fn seal(&self, run: &SealedRun, pages: &[(u64, Vec<u8>)]) -> Result<(), JournalError> {
-        let writer = self.writer();
-        let seal = || -> rusqlite::Result<()> {
-            let transaction = writer.unchecked_transaction()?;
-            let SealedRun { number, family, last_block, newest_at, filter } = run;
+        self.writing(|transaction| {
+            let SealedRun { number, family, last_block, newest_at, filter, .. } = run;
             transaction.execute(
-                "INSERT INTO run VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO run VALUES (?1, ?2, ?3, ?4, ?5, NULL, NULL, NULL)",
                 params![number, *family as i64, last_block, newest_at, filter],
             )?;
-            {
-                let mut insert =
-                    transaction.prepare_cached("INSERT INTO page VALUES (?1, ?2, ?3)")?;
-                for (first, page) in pages {
-                    insert.execute(params![number, ordered(*first), page])?;
-                }
+            let mut insert = transaction.prepare_cached("INSERT INTO page VALUES (?1, ?2, ?3)")?;
+            for (first, page) in pages {
+                insert.execute(params![number, ordered(*first), page])?;
             }
-            transaction.commit()
-        };
-        seal().map_err(|error| failed(&error))
+            Ok(())
+        })
     }
 
-    fn drop_run(&self, run: &SealedRun) -> Result<(), JournalError> {
-        let writer = self.writer();
-        let remove = || -> rusqlite::Result<()> {
-            let transaction = writer.unchecked_transaction()?;
+    fn put_rows(&self, group: u32, rows: &[(u32, Vec<u8>)]) -> Result<(), JournalError> {
+        self.writing(|transaction| {
+            let mut insert =
+                transaction.prepare_cached("INSERT OR REPLACE INTO filters VALUES (?1, ?2)")?;
+            for (cell, row) in rows {
+                insert.execute(params![row_place(group, *cell), row])?;
+            }
+            Ok(())
+        })
+    }
+
+    fn group(&self, runs: &[(u32, GroupPlace)]) -> Result<(), JournalError> {
+        self.writing(|transaction| {
+            let mut update = transaction.prepare_cached(
+                "UPDATE run SET filter = x'', filters = ?2, filter_column = ?3, cells = ?4
+                 WHERE number = ?1",
+            )?;
+            for (run, GroupPlace { number, column, cells }) in runs {
+                update.execute(params![run, number, column, cells])?;
+            }
+            Ok(())
+        })
+    }
+
+    fn drop_run(&self, run: &SealedRun, emptied: Option<u32>) -> Result<(), JournalError> {
+        self.writing(|transaction| {
             transaction.execute("DELETE FROM run WHERE number = ?1", params![run.number])?;
             transaction.execute("DELETE FROM page WHERE run = ?1", params![run.number])?;
             transaction.execute(
                 "DELETE FROM block WHERE number BETWEEN ?1 AND ?2 AND family = ?3",
                 params![run.number, run.last_block, run.family as i64],
             )?;
-            transaction.commit()
-        };
-        remove().map_err(|error| failed(&error))
-    }
-
-    fn block(&self, number: u32) -> Result<Option<Vec<u8>>, JournalError> {
-        self.reading(|connection| {
-            let mut block =
-                connection.prepare_cached("SELECT body FROM block WHERE number = ?1")?;
-            block.query_row(params![number], |row| row.get(0)).optional()
+            if let Some(group) = emptied {
+                transaction.execute(
+                    "DELETE FROM filters WHERE place BETWEEN ?1 AND ?2",
+                    params![row_place(group, 0), row_place(group, u32::MAX)],
+                )?;
+            }
+            Ok(())
         })
     }
 
-    fn each_block(&self, from: u32, each: &mut EachBlock<'_>) -> Result<(), JournalError> {
+    fn block(&self, family: ArchiveFamily, number: u32) -> Result<Option<Vec<u8>>, JournalError> {
         self.reading(|connection| {
-            let all = "SELECT number, family, newest_at, body FROM block WHERE number >= ?1 ORDER BY number";
+            let block = "SELECT body FROM block WHERE number = ?1 AND family = ?2";
+            let mut block = connection.prepare_cached(block)?;
+            block.query_row(params![number, family as i64], |row| row.get(0)).optional()
+        })
+    }
+
+    fn each_block(
+        &self,
+        family: ArchiveFamily,
+        from: u32,
+        each: &mut EachBlock<'_>,
+    ) -> Result<(), JournalError> {
+        self.reading(|connection| {
+            let all = "SELECT number, newest_at, body FROM block INDEXED BY block_of
+                       WHERE family = ?1 AND number >= ?2 ORDER BY number";
             let mut all = connection.prepare(all)?;
-            let mut rows = all.query(params![from])?;
+            let mut rows = all.query(params![family as i64, from])?;
             while let Some(row) = rows.next()? {
-                let (number, of, newest_at): (u32, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                let body: Vec<u8> = row.get(3)?;
-                if let Err(error) = family(of).and_then(|family| each(number, family, newest_at, &body)) {
+                let body: Vec<u8> = row.get(2)?;
+                if let Err(error) = each(row.get(0)?, row.get(1)?, &body) {
                     return Ok(Err(error));
                 }
             }
             Ok(Ok(()))
         })?
+    }
+
+    fn rows(&self, wanted: &[(u32, u32)]) -> Result<Vec<(u32, Vec<u8>)>, JournalError> {
+        self.reading(|connection| {
+            // One transaction, so that each row costs a search and no lock.
+            let transaction = connection.unchecked_transaction()?;
+            let row = "SELECT body FROM filters WHERE place = ?1";
+            let mut row = transaction.prepare_cached(row)?;
+            let mut found = Vec::with_capacity(wanted.len());
+            for (group, cell) in wanted {
+                let place = params![row_place(*group, *cell)];
+                let body = row.query_row(place, |row| row.get(0)).optional()?;
+                found.extend(body.map(|body| (*group, body)));
+            }
+            Ok(found)
+        })
     }
 
     fn page(&self, run: u32, hash: u64) -> Result<Option<Vec<u8>>, JournalError> {
@@ -252,7 +325,7 @@ impl ArchiveTables for SqliteTables {
 
     fn clear(&self) -> Result<(), JournalError> {
         let writer = self.writer();
-        let clear = "BEGIN IMMEDIATE; DELETE FROM block; DELETE FROM run; DELETE FROM page;
+        let clear = "BEGIN IMMEDIATE; DELETE FROM block; DELETE FROM run; DELETE FROM page; DELETE FROM filters;
             UPDATE mark SET position = 0, next_block = 0; COMMIT;";
         writer.execute_batch(clear).map_err(|error| failed(&error))
     }

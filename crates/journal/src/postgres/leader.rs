@@ -9,8 +9,8 @@ use tokio::runtime::Runtime;
 
 use super::PostgresOptions;
 use super::links::{ask_within, open_session, runtime};
-use super::schema;
 use super::session::Session;
+use super::{fitness, leases, schema};
 use crate::error::JournalError;
 
 /// The result of a request to lead.
@@ -58,8 +58,8 @@ impl PostgresLeader {
     /// [`JournalError::Unfit`] if the server may lose acknowledged data.
     pub fn claim(&self, holder: &str, url: &str, ttl: Duration) -> Result<Claim, JournalError> {
         self.ask(ttl / 3, async |session, options| {
-            schema::check_running(session, options).await?;
-            schema::claim_leadership(session, holder, url, ttl).await
+            fitness::check_running(session, options).await?;
+            leases::claim_leadership(session, holder, url, ttl).await
         })
     }
 
@@ -69,7 +69,7 @@ impl PostgresLeader {
     /// # Errors
     /// The store does not answer within that time.
     pub fn look(&self, within: Duration) -> Result<(i64, Option<String>), JournalError> {
-        self.ask(within, async |session, _| schema::look_at_leadership(session).await)
+        self.ask(within, async |session, _| leases::look_at_leadership(session).await)
     }
 
     /// Leads for another `ttl`. Returns false if another server leads by now.
@@ -78,8 +78,8 @@ impl PostgresLeader {
     /// [`JournalError::Unfit`] if the server may lose acknowledged data.
     pub fn renew(&self, term: u64, ttl: Duration) -> Result<bool, JournalError> {
         self.ask(ttl / 3, async |session, options| {
-            schema::check_running(session, options).await?;
-            schema::extend_leadership(session, term, ttl).await
+            fitness::check_running(session, options).await?;
+            leases::extend_leadership(session, term, ttl).await
         })
     }
 
@@ -89,7 +89,7 @@ impl PostgresLeader {
     /// The store does not answer. The lease then expires.
     pub fn release(&self, term: u64, ttl: Duration) -> Result<(), JournalError> {
         let ended = async |session: &Session, _: &PostgresOptions| {
-            schema::extend_leadership(session, term, Duration::ZERO).await
+            leases::extend_leadership(session, term, Duration::ZERO).await
         };
         self.ask(ttl / 3, ended).map(drop)
     }

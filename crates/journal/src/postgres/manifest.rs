@@ -3,7 +3,7 @@
 
 use tokio_postgres::Row;
 
-use super::schema::{number, storeless};
+use super::schema::{has_segments, number, storeless};
 use super::session::Session;
 use crate::chain::JournalId;
 use crate::error::JournalError;
@@ -42,12 +42,16 @@ SELECT machine, listed.store, listed.journal, listed.sequence, listed.hash,
                  WHERE batch.machine = made.machine), 0),
        coalesce((SELECT max(sequence) FROM bursar_batch AS batch
                  WHERE batch.machine = made.machine), 0),
-       store.store, store.format, store.incarnation_base, store.clean
+       store.store, store.format, store.incarnation_base, store.clean, SEALED
 FROM bursar_store AS store LEFT JOIN (
   bursar_machine AS listed FULL JOIN bursar_journal AS made USING (machine)
   LEFT JOIN bursar_head AS head USING (machine))
 ON $1::text IS NULL OR machine = $1
 ORDER BY machine";
+
+/// The last sealed batch of a machine, in place of `SEALED` above.
+const SEALED: &str = "coalesce((SELECT max(last) FROM bursar_segment AS segment
+                                WHERE segment.machine = made.machine), 0)";
 
 /// One row of [`MACHINES`].
 struct Found {
@@ -60,6 +64,7 @@ struct Found {
     has_last: bool,
     first: u64,
     last: u64,
+    sealed: u64,
 }
 
 /// The manifest's entry of a machine.
@@ -92,6 +97,7 @@ impl Found {
             has_last: row.get(10),
             first: number(row, 11),
             last: number(row, 12),
+            sealed: number(row, 17),
         })
     }
 
@@ -138,8 +144,9 @@ impl Found {
         if head > 0 && !self.has_last {
             return Some(format!("batch {head} is missing from the table bursar_batch"));
         }
-        if head > 0 && self.first > 1 {
-            return Some("batch 1 is missing from the table bursar_batch".into());
+        let next = self.sealed + 1;
+        if head > 0 && self.first > next {
+            return Some(format!("batch {next} is missing from the table bursar_batch"));
         }
         match &self.at_bound {
             None if bound > 0 => {
@@ -169,7 +176,9 @@ fn hex(bytes: &[u8]) -> String {
 /// Rejects a database in which rows of a machine are missing, emptied, truncated, foreign or older
 /// than they were: of the machine `only`, or of all. Writes nothing.
 pub(super) async fn check(session: &Session, only: Option<&str>) -> Result<Known, JournalError> {
-    let rows = session.query("reading the manifest", MACHINES, &[&only]).await?;
+    let sealed = if has_segments(session).await? { SEALED } else { "0::bigint" };
+    let machines = MACHINES.replace("SEALED", sealed);
+    let rows = session.query("reading the manifest", &machines, &[&only]).await?;
     let first = rows.first().ok_or_else(storeless)?;
     let (store, format): (Vec<u8>, i32) = (first.get(13), first.get(14));
     if format > FORMAT {

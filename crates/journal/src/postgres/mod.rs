@@ -7,11 +7,17 @@
 //! connection the outcome is unknown. A cancel request is never sent.
 
 mod address;
+mod archive;
+mod fitness;
+mod laws;
 mod leader;
+mod leases;
 mod links;
 mod manifest;
 mod schema;
+mod segments;
 mod session;
+mod snapshots;
 mod store;
 mod tls;
 
@@ -19,13 +25,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bursar_core::time::Timestamp;
+
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
-use crate::journal::{BatchReader, Journal, Lease, Pending, RowSource, checked_head, no_snapshot};
+use crate::journal::{BatchReader, Journal, Lease, Pending, first_record_at, no_snapshot};
 use crate::record::Batch;
+use crate::segment::{OpenSegment, Sealing, SegmentMark, SegmentStore};
 use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
+pub use archive::PostgresTables;
+pub use laws::{BrokenLaw, LawOutcome, test_store};
 pub use leader::{Claim, PostgresLeader};
 use links::{Link, Shared};
+use segments::Sealed;
 use session::stored;
 pub use store::PostgresStore;
 
@@ -79,6 +91,7 @@ impl PostgresOptions {
 pub struct PostgresJournal {
     id: JournalId,
     shared: Arc<Shared>,
+    sealed: Arc<Sealed>,
 }
 
 impl PostgresJournal {
@@ -90,9 +103,7 @@ impl PostgresJournal {
     pub fn open(options: PostgresOptions) -> Result<PostgresJournal, JournalError> {
         let shared = Shared::new(options)?;
         let id = shared.connect(async |session| schema::prepare(session, &shared.options).await)?;
-        let journal = PostgresJournal { id, shared: Arc::new(shared) };
-        journal.check_tail()?;
-        Ok(journal)
+        PostgresJournal::opened(id, shared)
     }
 
     /// Opens the journal of one machine for reading. Creates and changes nothing in the database.
@@ -109,7 +120,13 @@ impl PostgresJournal {
             let missing = || manifest::refused(machine, "it has no journal in this database");
             schema::identity(session, machine).await?.ok_or_else(missing)
         })?;
-        let journal = PostgresJournal { id, shared: Arc::new(shared) };
+        PostgresJournal::opened(id, shared)
+    }
+
+    fn opened(id: JournalId, shared: Shared) -> Result<PostgresJournal, JournalError> {
+        let shared = Arc::new(shared);
+        let sealed = Arc::new(Sealed::open(&shared, id)?);
+        let journal = PostgresJournal { id, shared, sealed };
         journal.check_tail()?;
         Ok(journal)
     }
@@ -137,9 +154,9 @@ impl PostgresJournal {
         let deadline = options.query_deadline.min(lease.ttl / 3);
         let kept = self.shared.query_within(Link::Control, deadline, async |control| {
             if checked {
-                schema::check_running(control, options).await?;
+                fitness::check_running(control, options).await?;
             }
-            schema::extend_lease(control, &options.machine, lease.epoch, ttl).await
+            leases::extend_lease(control, &options.machine, lease.epoch, ttl).await
         })?;
         kept.then_some(()).ok_or(LeaseError::Lost { epoch: lease.epoch })
     }
@@ -168,26 +185,44 @@ impl Journal for PostgresJournal {
 
     fn read(&self, after: Head) -> Result<BatchReader, JournalError> {
         let until = self.head()?;
-        let rows = Rows {
-            shared: Arc::clone(&self.shared),
-            after: after.sequence,
-            until: until.sequence,
-            fetched: VecDeque::new(),
-        };
-        Ok(BatchReader::new(Box::new(rows), after, until))
+        Ok(self.reader(after, until))
+    }
+
+    fn seal(
+        &self,
+        sealing: &Sealing,
+        going: &dyn Fn() -> bool,
+    ) -> Result<Option<SegmentMark>, JournalError> {
+        self.seal_next(sealing, going)
+    }
+
+    fn sealed_segments(&self) -> Result<Vec<SegmentMark>, JournalError> {
+        self.sealed.read_list()?;
+        Ok(self.sealed.segments.list())
+    }
+
+    fn read_segment(&self, mark: &SegmentMark) -> Result<OpenSegment, JournalError> {
+        self.sealed.segments.store().load(mark)
+    }
+
+    fn began_at(&self) -> Result<Option<Timestamp>, JournalError> {
+        match self.sealed.segments.first() {
+            Some(first) => Ok(Some(first.began_at)),
+            None => first_record_at(self),
+        }
     }
 
     fn head_at(&self, sequence: u64) -> Result<Head, JournalError> {
         if sequence == 0 {
             return Ok(Head::genesis(self.id));
         }
-        let mut rows = self.shared.fetch(sequence - 1, sequence)?;
-        checked_head(sequence, rows.pop_front())
+        self.sealed.head_at(sequence)
     }
 
     fn reopen(&self) -> Result<(), JournalError> {
         let options = &self.shared.options;
-        self.shared.connect(async |session| schema::check_running(session, options).await)?;
+        self.shared.connect(async |session| fitness::check_running(session, options).await)?;
+        self.sealed.read_list()?;
         self.check_tail()
     }
 
@@ -202,9 +237,10 @@ impl Journal for PostgresJournal {
     fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError> {
         let machine = &self.shared.options.machine;
         let taken = self.shared.query(Link::Control, async |control| {
-            schema::acquire_lease(control, machine, holder, ttl).await
+            leases::acquire_lease(control, machine, holder, ttl).await
         })?;
         let epoch = taken?;
+        self.sealed.own(epoch);
         Ok(Lease { epoch, holder: holder.to_owned(), ttl })
     }
 
@@ -223,22 +259,23 @@ impl Journal for PostgresJournal {
         let mark = snapshot.mark();
         // Parts of failed snapshots would accumulate.
         self.shared.query(Link::Reader, async |reader| {
-            schema::drop_unfinished_snapshots(reader, machine).await
+            snapshots::drop_unfinished_snapshots(reader, machine).await
         })?;
         // Chunk 0 is written last: a snapshot without it is not listed.
         for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate().rev() {
             self.shared.query(Link::Reader, async |reader| {
-                schema::put_chunk(reader, machine, mark, number, chunk).await
+                snapshots::put_chunk(reader, machine, mark, number, chunk).await
             })?;
         }
-        self.shared
-            .query(Link::Reader, async |reader| schema::keep_snapshots(reader, machine, KEPT).await)
+        self.shared.query(Link::Reader, async |reader| {
+            snapshots::keep_snapshots(reader, machine, KEPT).await
+        })
     }
 
     fn list_snapshots(&self) -> Result<Vec<SnapshotMark>, JournalError> {
         let machine = &self.shared.options.machine;
         self.shared
-            .query(Link::Reader, async |reader| schema::list_snapshots(reader, machine).await)
+            .query(Link::Reader, async |reader| snapshots::list_snapshots(reader, machine).await)
     }
 
     fn get_snapshot(&self, mark: SnapshotMark) -> Result<Snapshot, JournalError> {
@@ -246,7 +283,7 @@ impl Journal for PostgresJournal {
         let mut bytes = Vec::new();
         for number in 0.. {
             let chunk = self.shared.query(Link::Reader, async |reader| {
-                schema::get_chunk(reader, machine, mark, number).await
+                snapshots::get_chunk(reader, machine, mark, number).await
             })?;
             match chunk {
                 Some(chunk) => bytes.extend(chunk),
@@ -260,13 +297,6 @@ impl Journal for PostgresJournal {
     }
 }
 
-struct Rows {
-    shared: Arc<Shared>,
-    after: u64,
-    until: u64,
-    fetched: VecDeque<StoredBatch>,
-}
-
 impl Shared {
     fn fetch(&self, after: u64, until: u64) -> Result<VecDeque<StoredBatch>, JournalError> {
         let (after, until) = (stored(after), stored(until));
@@ -274,18 +304,5 @@ impl Shared {
             let page = schema::Page { after, until, rows: PAGE_ROWS, bytes: PAGE_BYTES };
             schema::read_page(reader, &self.options.machine, page).await
         })
-    }
-}
-
-impl RowSource for Rows {
-    fn next_row(&mut self) -> Result<Option<StoredBatch>, JournalError> {
-        if self.fetched.is_empty() {
-            self.fetched = self.shared.fetch(self.after, self.until)?;
-        }
-        let row = self.fetched.pop_front();
-        if let Some(row) = &row {
-            self.after = row.sequence;
-        }
-        Ok(row)
     }
 }

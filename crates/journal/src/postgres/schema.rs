@@ -1,19 +1,18 @@
-//! The tables, their migrations, and every statement except the append.
+//! The tables, their migrations, and the statements that read them. Statements on leases and snapshots are in
+//! files of their own.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use bursar_core::digest::Digest;
 use bursar_core::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::PostgresOptions;
-use super::leader::Claim;
+use super::fitness::{check_rights, check_server};
 use super::manifest;
-use super::session::{Session, described, stored};
+use super::session::{Session, described};
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
-use crate::error::{JournalError, LeaseError};
-use crate::snapshot::SnapshotMark;
+use crate::error::JournalError;
 
 /// Each entry is one version. Entries are added at the end and never changed.
 const MIGRATIONS: &[&str] = &[
@@ -62,10 +61,48 @@ INSERT INTO bursar_machine
     "
 ALTER TABLE bursar_store ADD COLUMN signer text;
 ",
+    "
+CREATE TABLE bursar_archive (
+  machine text PRIMARY KEY REFERENCES bursar_journal, epoch bigint NOT NULL,
+  position bigint NOT NULL, next_block bigint NOT NULL) WITH (fillfactor = 20);
+CREATE TABLE bursar_archive_block (
+  machine text NOT NULL, family smallint NOT NULL, number bigint NOT NULL,
+  newest_at bigint NOT NULL, body bytea NOT NULL, PRIMARY KEY (machine, family, number));
+CREATE TABLE bursar_archive_run (
+  machine text NOT NULL, number bigint NOT NULL, family smallint NOT NULL,
+  last_block bigint NOT NULL, newest_at bigint NOT NULL, filter bytea NOT NULL,
+  filters bigint, filter_column smallint, cells bigint, PRIMARY KEY (machine, number));
+CREATE TABLE bursar_archive_page (
+  machine text NOT NULL, run bigint NOT NULL, first bigint NOT NULL, body bytea NOT NULL,
+  PRIMARY KEY (machine, run, first));
+CREATE TABLE bursar_archive_filter (
+  machine text NOT NULL, filters bigint NOT NULL, cell bigint NOT NULL, body bytea NOT NULL,
+  PRIMARY KEY (machine, filters, cell));
+ALTER TABLE bursar_archive_run ALTER COLUMN filter SET STORAGE EXTERNAL;
+ALTER TABLE bursar_archive_page ALTER COLUMN body SET STORAGE EXTERNAL;
+ALTER TABLE bursar_archive_filter ALTER COLUMN body SET STORAGE EXTERNAL;
+",
+    "
+CREATE TABLE bursar_sealing (
+  machine text PRIMARY KEY REFERENCES bursar_journal, epoch bigint NOT NULL)
+  WITH (fillfactor = 20);
+CREATE TABLE bursar_segment (
+  machine text NOT NULL REFERENCES bursar_journal, first bigint NOT NULL, last bigint NOT NULL,
+  first_position bigint NOT NULL, last_position bigint NOT NULL, began_at bigint NOT NULL,
+  previous bytea NOT NULL, hash bytea NOT NULL, digest bytea NOT NULL, bytes bigint NOT NULL,
+  PRIMARY KEY (machine, first));
+CREATE TABLE bursar_segment_part (
+  machine text NOT NULL REFERENCES bursar_journal, digest bytea NOT NULL, part integer NOT NULL,
+  bytes bytea NOT NULL, PRIMARY KEY (machine, digest, part));
+ALTER TABLE bursar_segment_part ALTER COLUMN bytes SET STORAGE EXTERNAL;
+ALTER TABLE bursar_store ADD COLUMN earlier_signers text[] NOT NULL DEFAULT '{}';
+",
 ];
 
 /// The first version with a manifest.
 const MANIFEST_SINCE: usize = 3;
+/// The first version with segments, whose manifest names the keys that signed them.
+const SEGMENTS_SINCE: usize = 6;
 /// The first version whose manifest names the key that signs checkpoints.
 const SIGNER_SINCE: usize = 4;
 
@@ -78,7 +115,10 @@ pub(super) struct Parts {
 
 /// The tables after all migrations.
 const TABLES: &str = "(VALUES ('bursar_journal'), ('bursar_head'), ('bursar_lease'), \
-     ('bursar_batch'), ('bursar_snapshot'), ('bursar_store'), ('bursar_machine')) AS ours (name)";
+     ('bursar_batch'), ('bursar_snapshot'), ('bursar_store'), ('bursar_machine'), \
+     ('bursar_archive'), ('bursar_archive_block'), ('bursar_archive_run'), ('bursar_archive_page'), \
+     ('bursar_archive_filter'), ('bursar_sealing'), ('bursar_segment'), \
+     ('bursar_segment_part')) AS ours (name)";
 
 /// The advisory lock that serialises two servers that start at once: "bursar" in ASCII.
 const MIGRATION_LOCK: i64 = 0x6275_7273_6172;
@@ -127,7 +167,19 @@ pub(super) async fn known_signer(session: &Session) -> Result<Option<String>, Jo
     }
 }
 
-fn leaseless() -> JournalError {
+/// The keys that signed the checkpoints of a store, the present one first. Nothing else is checked.
+pub(super) async fn known_signers(session: &Session) -> Result<Vec<String>, JournalError> {
+    let mut signers: Vec<String> = known_signer(session).await?.into_iter().collect();
+    if version(session).await?.is_some_and(|known| known >= SEGMENTS_SINCE) {
+        let sql = "SELECT earlier_signers FROM bursar_store";
+        let rows = session.query("reading the manifest", sql, &[]).await?;
+        let earlier: Vec<String> = rows.first().map_or_else(Vec::new, |row| row.get(0));
+        signers.extend(earlier.into_iter().rev());
+    }
+    Ok(signers)
+}
+
+pub(super) fn leaseless() -> JournalError {
     JournalError::Damaged { part: "lease", reason: "it is missing".into() }
 }
 
@@ -196,101 +248,24 @@ pub(super) async fn identity(
     })
 }
 
-/// Rejects a server that may lose acknowledged data.
-pub(super) async fn check_server(
-    session: &Session,
-    options: &PostgresOptions,
-) -> Result<(), JournalError> {
-    let rows = session
-        .query(
-            "reading the server's settings",
-            "SELECT pg_is_in_recovery(), current_setting('fsync') = 'on',
-                    current_setting('full_page_writes') = 'on',
-                    current_setting('synchronous_standby_names') <> '',
-                    current_setting('synchronous_commit') IN ('on', 'remote_apply')",
-            &[],
-        )
-        .await?;
-    let Some(row) = rows.first() else {
-        return Err(JournalError::storage("reading the server's settings", "no answer"));
-    };
-    let refuse = |reason: &str| Err(JournalError::Refused(reason.to_owned()));
-    if row.get(0) {
-        return refuse("the server is a standby: connect to the primary");
-    }
-    if !row.get::<_, bool>(1) || !row.get::<_, bool>(2) {
-        return refuse("the server runs with fsync or full_page_writes off: switch both on");
-    }
-    if !row.get::<_, bool>(3) && !options.unsafe_single {
-        return refuse(
-            "the server has no synchronous standby, so its loss would lose acknowledged credits: \
-             set synchronous_standby_names, or accept the risk with --unsafe-single-postgres",
-        );
-    }
-    if !row.get::<_, bool>(4) {
-        return refuse(
-            "synchronous_commit is weaker than `on`: a pooler must keep session settings",
-        );
-    }
-    Ok(())
+/// Whether a table exists.
+async fn has_table(session: &Session, name: &str) -> Result<bool, JournalError> {
+    // Not `to_regclass`: inside a transaction it may cache that the table did not exist.
+    let there = "SELECT count(*) > 0 FROM pg_class
+         WHERE relname = $1::text AND pg_table_is_visible(oid)";
+    let rows = session.query("looking for a table", there, &[&name]).await?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
-/// Rejects a role without the rights of an owner, and missing tables.
-async fn check_rights(session: &Session) -> Result<(), JournalError> {
-    let rows = session
-        .query(
-            "reading the role's rights",
-            "SELECT to_regclass(name) IS NULL, name, need, current_user::text
-             FROM (VALUES
-               ('bursar_journal', 'SELECT'), ('bursar_journal', 'INSERT'),
-               ('bursar_head', 'SELECT'), ('bursar_head', 'INSERT'), ('bursar_head', 'UPDATE'),
-               ('bursar_lease', 'SELECT'), ('bursar_lease', 'INSERT'), ('bursar_lease', 'UPDATE'),
-               ('bursar_store', 'SELECT'), ('bursar_store', 'UPDATE'),
-               ('bursar_machine', 'SELECT'), ('bursar_machine', 'INSERT'),
-               ('bursar_machine', 'UPDATE'),
-               ('bursar_batch', 'SELECT'), ('bursar_batch', 'INSERT'),
-               ('bursar_snapshot', 'SELECT'), ('bursar_snapshot', 'INSERT'),
-               ('bursar_snapshot', 'UPDATE'), ('bursar_snapshot', 'DELETE')) AS wanted (name, need)
-             WHERE NOT coalesce(has_table_privilege(to_regclass(name), need), false) LIMIT 1",
-            &[],
-        )
-        .await?;
-    let Some(row) = rows.first() else { return Ok(()) };
-    let (gone, table, right, role): (bool, String, String, String) =
-        (row.get(0), row.get(1), row.get(2), row.get(3));
-    Err(if gone {
-        manifest::refused(&table, "the table is missing")
-    } else {
-        JournalError::Refused(format!(
-            "the role {role} lacks {right} on {table}: grant it, or make it the owner"
-        ))
-    })
-}
-
-/// The checks of [`prepare`], repeated while the journal is in use: settings and rights can change
-/// under a running server.
-pub(super) async fn check_running(
-    session: &Session,
-    options: &PostgresOptions,
-) -> Result<(), JournalError> {
-    let checked = async {
-        check_server(session, options).await?;
-        check_rights(session).await
-    };
-    checked.await.map_err(|error| match error {
-        JournalError::Refused(reason) => JournalError::Unfit(reason),
-        other => other,
-    })
+/// Whether the tables have segments. Those of earlier builds have none.
+pub(super) async fn has_segments(session: &Session) -> Result<bool, JournalError> {
+    has_table(session, "bursar_segment").await
 }
 
 /// The last applied migration. `None` if the table of versions does not exist.
 async fn version(session: &Session) -> Result<Option<usize>, JournalError> {
     let doing = "reading the version of the tables";
-    // Not `to_regclass`: inside a transaction it may cache that the table did not exist.
-    let there = "SELECT count(*) > 0 FROM pg_class
-         WHERE relname = 'bursar_schema' AND pg_table_is_visible(oid)";
-    let rows = session.query(doing, there, &[]).await?;
-    if !rows.first().is_some_and(|row| row.get(0)) {
+    if !has_table(session, "bursar_schema").await? {
         return Ok(None);
     }
     let rows =
@@ -384,7 +359,7 @@ pub(super) fn number(row: &Row, column: usize) -> u64 {
     row.get::<_, i64>(column).cast_unsigned()
 }
 
-fn digest(row: &Row, column: usize, sequence: u64) -> Result<Digest, JournalError> {
+pub(super) fn digest(row: &Row, column: usize, sequence: u64) -> Result<Digest, JournalError> {
     let bytes: Vec<u8> = row.try_get(column).map_err(damaged("hash"))?;
     let reason = "a hash is not 32 bytes".to_owned();
     bytes.try_into().map(Digest).map_err(|_| JournalError::Corrupt { sequence, reason })
@@ -458,217 +433,4 @@ fn to_batch(row: &Row) -> Result<StoredBatch, JournalError> {
         hash: digest(row, 6, sequence)?,
         payload: row.get(7),
     })
-}
-
-/// Takes the lease if it is free, expired or held by the same holder, and fences earlier epochs in
-/// the same statement: the head's row contains the epoch that may append.
-pub(super) async fn acquire_lease(
-    session: &Session,
-    machine: &str,
-    holder: &str,
-    ttl: Duration,
-) -> Result<Result<Epoch, LeaseError>, JournalError> {
-    let doing = "taking the lease";
-    let ttl = ttl.as_secs_f64();
-    let taken = session
-        .query(
-            doing,
-            "WITH taken AS (
-               UPDATE bursar_lease SET epoch = epoch + 1, holder = $2,
-                 until = clock_timestamp() + make_interval(secs => $3)
-               WHERE machine = $1 AND (until < clock_timestamp() OR holder = $2)
-               RETURNING epoch)
-             UPDATE bursar_head SET epoch = taken.epoch FROM taken WHERE machine = $1
-             RETURNING taken.epoch",
-            &[&machine, &holder, &ttl],
-        )
-        .await?;
-    if let Some(row) = taken.first() {
-        return Ok(Ok(Epoch(number(row, 0))));
-    }
-    let held = session
-        .query(
-            doing,
-            "SELECT holder,
-               greatest(0, ceil(extract(epoch FROM until - clock_timestamp()) * 1000))::bigint
-             FROM bursar_lease WHERE machine = $1",
-            &[&machine],
-        )
-        .await?;
-    let row = held.first().ok_or_else(leaseless)?;
-    Ok(Err(LeaseError::Held { holder: row.get(0), remaining_ms: number(row, 1) }))
-}
-
-/// Sets the remaining time of the lease of `epoch`, and records the journal's progress in the
-/// manifest. Returns false if another owner has the lease by now.
-pub(super) async fn extend_lease(
-    session: &Session,
-    machine: &str,
-    epoch: Epoch,
-    ttl: Duration,
-) -> Result<bool, JournalError> {
-    let rows = session
-        .query(
-            "renewing the lease",
-            "WITH kept AS (
-               UPDATE bursar_lease SET until = clock_timestamp() + make_interval(secs => $3)
-               WHERE machine = $1 AND epoch = $2 RETURNING machine),
-             noted AS (
-               UPDATE bursar_machine AS known
-               SET sequence = head.sequence, position = head.position, hash = head.hash
-               FROM bursar_head AS head, kept
-               WHERE known.machine = kept.machine AND head.machine = kept.machine
-                 AND head.sequence > known.sequence)
-             SELECT machine FROM kept",
-            &[&machine, &stored(epoch.0), &ttl.as_secs_f64()],
-        )
-        .await?;
-    Ok(!rows.is_empty())
-}
-
-/// Takes the lead if no server has it, if it expired or if the same holder has it.
-pub(super) async fn claim_leadership(
-    session: &Session,
-    holder: &str,
-    url: &str,
-    ttl: Duration,
-) -> Result<Claim, JournalError> {
-    let doing = "asking to lead";
-    let taken = session
-        .query(
-            doing,
-            "UPDATE bursar_store SET term = term + 1, holder = $1, url = $2,
-               until = clock_timestamp() + make_interval(secs => $3)
-             WHERE until < clock_timestamp() OR holder = $1 RETURNING term",
-            &[&holder, &url, &ttl.as_secs_f64()],
-        )
-        .await?;
-    if let Some(row) = taken.first() {
-        return Ok(Claim::Won { term: number(row, 0) });
-    }
-    let held = session.query(doing, "SELECT holder, url FROM bursar_store", &[]).await?;
-    let row = held.first().ok_or_else(storeless)?;
-    Ok(Claim::Held { holder: row.get(0), url: row.get(1) })
-}
-
-/// The store's time in milliseconds since 1970, and the URL of the leader if there is one.
-pub(super) async fn look_at_leadership(
-    session: &Session,
-) -> Result<(i64, Option<String>), JournalError> {
-    let rows = session
-        .query(
-            "reading the store's clock",
-            "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-               CASE WHEN until >= clock_timestamp() THEN nullif(url, '') END FROM bursar_store",
-            &[],
-        )
-        .await?;
-    let row = rows.first().ok_or_else(storeless)?;
-    Ok((row.get(0), row.get(1)))
-}
-
-/// Sets the remaining time of the leader of `term`. Returns false if another server leads by now.
-pub(super) async fn extend_leadership(
-    session: &Session,
-    term: u64,
-    ttl: Duration,
-) -> Result<bool, JournalError> {
-    let rows = session
-        .query(
-            "renewing the lead",
-            "UPDATE bursar_store SET until = clock_timestamp() + make_interval(secs => $2),
-               clean = clean AND $2::double precision = 0
-             WHERE term = $1 RETURNING term",
-            &[&stored(term), &ttl.as_secs_f64()],
-        )
-        .await?;
-    Ok(!rows.is_empty())
-}
-
-pub(super) async fn put_chunk(
-    session: &Session,
-    machine: &str,
-    mark: SnapshotMark,
-    chunk: usize,
-    bytes: &[u8],
-) -> Result<(), JournalError> {
-    let chunk = i32::try_from(chunk).unwrap_or(i32::MAX);
-    session
-        .query(
-            "writing a snapshot",
-            "INSERT INTO bursar_snapshot VALUES ($1, $2, $3, $4)
-             ON CONFLICT (machine, sequence, chunk) DO UPDATE SET bytes = excluded.bytes",
-            &[&machine, &stored(mark.sequence), &chunk, &bytes],
-        )
-        .await
-        .map(|_| ())
-}
-
-/// Deletes the parts of unfinished snapshots.
-pub(super) async fn drop_unfinished_snapshots(
-    session: &Session,
-    machine: &str,
-) -> Result<(), JournalError> {
-    session
-        .query(
-            "forgetting unfinished snapshots",
-            "DELETE FROM bursar_snapshot AS part WHERE machine = $1 AND NOT EXISTS (
-               SELECT FROM bursar_snapshot AS first WHERE first.machine = part.machine
-                 AND first.sequence = part.sequence AND first.chunk = 0)",
-            &[&machine],
-        )
-        .await
-        .map(drop)
-}
-
-/// Deletes all snapshots but the newest `kept`, and unfinished ones older than these.
-pub(super) async fn keep_snapshots(
-    session: &Session,
-    machine: &str,
-    kept: usize,
-) -> Result<(), JournalError> {
-    let kept = i64::try_from(kept).unwrap_or(i64::MAX);
-    session
-        .query(
-            "forgetting old snapshots",
-            "DELETE FROM bursar_snapshot WHERE machine = $1 AND sequence < (
-               SELECT min(sequence) FROM (
-                 SELECT sequence FROM bursar_snapshot WHERE machine = $1 AND chunk = 0
-                 ORDER BY sequence DESC LIMIT $2) AS newest)",
-            &[&machine, &kept],
-        )
-        .await
-        .map(|_| ())
-}
-
-pub(super) async fn list_snapshots(
-    session: &Session,
-    machine: &str,
-) -> Result<Vec<SnapshotMark>, JournalError> {
-    let rows = session
-        .query(
-            "listing snapshots",
-            "SELECT sequence FROM bursar_snapshot WHERE machine = $1 AND chunk = 0
-             ORDER BY sequence DESC",
-            &[&machine],
-        )
-        .await?;
-    Ok(rows.iter().map(|row| SnapshotMark { sequence: number(row, 0) }).collect())
-}
-
-/// One part of a snapshot, if it exists.
-pub(super) async fn get_chunk(
-    session: &Session,
-    machine: &str,
-    mark: SnapshotMark,
-    chunk: i32,
-) -> Result<Option<Vec<u8>>, JournalError> {
-    let rows = session
-        .query(
-            "reading a snapshot",
-            "SELECT bytes FROM bursar_snapshot WHERE machine = $1 AND sequence = $2 AND chunk = $3",
-            &[&machine, &stored(mark.sequence), &chunk],
-        )
-        .await?;
-    Ok(rows.first().map(|row| row.get(0)))
 }

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 use super::links::{ask_within, open_session, runtime};
 use super::manifest::{self, Known};
 use super::session::{Session, stored};
-use super::{PostgresOptions, schema};
+use super::{PostgresOptions, fitness, schema};
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::JournalError;
 use crate::journal::Journal;
@@ -61,6 +61,15 @@ impl PostgresStore {
         ask(options, async |session| schema::known_signer(session).await)
     }
 
+    /// The public keys that signed the checkpoints of the store at this address, in hex, the present
+    /// one first.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub fn signers_at(options: &PostgresOptions) -> Result<Vec<String>, JournalError> {
+        ask(options, async |session| schema::known_signers(session).await)
+    }
+
     /// The public key that signs its checkpoints, in hex, as of the inspection.
     pub fn signer(&self) -> Option<&str> {
         self.signer.as_deref()
@@ -72,7 +81,10 @@ impl PostgresStore {
     /// The store does not answer.
     pub fn note_signer(&self, holder: &str, public_key: &str) -> Result<(), JournalError> {
         ask(&self.options, async |session| {
-            let sql = "UPDATE bursar_store SET signer = $2 WHERE holder = $1";
+            let sql = "UPDATE bursar_store SET signer = $2, earlier_signers = CASE
+                   WHEN signer <> $2 THEN array_append(earlier_signers, signer)
+                   ELSE earlier_signers END
+                 WHERE holder = $1";
             session.query("noting the signing key", sql, &[&holder, &public_key]).await.map(drop)
         })
     }
@@ -114,7 +126,7 @@ impl PostgresStore {
         let session = open_session(&runtime, options)?;
         let restoring = Restoring { runtime: &runtime, session: &session, options };
         restoring.ask(async || {
-            schema::check_server(&session, options).await?;
+            fitness::check_server(&session, options).await?;
             schema::begin_alone(&session).await?;
             check_empty(&session).await?;
             schema::apply_missing(&session).await?;

@@ -5,6 +5,8 @@
 //! verified. It names the batch before it and the segment before it, and carries the signed
 //! checkpoint of the records up to its end. `docs/journal-format.md` has its bytes.
 
+mod damage;
+mod list;
 mod places;
 mod read;
 mod write;
@@ -16,10 +18,12 @@ use ed25519_dalek::SigningKey;
 use crate::chain::{Head, JournalId};
 use crate::error::{JournalError, SegmentFault};
 
+pub use damage::SegmentDamage;
+pub(crate) use list::{SegmentStore, Segments, altered};
 pub(crate) use places::sync_folder;
 pub use places::{ArchivedSegment, Places};
 pub use read::OpenSegment;
-pub(crate) use write::SegmentWriter;
+pub(crate) use write::{SegmentWriter, write_rows};
 
 /// The first bytes of a segment. The last one is the version.
 const MAGIC: &[u8; 16] = b"bursar segment\0\x01";

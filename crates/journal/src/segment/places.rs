@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::SegmentMark;
 use crate::chain::JournalId;
 use crate::error::{JournalError, SegmentFault};
-use crate::segment::OpenSegment;
+use crate::segment::{OpenSegment, SegmentDamage};
 
 /// The format of the file.
 const FORMAT: u32 = 1;
@@ -172,7 +172,7 @@ impl Places {
         let segment = OpenSegment::open(bytes, self.id);
         let reason = match segment {
             Ok(segment) if segment.mark() == mark => return Ok(Some(segment)),
-            Ok(_) => "it is another segment than the one that was sealed".into(),
+            Ok(_) => SegmentDamage::OtherSegment,
             Err(reason) => reason,
         };
         Err(mark.error(SegmentFault::Altered { place, reason }))

@@ -6,6 +6,7 @@ use std::ops::Range;
 use bursar_core::digest::Digest;
 use bursar_core::time::Timestamp;
 
+use super::damage::SegmentDamage;
 use super::{
     BATCH_BYTES, BLOCK_HEADER_BYTES, CHECKPOINT_BYTES, DIGEST_BYTES, FOOTER_BYTES, MAGIC,
     START_BYTES, SegmentMark,
@@ -40,17 +41,17 @@ struct BlockPlace {
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let (field, rest) = self.0.split_first_chunk::<N>().ok_or("it is cut off")?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], SegmentDamage> {
+        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(SegmentDamage::CutOff)?;
         self.0 = rest;
         Ok(*field)
     }
 
-    fn number(&mut self) -> Result<u64, String> {
+    fn number(&mut self) -> Result<u64, SegmentDamage> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn digest(&mut self) -> Result<Digest, String> {
+    fn digest(&mut self) -> Result<Digest, SegmentDamage> {
         self.take().map(Digest)
     }
 }
@@ -59,21 +60,21 @@ impl OpenSegment {
     /// Opens the file's bytes, which must be those of a segment of this journal.
     ///
     /// # Errors
-    /// A text that says what is wrong.
-    pub fn open(bytes: Vec<u8>, id: JournalId) -> Result<OpenSegment, String> {
-        let end = bytes.len().checked_sub(DIGEST_BYTES).ok_or("it is cut off")?;
+    /// What is wrong with the file.
+    pub fn open(bytes: Vec<u8>, id: JournalId) -> Result<OpenSegment, SegmentDamage> {
+        let end = bytes.len().checked_sub(DIGEST_BYTES).ok_or(SegmentDamage::CutOff)?;
         let (content, digest) = bytes.split_at(end);
         if blake3::hash(content).as_bytes() != digest {
-            return Err("its checksum does not match".into());
+            return Err(SegmentDamage::Checksum);
         }
         if content.len() < START_BYTES + FOOTER_BYTES || content[..15] != MAGIC[..15] {
-            return Err("it is not a segment".into());
+            return Err(SegmentDamage::NotASegment);
         }
         if content[15] != MAGIC[15] {
-            return Err(format!("it has version {}; this build knows {}", content[15], MAGIC[15]));
+            return Err(SegmentDamage::Version { found: content[15], known: MAGIC[15] });
         }
         if content[16..32] != id.0 {
-            return Err("it belongs to another journal".into());
+            return Err(SegmentDamage::OtherJournal);
         }
         let footer = content.len() - FOOTER_BYTES;
         let mut fields = Fields(&content[footer..]);
@@ -88,15 +89,15 @@ impl OpenSegment {
             digest: Digest::default(),
             bytes: bytes.len() as u64,
         };
-        mark.digest = Digest(digest.try_into().map_err(|_| "it is cut off")?);
+        mark.digest = Digest(digest.try_into().map_err(|_| SegmentDamage::CutOff)?);
         let follows = fields.digest()?;
         let blocks = fields.number()?;
         let checkpoint = match fields.take::<CHECKPOINT_BYTES>()? {
             zeros if zeros == [0; CHECKPOINT_BYTES] => None,
-            signed => Some(SignedCheckpoint::from_bytes(&signed).ok_or("its checkpoint is none")?),
+            signed => Some(SignedCheckpoint::from_bytes(&signed).ok_or(SegmentDamage::Checkpoint)?),
         };
-        let count = usize::try_from(mark.last_position.count_ones()).map_err(|_| "too many")?;
-        let peaks = footer.checked_sub(count * 32).ok_or("it is cut off")?;
+        let count = mark.last_position.count_ones() as usize;
+        let peaks = footer.checked_sub(count * 32).ok_or(SegmentDamage::CutOff)?;
         let tree = peaks_of(&content[peaks..footer], mark.last_position)?;
         let blocks = places(content, START_BYTES..peaks, blocks, &mark)?;
         Ok(OpenSegment { mark, follows, tree, checkpoint, blocks, bytes })
@@ -130,10 +131,10 @@ impl OpenSegment {
     /// The batches from `sequence` on to the end of its block.
     ///
     /// # Errors
-    /// A text that says what is wrong.
-    pub fn batches_from(&self, sequence: u64) -> Result<VecDeque<StoredBatch>, String> {
+    /// What is wrong with the file.
+    pub fn batches_from(&self, sequence: u64) -> Result<VecDeque<StoredBatch>, SegmentDamage> {
         let after = self.blocks.partition_point(|block| block.before.sequence < sequence);
-        let number = after.checked_sub(1).ok_or("the batch is not in it")?;
+        let number = after.checked_sub(1).ok_or(SegmentDamage::BatchMissing { sequence })?;
         let mut batches = self.block(number)?;
         while batches.front().is_some_and(|batch| batch.sequence < sequence) {
             batches.pop_front();
@@ -141,13 +142,22 @@ impl OpenSegment {
         Ok(batches)
     }
 
-    fn block(&self, number: usize) -> Result<VecDeque<StoredBatch>, String> {
-        let place = self.blocks.get(number).ok_or("the block is not in it")?;
+    /// Reads and verifies all batches.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn check(&self) -> Result<(), SegmentDamage> {
+        (0..self.blocks.len()).try_for_each(|number| self.block(number).map(drop))
+    }
+
+    fn block(&self, number: usize) -> Result<VecDeque<StoredBatch>, SegmentDamage> {
+        let place = self.blocks.get(number).ok_or(SegmentDamage::BlockMissing)?;
         let compressed = &self.bytes[place.compressed.clone()];
-        let content = zstd::bulk::decompress(compressed, place.length)
-            .map_err(|error| format!("block {number}: {error}"))?;
-        let count = usize::try_from(place.batches).map_err(|_| "too many batches")?;
-        let wrong = || format!("block {number} is not what it says");
+        let content = zstd::bulk::decompress(compressed, place.length).map_err(|error| {
+            SegmentDamage::Compression { block: number, reason: error.to_string() }
+        })?;
+        let wrong = || SegmentDamage::BlockForm { block: number };
+        let count = usize::try_from(place.batches).map_err(|_| wrong())?;
         let numbers = count.checked_mul(BATCH_BYTES).filter(|_| content.len() == place.length);
         let (numbers, mut payloads) =
             numbers.and_then(|numbers| content.split_at_checked(numbers)).ok_or_else(wrong)?;
@@ -177,16 +187,16 @@ impl OpenSegment {
         }
         let end = self.blocks.get(number + 1).map_or(self.mark.end(), |next| next.before);
         if head != end || !payloads.is_empty() {
-            return Err(format!("the hashes of block {number} do not match its content"));
+            return Err(SegmentDamage::BlockHashes { block: number });
         }
         Ok(batches)
     }
 }
 
-fn peaks_of(bytes: &[u8], size: u64) -> Result<Frontier, String> {
+fn peaks_of(bytes: &[u8], size: u64) -> Result<Frontier, SegmentDamage> {
     let (peaks, _) = bytes.as_chunks::<32>();
     let peaks = peaks.iter().map(|peak| Digest(*peak)).collect();
-    Frontier::from_peaks(size, peaks).ok_or_else(|| "its tree has another size".into())
+    Frontier::from_peaks(size, peaks).ok_or(SegmentDamage::TreeSize)
 }
 
 /// The blocks, which must fill the given part of the file and begin after the batch before.
@@ -195,7 +205,7 @@ fn places(
     part: Range<usize>,
     expected: u64,
     mark: &SegmentMark,
-) -> Result<Vec<BlockPlace>, String> {
+) -> Result<Vec<BlockPlace>, SegmentDamage> {
     let mut found = Vec::new();
     let mut sequence = mark.before().sequence;
     let mut place = part.start;
@@ -206,19 +216,19 @@ fn places(
         let (first, hash) = (fields.number()?, fields.digest()?);
         let start = place + BLOCK_HEADER_BYTES;
         let end = usize::try_from(compressed).ok().and_then(|bytes| start.checked_add(bytes));
-        let end = end.filter(|end| *end <= part.end).ok_or("a block is cut off")?;
+        let end = end.filter(|end| *end <= part.end).ok_or(SegmentDamage::BlockCutOff)?;
         let length = usize::try_from(length).ok().filter(|_| length <= MAX_BLOCK_BYTES);
-        let length = length.ok_or("a block is too long")?;
+        let length = length.ok_or(SegmentDamage::BlockTooLong)?;
         let before = Head { sequence, position: first.saturating_sub(1), hash };
         if found.is_empty() && before != mark.before() || batches == 0 {
-            return Err("its first block does not follow the batch before".into());
+            return Err(SegmentDamage::FirstBlock);
         }
         found.push(BlockPlace { before, batches, length, compressed: start..end });
         sequence = sequence.saturating_add(u64::from(batches));
         place = end;
     }
     if found.len() as u64 != expected || sequence != mark.last {
-        return Err("a block is missing".into());
+        return Err(SegmentDamage::BlockMissing);
     }
     Ok(found)
 }

@@ -6,9 +6,9 @@ use bursar_core::digest::Digest;
 use zstd::bulk::Compressor;
 
 use super::{BATCH_BYTES, BLOCK_BYTES, CHECKPOINT_BYTES, MAGIC, SegmentMark};
-use crate::chain::{Head, JournalId, StoredBatch};
+use crate::chain::{Chain, Head, JournalId, StoredBatch};
 use crate::error::JournalError;
-use crate::journal::first_time;
+use crate::journal::{RowSource, first_time};
 use crate::merkle::{Checkpoint, Frontier, SigningKey};
 
 /// Writes batches, block by block, with one block in memory.
@@ -142,6 +142,30 @@ impl<W: Write> SegmentWriter<W> {
         };
         Ok(Some((self.out.out, mark)))
     }
+}
+
+/// Writes the rows after `before` up to batch `last` into a segment, each verified, so that what is
+/// sealed is what was written. Returns `None` once `going` returns false.
+pub(crate) fn write_rows<W: Write>(
+    mut writer: SegmentWriter<W>,
+    rows: &mut dyn RowSource,
+    last: u64,
+    signer: Option<&SigningKey>,
+    going: &dyn Fn() -> bool,
+) -> Result<Option<(W, SegmentMark)>, JournalError> {
+    let mut chain = Chain::from(writer.before);
+    while chain.head().sequence < last {
+        if !going() {
+            return Ok(None);
+        }
+        let Some(batch) = rows.next_row()? else {
+            let (sequence, reason) = (chain.head().sequence + 1, "it is missing".into());
+            return Err(JournalError::Corrupt { sequence, reason });
+        };
+        chain.accept(&batch)?;
+        writer.push(batch)?;
+    }
+    writer.finish(signer)
 }
 
 /// Hashes and counts what is written.

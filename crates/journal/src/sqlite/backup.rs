@@ -244,7 +244,7 @@ pub fn truncate(path: &Path, end: Head) -> Result<(), JournalError> {
         let mut next = mark.first;
         while next <= end.sequence {
             let batches = segment.batches_from(next);
-            let batches = batches.map_err(|reason| super::segments::altered(mark, reason))?;
+            let batches = batches.map_err(|reason| crate::segment::altered(mark, reason))?;
             next = batches.back().map_or(u64::MAX, |batch| batch.sequence + 1);
             kept.extend(batches.into_iter().map(Arc::new));
         }

@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::files::beside;
+use super::SqliteOptions;
+use super::files::{LockFile, beside};
 use super::newest::Newest;
-use super::rows::ReaderPool;
+use super::rows::{self, ReaderPool};
 use super::schema;
-use super::segments::Segments;
-use super::stored::{sealed, stored_head};
-use super::tail::Tail;
+use super::stored::{head_in_database, sealed, stored_head};
+use super::tail::{Tail, largest_payload};
 use crate::chain::{Head, JournalId};
 use crate::error::JournalError;
+use crate::segment::{Places, Segments};
 
 /// Conditions that a journal's files must meet.
 #[derive(Clone, Debug)]
@@ -106,15 +107,46 @@ pub fn inspect(path: &Path, expected: Option<&Expected>) -> Result<Inspected, Jo
             let reason = format!("it was cut: {bytes} bytes are left of at least {needed}");
             return Err(refused(&tail_path, &reason));
         }
-        Newest::recover(&tail, stored)?.head
+        let newest = Newest::recover(&tail, stored)?.head;
+        let checked =
+            check_tail(path, (&tail, SqliteOptions::default().tail_bytes), &readers, stored);
+        // A tail that changes while it is read may look older than it is.
+        if checked.is_err() && LockFile::take(path).is_ok() {
+            checked?;
+        }
+        newest
     } else {
         stored
     };
-    let segments = Segments::new(path, id, sealed(&readers, id, stored)?);
+    let segments = Segments::new(Places::of(path, id), id, sealed(&readers, id, stored)?);
     if let Some(Expected { bound, .. }) = expected {
         check_bound(path, (&readers, &segments), (stored, head), *bound)?;
     }
     Ok(Inspected { id, head })
+}
+
+/// Rejects a tail that is older than its database: what was appended after the last batch in the
+/// database would be missing. Every batch that fits into the tail was in it first, and the newest
+/// one stays there. Nothing else may write the tail meanwhile.
+pub(super) fn check_tail(
+    path: &Path,
+    (tail, capacity): (&Tail, u64),
+    readers: &ReaderPool,
+    stored: Head,
+) -> Result<(), JournalError> {
+    let Some(newest) = tail.recover(stored)?.newest.filter(|newest| *newest < stored.sequence)
+    else {
+        return Ok(());
+    };
+    let missing = readers.with("reading the newest batches", |connection| {
+        rows::first_up_to(connection, (newest, stored.sequence), largest_payload(capacity))
+    })?;
+    let Some(missing) = missing else { return Ok(()) };
+    let reason = format!(
+        "it ends with batch {newest}, and batch {missing} was in it, by the database: it is an older \
+         copy, and the newest records are missing"
+    );
+    Err(refused(&tail_file(path), &reason))
 }
 
 /// The length of a database's file and the length in its header, if that is more. `None` for a
@@ -139,7 +171,7 @@ pub fn cut_database(path: &Path) -> Option<(u64, u64)> {
 
 fn check_bound(
     path: &Path,
-    (readers, segments): (&ReaderPool, &Segments),
+    (readers, segments): (&ReaderPool, &Segments<Places>),
     (stored, head): (Head, Head),
     bound: Head,
 ) -> Result<(), JournalError> {
@@ -152,7 +184,8 @@ fn check_bound(
         return Err(refused(path, &reason));
     }
     // Batches only in the tail follow the database's last batch by their hash.
-    if bound.sequence <= stored.sequence && segments.head_at(readers, bound.sequence)? != bound {
+    let stored_at = || head_in_database(readers, segments.id(), bound.sequence);
+    if bound.sequence <= stored.sequence && segments.head_at(bound.sequence, stored_at)? != bound {
         let reason = format!("batch {} is not the one that was stored here", bound.sequence);
         return Err(refused(path, &reason));
     }

@@ -20,7 +20,6 @@ mod rows;
 mod schema;
 mod seal;
 mod segment_table;
-mod segments;
 mod stored;
 mod tail;
 
@@ -38,15 +37,14 @@ use crate::journal::{
     BatchReader, Journal, Lease, MaintenanceUrgency, Pending, checked_head, first_time,
 };
 use crate::record::Batch;
-use crate::segment::{Places, Sealing, SegmentMark};
+use crate::segment::{OpenSegment, Places, Sealing, SegmentMark, Segments};
 use crate::snapshot::{Snapshot, SnapshotMark};
 use database::{Database, Trouble};
 use files::{LockFile, SnapshotFiles};
 use newest::Newest;
 use rows::{ReaderPool, Rows};
-use segments::Segments;
-use stored::{sealed, shrink, stored_head};
-use tail::{Tail, WriteError};
+use stored::{head_in_database, sealed, shrink, stored_head};
+use tail::{Occupied, Tail, WriteError};
 
 pub use archive::{ArchiveTotals, archive, sealed_segments};
 pub use inspect::{Expected, Inspected, cut_database, inspect, is_begun, tail_file, written_tail};
@@ -87,7 +85,7 @@ pub struct SqliteJournal {
     interrupt: Mutex<InterruptHandle>,
     readers: Arc<ReaderPool>,
     snapshots: SnapshotFiles,
-    segments: Arc<Segments>,
+    segments: Arc<Segments<Places>>,
     /// Held while a segment is sealed.
     sealing: Mutex<()>,
     /// The last batch up to which there was too little for a segment.
@@ -128,9 +126,13 @@ impl SqliteJournal {
             .epoch;
         let readers = Arc::new(ReaderPool::new(path));
         let head = stored_head(&readers, id)?;
-        let segments = Arc::new(Segments::new(path, id, sealed(&readers, id, head)?));
+        let segments =
+            Arc::new(Segments::new(Places::of(path, id), id, sealed(&readers, id, head)?));
         let tail = Tail::open(path, id, options.tail_bytes, !options.unsafe_normal_sync)?;
         let newest = Newest::recover(&tail, head)?;
+        if !options.unsafe_normal_sync {
+            inspect::check_tail(path, (&tail, options.tail_bytes), &readers, head)?;
+        }
         files::sync_directory(path)?;
         let journal = SqliteJournal {
             path: path.to_owned(),
@@ -174,11 +176,15 @@ impl SqliteJournal {
             .readers
             .with("reading a batch", |connection| rows::read_one(connection, head.sequence))?;
         let Some(last) = last else { return Ok(()) };
-        match writer.tail.place(last.payload.len(), None) {
-            // A batch larger than the tail was never in it.
+        match writer.tail.place(last.payload.len(), None, None) {
+            // A batch too large for the tail was never in it.
             None => Ok(()),
             Some(place) => match writer.tail.write(place, last) {
-                Ok(_) | Err(WriteError::Full(_)) => Ok(()),
+                Ok(written) => {
+                    self.newest().frame = Some(Occupied::from(&written));
+                    Ok(())
+                }
+                Err(WriteError::Full(_)) => Ok(()),
                 Err(WriteError::Failed(error)) => {
                     Err(JournalError::storage("writing the tail", error))
                 }
@@ -228,7 +234,7 @@ impl SqliteJournal {
                 Appended::NoRoom(back) => batch = back,
             }
             self.move_tail()?;
-            if tail::frame_bytes(batch.payload.len()) > self.options.tail_bytes {
+            if batch.payload.len() as u64 > tail::largest_payload(self.options.tail_bytes) {
                 return self.append_to_database(expected, batch);
             }
         }
@@ -238,9 +244,12 @@ impl SqliteJournal {
         let mut writer = self.writer();
         // Only the holder of the writer's lock adds to these. Batches moved meanwhile make more
         // room.
-        let (head, occupied) = self.newest().end();
+        let (head, occupied, frame) = {
+            let newest = self.newest();
+            (newest.head, newest.occupied(), newest.frame)
+        };
         self.check_turn(&writer, batch.epoch, expected, head)?;
-        let Some(place) = writer.tail.place(batch.payload.len(), occupied) else {
+        let Some(place) = writer.tail.place(batch.payload.len(), occupied, frame) else {
             return Ok(Appended::NoRoom(batch));
         };
         let head = batch.head();
@@ -249,17 +258,16 @@ impl SqliteJournal {
             WriteError::Failed(error) => self.stop(error.to_string()),
         })?;
         let mut newest = self.newest();
-        newest.waiting.push_back(waiting);
-        newest.head = head;
+        newest.push(waiting);
         self.look(&newest);
         Ok(Appended::Done(head))
     }
 
-    /// Appends a batch that is larger than the tail.
+    /// Appends a batch that is too large for the tail.
     fn append_to_database(&self, expected: Head, batch: StoredBatch) -> Result<Head, AppendError> {
         let mut database = self.database();
         let writer = self.writer();
-        let (head, _) = self.newest().end();
+        let head = self.newest().head;
         self.check_turn(&writer, batch.epoch, expected, head)?;
         let batch = Arc::new(batch);
         self.store(&mut database, std::slice::from_ref(&batch))?;
@@ -325,12 +333,12 @@ impl SqliteJournal {
 
     /// Where the segments are.
     pub fn segment_places(&self) -> &Places {
-        self.segments.places()
+        self.segments.store()
     }
 
     /// Records how much work there is for [`Journal::compact`].
     fn look(&self, newest: &Newest) {
-        let urgency = match newest.end().1 {
+        let urgency = match newest.occupied() {
             None => MaintenanceUrgency::None,
             Some(occupied) if occupied.is_half_of(self.options.tail_bytes) => {
                 MaintenanceUrgency::Now
@@ -407,7 +415,9 @@ impl Journal for SqliteJournal {
         let waiting = self.newest().batch(sequence);
         match waiting {
             Some(batch) => checked_head(sequence, Some(Arc::unwrap_or_clone(batch))),
-            None => self.segments.head_at(&self.readers, sequence),
+            None => self
+                .segments
+                .head_at(sequence, || head_in_database(&self.readers, self.id, sequence)),
         }
     }
 
@@ -417,6 +427,14 @@ impl Journal for SqliteJournal {
         going: &dyn Fn() -> bool,
     ) -> Result<Option<SegmentMark>, JournalError> {
         self.seal_next(sealing, going)
+    }
+
+    fn sealed_segments(&self) -> Result<Vec<SegmentMark>, JournalError> {
+        Ok(self.segments())
+    }
+
+    fn read_segment(&self, mark: &SegmentMark) -> Result<OpenSegment, JournalError> {
+        self.segments.store().open(mark)
     }
 
     fn began_at(&self) -> Result<Option<Timestamp>, JournalError> {

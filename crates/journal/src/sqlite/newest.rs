@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::tail::{Occupied, Tail, Waiting};
+use super::tail::{Occupied, Recovered, Tail, Waiting};
 use crate::chain::{Head, StoredBatch};
 use crate::error::JournalError;
 
@@ -12,19 +12,28 @@ pub(super) struct Newest {
     pub(super) head: Head,
     /// The batches that are not known to be in the database. The last one is the head.
     pub(super) waiting: VecDeque<Waiting>,
+    /// Where the newest frame of the tail is.
+    pub(super) frame: Option<Occupied>,
 }
 
 impl Newest {
     /// The state from the database and the tail.
     pub(super) fn recover(tail: &Tail, stored: Head) -> Result<Newest, JournalError> {
-        let waiting = tail.recover(stored)?;
+        let Recovered { waiting, frame, .. } = tail.recover(stored)?;
         let head = waiting.back().map_or(stored, |last| last.batch.head());
-        Ok(Newest { head, waiting })
+        Ok(Newest { head, waiting, frame })
     }
 
-    /// The head, and the occupied part of the tail.
-    pub(super) fn end(&self) -> (Head, Option<Occupied>) {
-        (self.head, Occupied::by(&self.waiting))
+    /// The part of the tail that the waiting batches occupy.
+    pub(super) fn occupied(&self) -> Option<Occupied> {
+        Occupied::by(&self.waiting)
+    }
+
+    /// Adds a batch that is in the tail.
+    pub(super) fn push(&mut self, added: Waiting) {
+        self.head = added.batch.head();
+        self.frame = Some(Occupied::from(&added));
+        self.waiting.push_back(added);
     }
 
     /// How many of the waiting batches are up to `sequence`.

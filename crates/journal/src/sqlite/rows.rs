@@ -11,11 +11,10 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 
 use super::failure;
 use super::schema::{digest, unsigned};
-use super::segments::{Segments, altered};
 use crate::chain::{Epoch, StoredBatch};
 use crate::error::JournalError;
 use crate::journal::RowSource;
-use crate::segment::SegmentMark;
+use crate::segment::{Places, SegmentMark, Segments};
 
 /// Batches fetched in one query.
 const PAGE_ROWS: i64 = 32;
@@ -76,7 +75,7 @@ impl ReaderPool {
 /// not there yet. Batches may be sealed while they are read.
 pub(super) struct Rows {
     readers: Arc<ReaderPool>,
-    segments: Arc<Segments>,
+    segments: Arc<Segments<Places>>,
     after: u64,
     /// The last one to read from the database.
     stored: u64,
@@ -87,7 +86,7 @@ pub(super) struct Rows {
 impl Rows {
     pub(super) fn new(
         readers: Arc<ReaderPool>,
-        segments: Arc<Segments>,
+        segments: Arc<Segments<Places>>,
         after: u64,
         stored: u64,
         waiting: VecDeque<Arc<StoredBatch>>,
@@ -125,11 +124,8 @@ impl RowSource for Rows {
 impl Rows {
     /// Fetches the next batches of a segment.
     fn fetch_sealed(&mut self, mark: &SegmentMark) -> Result<(), JournalError> {
-        let segment = self.segments.open(mark)?;
         let next = self.after.saturating_add(1);
-        self.fetched = segment.batches_from(next).map_err(|reason| altered(mark, reason))?;
-        let beyond = self.fetched.iter().rev().take_while(|row| row.sequence > self.stored).count();
-        self.fetched.truncate(self.fetched.len() - beyond);
+        self.fetched = self.segments.batches(mark, next, self.stored)?;
         Ok(())
     }
 
@@ -187,6 +183,19 @@ pub(super) fn read_one(
     let sql = format!("SELECT {COLUMNS} FROM batch WHERE sequence = ?1");
     let mut statement = connection.prepare_cached(&sql)?;
     statement.query_row(params![sequence.cast_signed()], to_batch).optional().map_err(as_damage)
+}
+
+/// The number of the first batch after `after` and up to `until` with at most `bytes` of payload.
+pub(super) fn first_up_to(
+    connection: &Connection,
+    (after, until): (u64, u64),
+    bytes: u64,
+) -> rusqlite::Result<Option<u64>> {
+    let sql = "SELECT sequence FROM batch WHERE sequence > ?1 AND sequence <= ?2 \
+               AND length(payload) <= ?3 ORDER BY sequence LIMIT 1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let bounds = params![after.cast_signed(), until.cast_signed(), bytes.cast_signed()];
+    statement.query_row(bounds, |row| row.get::<_, i64>(0).map(i64::cast_unsigned)).optional()
 }
 
 /// A column of the wrong type or length is damage, not an error in the query.

@@ -16,10 +16,9 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::rows::Rows;
 use super::{SqliteJournal, segment_table};
-use crate::chain::{Chain, Head};
+use crate::chain::Head;
 use crate::error::{AppendError, JournalError};
-use crate::journal::RowSource;
-use crate::segment::{Sealing, SegmentMark, SegmentWriter, sync_folder};
+use crate::segment::{Sealing, SegmentMark, SegmentWriter, altered, sync_folder, write_rows};
 
 /// The bytes that are deleted from the database in one transaction.
 const SLICE_BYTES: u64 = 1 << 20;
@@ -64,7 +63,7 @@ impl SqliteJournal {
         self.check_running()?;
         self.discard_sealed(going)?;
         let Some(last) = self.due(sealing)? else { return Ok(None) };
-        let folder = self.segments.places().folder();
+        let folder = self.segments.store().folder();
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.and_then(|()| sync_folder(folder.parent())).map_err(storage)?;
         let temporary = folder.join("next.tmp");
@@ -126,22 +125,10 @@ impl SqliteJournal {
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(file);
         let out = Extended { file: file.map_err(storage)?, length: 0 };
         let out = BufWriter::with_capacity(1 << 16, out);
-        let mut writer = SegmentWriter::begin(out, self.id, continued, sealing.level)?;
+        let writer = SegmentWriter::begin(out, self.id, continued, sealing.level)?;
         let mut rows = self.rows(before.sequence, last);
-        let mut chain = Chain::from(before);
-        while chain.head().sequence < last {
-            if !going() {
-                return Ok(None);
-            }
-            let Some(batch) = rows.next_row()? else {
-                let (sequence, reason) = (chain.head().sequence + 1, "it is missing".into());
-                return Err(JournalError::Corrupt { sequence, reason });
-            };
-            // What is sealed is what was written, or nothing.
-            chain.accept(&batch)?;
-            writer.push(batch)?;
-        }
-        let Some((out, mark)) = writer.finish(sealing.signer.as_ref())? else { return Ok(None) };
+        let written = write_rows(writer, &mut rows, last, sealing.signer.as_ref(), going)?;
+        let Some((out, mark)) = written else { return Ok(None) };
         let file = out.into_inner().map_err(|error| storage(error.into_error()))?.file;
         file.sync_all().map_err(storage)?;
         // The check that follows reads what the disk has.
@@ -158,14 +145,8 @@ impl SqliteJournal {
 
     /// Every batch of a new segment can be read from its file.
     fn read_back(&self, mark: &SegmentMark) -> Result<(), JournalError> {
-        let segment = self.segments.places().open(mark)?;
-        let mut next = mark.first;
-        while next <= mark.last {
-            let batches = segment.batches_from(next);
-            let batches = batches.map_err(|reason| super::segments::altered(mark, reason))?;
-            next = batches.back().map_or(u64::MAX, |batch| batch.sequence + 1);
-        }
-        Ok(())
+        let segment = self.segments.store().open(mark)?;
+        segment.check().map_err(|reason| altered(mark, reason))
     }
 
     /// Deletes the rows of sealed batches.

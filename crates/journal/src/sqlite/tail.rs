@@ -4,7 +4,8 @@
 //! cost of a database (pages, locks, a head row) is paid later, for many batches at once and by
 //! another thread. Each batch begins on a new page and fills its last page with zeros, so that no
 //! write ever touches an acknowledged batch. Space is reused only once the database has the batch
-//! that was there, durably.
+//! that was there, durably. The newest frame stays until a later one is complete, so that a tail
+//! that is older than its database is known as one ([`super::inspect`]).
 //!
 //! Only frames are stored. The chain decides whether a frame counts: it does if it follows the
 //! database's last batch, or another frame that counts. Everything else is a leftover.
@@ -49,6 +50,12 @@ pub(super) struct Waiting {
 pub(super) struct Occupied {
     start: u64,
     end: u64,
+}
+
+impl From<&Waiting> for Occupied {
+    fn from(waiting: &Waiting) -> Occupied {
+        Occupied { start: waiting.start, end: waiting.end }
+    }
 }
 
 impl Occupied {
@@ -146,8 +153,12 @@ impl Tail {
     /// # Errors
     /// Rejects a tail that has lost an acknowledged batch. An append begins only after the one
     /// before it was synced, so a power loss tears at most the last one.
-    pub(super) fn recover(&self, head: Head) -> Result<VecDeque<Waiting>, JournalError> {
-        let mut found = self.scan(head.sequence)?;
+    pub(super) fn recover(&self, head: Head) -> Result<Recovered, JournalError> {
+        let mut found = self.scan()?;
+        let newest = found.last_key_value();
+        let frame = newest.map(|(_, frame)| Occupied::from(frame));
+        let newest = newest.map(|(sequence, _)| *sequence);
+        let mut found = found.split_off(&(head.sequence + 1));
         let mut chain = Chain::from(head);
         let mut waiting = VecDeque::new();
         while let Some(next) = found.remove(&(chain.head().sequence + 1)) {
@@ -161,17 +172,24 @@ impl Tail {
                 let reason = format!("it is missing in the tail, which has batch {last}");
                 Err(JournalError::Corrupt { sequence, reason })
             }
-            Some(_) | None => Ok(waiting),
+            Some(_) | None => {
+                // Earlier builds wrote larger frames, beside which another might not fit.
+                let fits = |frame: &Occupied| {
+                    frame.end - frame.start <= largest(self.capacity) && frame.end <= self.capacity
+                };
+                let frame = frame.filter(fits);
+                Ok(Recovered { waiting, newest, frame })
+            }
         }
     }
 
     /// The batches of all complete frames, in order, whether they follow one another or not.
     pub(super) fn frames(&self) -> Result<Vec<Arc<StoredBatch>>, JournalError> {
-        Ok(self.scan(0)?.into_values().map(|waiting| waiting.batch).collect())
+        Ok(self.scan()?.into_values().map(|waiting| waiting.batch).collect())
     }
 
-    /// All complete frames of batches after `after`, by their number.
-    fn scan(&self, after: u64) -> Result<BTreeMap<u64, Waiting>, JournalError> {
+    /// All complete frames, by the numbers of their batches.
+    fn scan(&self) -> Result<BTreeMap<u64, Waiting>, JournalError> {
         let mut bytes = vec![0; usize::try_from(self.length).expect("it is a few megabytes long")];
         self.file
             .read_exact_at(&mut bytes, 0)
@@ -180,7 +198,7 @@ impl Tail {
         let mut start = 0;
         while start + HEADER_BYTES <= bytes.len() {
             let mut end = start + PAGE;
-            if let Some(batch) = decode(&bytes[start..], self.id, after)? {
+            if let Some(batch) = decode(&bytes[start..], self.id)? {
                 end = start + (HEADER_BYTES + batch.payload.len()).next_multiple_of(PAGE);
                 let [start, end] = [start, end].map(|place| place as u64);
                 found.insert(batch.sequence, Waiting { batch: Arc::new(batch), start, end });
@@ -190,12 +208,21 @@ impl Tail {
         Ok(found)
     }
 
-    /// Where a frame for `payload` bytes fits without overwriting waiting batches. Space is used in
-    /// a circle.
-    pub(super) fn place(&self, payload: usize, occupied: Option<Occupied>) -> Option<u64> {
+    /// Where a frame for `payload` bytes fits without overwriting waiting batches or the `newest`
+    /// frame. Space is used in a circle, from the beginning if nothing waits.
+    pub(super) fn place(
+        &self,
+        payload: usize,
+        waiting: Option<Occupied>,
+        newest: Option<Occupied>,
+    ) -> Option<u64> {
         let bytes = frame_bytes(payload);
-        let Some(Occupied { start, end }) = occupied else {
-            return (bytes <= self.capacity).then_some(0);
+        if bytes > largest(self.capacity) {
+            return None;
+        }
+        let Some(Occupied { start, end }) = waiting else {
+            let is_free = newest.is_none_or(|newest| bytes <= newest.start);
+            return Some(newest.filter(|_| !is_free).map_or(0, |newest| newest.end));
         };
         if end <= start {
             return (end + bytes <= start).then_some(end);
@@ -236,6 +263,27 @@ impl Tail {
     }
 }
 
+/// The result of [`Tail::recover`].
+pub(super) struct Recovered {
+    /// The batches that the database does not have.
+    pub(super) waiting: VecDeque<Waiting>,
+    /// The number of the newest batch with a complete frame, whether the database has it or not.
+    pub(super) newest: Option<u64>,
+    /// Where that frame is.
+    pub(super) frame: Option<Occupied>,
+}
+
+/// The size of the largest frame: there is always space for another one beside it.
+fn largest(capacity: u64) -> u64 {
+    capacity / 3 / PAGE as u64 * PAGE as u64
+}
+
+/// The most bytes of payload of a batch in a tail of this length. Others go into the database at
+/// once.
+pub(super) fn largest_payload(capacity: u64) -> u64 {
+    largest(capacity).saturating_sub(HEADER_BYTES as u64)
+}
+
 /// Why a batch was not written.
 pub(super) enum WriteError {
     /// There is no space for it, and nothing of it was written.
@@ -254,7 +302,7 @@ impl From<io::Error> for WriteError {
 }
 
 /// The size of a frame with this payload, in whole pages.
-pub(super) fn frame_bytes(payload: usize) -> u64 {
+fn frame_bytes(payload: usize) -> u64 {
     (HEADER_BYTES + payload).next_multiple_of(PAGE) as u64
 }
 
@@ -275,8 +323,8 @@ fn encode(out: &mut Vec<u8>, id: JournalId, batch: &StoredBatch) {
     out.resize(out.len().next_multiple_of(PAGE), 0);
 }
 
-/// The batch whose frame begins `bytes`, if it is complete, of this journal and after `after`.
-fn decode(bytes: &[u8], id: JournalId, after: u64) -> Result<Option<StoredBatch>, JournalError> {
+/// The batch whose frame begins `bytes`, if it is complete and of this journal.
+fn decode(bytes: &[u8], id: JournalId) -> Result<Option<StoredBatch>, JournalError> {
     let (header, rest) = bytes.split_at(HEADER_BYTES);
     if header[..16] != *MAGIC {
         return unknown_version(header);
@@ -286,7 +334,7 @@ fn decode(bytes: &[u8], id: JournalId, after: u64) -> Result<Option<StoredBatch>
     let short = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
     let digest = |at: usize| Digest(header[at..at + 32].try_into().expect("32 bytes"));
     let length = usize::try_from(short(52)).expect("at least 32 bits");
-    if header[16..32] != id.0 || number(32) <= after || length > rest.len() {
+    if header[16..32] != id.0 || length > rest.len() {
         return Ok(None);
     }
     let batch = StoredBatch {
@@ -320,7 +368,7 @@ fn unknown_version(header: &[u8]) -> Result<Option<StoredBatch>, JournalError> {
 mod tests {
     use super::*;
 
-    const CAPACITY: u64 = 8 * PAGE as u64;
+    const CAPACITY: u64 = 12 * PAGE as u64;
 
     fn batch(sequence: u64, payload: usize) -> StoredBatch {
         let mut batch = StoredBatch {
@@ -352,21 +400,20 @@ mod tests {
         expected.extend([0x5a; 5]);
         assert_eq!(bytes[..expected.len()], expected);
         assert!(bytes[expected.len()..].iter().all(|byte| *byte == 0));
-        let read = decode(&bytes, JournalId([3; 16]), 8).expect("a known version");
+        let read = decode(&bytes, JournalId([3; 16])).expect("a known version");
         assert_eq!(read, Some(batch(9, 5)));
     }
 
     #[test]
-    fn a_frame_of_another_journal_an_older_batch_and_a_torn_frame_do_not_count() {
+    fn a_frame_of_another_journal_and_a_torn_frame_do_not_count() {
         let mut bytes = Vec::new();
         encode(&mut bytes, JournalId([3; 16]), &batch(9, 5_000));
-        let read = |bytes: &[u8], id, after| decode(bytes, JournalId([id; 16]), after);
-        assert_eq!(read(&bytes, 3, 8), Ok(Some(batch(9, 5_000))));
-        assert_eq!(read(&bytes, 4, 8), Ok(None));
-        assert_eq!(read(&bytes, 3, 9), Ok(None));
-        assert_eq!(read(&bytes[..PAGE], 3, 8), Ok(None));
+        let read = |bytes: &[u8], id| decode(bytes, JournalId([id; 16]));
+        assert_eq!(read(&bytes, 3), Ok(Some(batch(9, 5_000))));
+        assert_eq!(read(&bytes, 4), Ok(None));
+        assert_eq!(read(&bytes[..PAGE], 3), Ok(None));
         bytes[PAGE..].fill(0);
-        assert_eq!(read(&bytes, 3, 8), Ok(None));
+        assert_eq!(read(&bytes, 3), Ok(None));
     }
 
     #[test]
@@ -374,24 +421,26 @@ mod tests {
         let mut bytes = Vec::new();
         encode(&mut bytes, JournalId([3; 16]), &batch(9, 5));
         bytes[14] = b'2';
-        let refused = decode(&bytes, JournalId([3; 16]), 0).expect_err("version 2");
+        let refused = decode(&bytes, JournalId([3; 16])).expect_err("version 2");
         assert!(refused.to_string().contains("version 2"), "{refused}");
     }
 
     #[test]
-    fn no_frame_ever_overwrites_a_waiting_one() {
+    fn no_frame_ever_overwrites_a_waiting_one_or_the_newest() {
         let directory = std::env::temp_dir().join(format!("bursar-tail-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("it is writable");
         let path = directory.join("journal.db");
         let mut tail = Tail::open(&path, JournalId([3; 16]), CAPACITY, false).expect("a new file");
         let mut waiting = VecDeque::<Waiting>::new();
-        let (mut wrapped, mut refused) = (0, 0);
+        let mut newest = None::<Occupied>;
+        let (mut wrapped, mut refused, mut alone) = (0, 0, 0);
         let mut random = 1_u64;
         for sequence in 1..=2_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let payload = usize::try_from(random >> 33).expect("31 bits") % (3 * PAGE);
             let occupied = Occupied::by(&waiting);
-            let Some(start) = tail.place(payload, occupied) else {
+            let Some(start) = tail.place(payload, occupied, newest) else {
+                assert!(!waiting.is_empty(), "there is always space beside the newest");
                 refused += 1;
                 waiting.pop_front();
                 continue;
@@ -401,16 +450,24 @@ mod tests {
             for other in &waiting {
                 assert!(end <= other.start || other.end <= start, "{start}..{end}");
             }
+            if let Some(newest) = newest {
+                assert!(end <= newest.start || newest.end <= start, "{start}..{end}");
+            }
+            alone += u32::from(waiting.is_empty());
             wrapped += u32::from(waiting.back().is_some_and(|last| start < last.start));
             let Ok(written) = tail.write(start, batch(sequence, payload)) else {
                 panic!("there is space");
             };
+            newest = Some(Occupied::from(&written));
             waiting.push_back(written);
-            if random >> 60 < 5 {
-                waiting.pop_front();
+            match random >> 60 {
+                0 => waiting.clear(),
+                1..5 => drop(waiting.pop_front()),
+                _ => {}
             }
         }
-        assert!(wrapped > 100 && refused > 100, "{wrapped} wrapped, {refused} refused");
+        let counts = [wrapped, refused, alone];
+        assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
         std::fs::remove_dir_all(&directory).expect("the test owns it");
     }
 }

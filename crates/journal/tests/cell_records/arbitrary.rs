@@ -12,7 +12,7 @@ use bursar_core::cell::image::{CellAside, Timer};
 use bursar_core::cell::nodes::node::{GpuSet, NodeId};
 use bursar_core::cell::schedule::shape::{GpuDemand, ModelId};
 use bursar_core::message::{ProposedMember, ToLedger};
-use bursar_core::name::GpuModel;
+use bursar_core::name::{ClassName, GpuModel};
 use bursar_core::time::Timestamp;
 use bursar_journal::record::cell::{Author, CellHeader, CellOutcome, CommandKind};
 use compact_str::CompactString;
@@ -81,12 +81,14 @@ impl Source {
         self.u32().cast_signed()
     }
 
-    fn name(&mut self) -> CompactString {
-        (0..self.below(40)).map(|_| self.pick(&['a', '7', ':', 'é', '"'])).collect()
+    fn name<T: From<CompactString>>(&mut self) -> T {
+        let name: CompactString =
+            (0..self.below(40)).map(|_| self.pick(&['a', '7', ':', 'é', '"'])).collect();
+        T::from(name)
     }
 
     fn model(&mut self) -> GpuModel {
-        GpuModel::unchecked(self.name())
+        self.name()
     }
 
     fn time(&mut self) -> Timestamp {
@@ -159,7 +161,7 @@ impl Source {
         };
         Box::new(JobSpec {
             // Added later, with its own test.
-            class_name: CompactString::default(),
+            class_name: ClassName::default(),
             resumable: false,
             job: self.job(),
             account: self.name(),
@@ -178,7 +180,7 @@ impl Source {
             max_requeues: self.u32(),
             submitted_at: self.time(),
             attempts_before: self.u32(),
-            payload: self.name().as_str().into(),
+            payload: self.name::<CompactString>().as_str().into(),
         })
     }
 

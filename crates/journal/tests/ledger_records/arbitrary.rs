@@ -82,8 +82,10 @@ impl Source {
         if self.coin() { wide } else { -(wide >> 1) }
     }
 
-    fn name(&mut self) -> Name {
-        (0..self.below(40)).map(|_| self.pick(&['a', '7', ':', 'é', '"'])).collect()
+    fn name<T: From<Name>>(&mut self) -> T {
+        let name: Name =
+            (0..self.below(40)).map(|_| self.pick(&['a', '7', ':', 'é', '"'])).collect();
+        T::from(name)
     }
 
     fn text(&mut self) -> Box<str> {
@@ -117,11 +119,11 @@ impl Source {
     }
 
     fn model(&mut self) -> GpuModel {
-        GpuModel::unchecked(self.name())
+        self.name()
     }
 
     fn region(&mut self) -> Region {
-        Region::unchecked(self.name())
+        self.name()
     }
 
     fn names<T>(&mut self, name: fn(&mut Source) -> T) -> Option<Vec<T>> {
@@ -444,7 +446,7 @@ impl Source {
                 spendable_after: self.sum(),
                 fingerprint: self.hash(),
             })),
-            18 => Event::Refunded { movement: self.movement(), hold: self.hold() },
+            18 => Event::Refunded { movement: self.movement(), hold: self.hold(), note: None },
             19 => Event::CreditsMoved {
                 movement: self.movement(),
                 from: self.account(),

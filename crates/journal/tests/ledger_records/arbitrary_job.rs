@@ -73,6 +73,7 @@ impl Source {
 
     fn terms_of_job(&mut self) -> JobTerms {
         JobTerms {
+            external: false,
             class: self.name(),
             rank: ClassRank(self.u32() as u8),
             gpu: self.gpu(),
@@ -108,8 +109,8 @@ impl Source {
             account: self.account(),
             terms: self.terms_of_job(),
             offers: self.list(Source::offer),
-            payload: self.text(),
-            shown: self.text(),
+            payload: self.text().into(),
+            submitted: self.text().into(),
             hold: self.name(),
             fingerprint: self.hash(),
         }
@@ -183,7 +184,7 @@ impl Source {
             max_requeues: self.u32(),
             submitted_at: self.time(),
             attempts_before: self.u32(),
-            payload: self.text(),
+            payload: self.text().into(),
         }
     }
 

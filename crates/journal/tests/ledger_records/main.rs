@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arbitrary::{Source, VARIANTS};
 use body_laws::{body_laws, from_hex, hex};
 use bursar_core::cell::command::JobSpec;
-use bursar_core::ledger::command::{Cause, ClearedSettings};
+use bursar_core::ledger::command::{Cause, ClearedSettings, RefundNote};
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::holds::archive::{ArchivedHold, RecalledRecord};
 use bursar_core::ledger::holds::hold::HoldState;
@@ -40,7 +40,7 @@ body_laws!();
 
 #[test]
 fn an_aborted_batch_and_every_command_and_refusal_round_trip() {
-    let told = || Refusal::BatchAborted { told: "{\"place\":1}".into() };
+    let told = || Refusal::BatchAborted { answer: "{\"place\":1}".into() };
     let answer = Arc::new(Err(told()));
     let answered = Event::Answered { key: 1, fingerprint: 2, answer, request: 3 };
     for (place, command) in CommandKind::ALL.iter().enumerate() {
@@ -70,11 +70,11 @@ fn the_spec_of_an_array_is_written_once() {
         _ => None,
     });
     let told = told.expect("a message about a job");
-    let (payload, shown) = ("p".repeat(30_000), "s".repeat(30_000));
+    let (payload, submitted) = ("p".repeat(30_000), "s".repeat(30_000));
     let events = (0..1000u64).flat_map(|number| {
         let order = JobOrder {
             payload: payload.as_str().into(),
-            shown: shown.as_str().into(),
+            submitted: submitted.as_str().into(),
             ..(*order).clone()
         };
         let spec = JobSpec { payload: payload.as_str().into(), ..(*told).clone() };
@@ -208,6 +208,33 @@ fn version_1_bytes_of_every_variant_never_change() {
         let read = decode_body(&golden).expect("golden bytes stay readable");
         assert_eq!((read.header, &read.events[..]), (header, &events[..]));
     }
+}
+
+/// Refunds had no note at first. Those without one are written as before.
+#[test]
+fn version_1_bytes_of_a_refund_with_a_note_never_change() {
+    let mut source = Source::new(2026);
+    let (reason, reference) = (Some("The node failed".into()), Some("ticket-7".into()));
+    let notes = [
+        RefundNote { reason: reason.clone(), reference: reference.clone() },
+        RefundNote { reason, reference: None },
+        RefundNote { reason: None, reference },
+    ];
+    let events = notes.map(|note| {
+        let mut event = source.event(18);
+        if let Event::Refunded { note: written, .. } = &mut event {
+            *written = Some(Box::new(note));
+        }
+        event
+    });
+    let written = encoded(None, &events);
+    let file = golden_file(&events[0]).with_file_name("refunded_with_note.hex");
+    if std::env::var_os("BURSAR_WRITE_GOLDEN").is_some() && !file.exists() {
+        std::fs::write(&file, hex(&written)).expect("the golden directory is writable");
+    }
+    let golden = from_hex(&std::fs::read_to_string(&file).expect("the file is there"));
+    assert_eq!(written, golden);
+    assert_eq!(decode_body(&golden).expect("golden bytes stay readable").events, events);
 }
 
 #[test]

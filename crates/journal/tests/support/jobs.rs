@@ -53,6 +53,7 @@ fn submit(world: &mut World, number: u32) {
     };
     let offers = vec![offer("eu"), offer("us")];
     let terms = JobTerms {
+        external: false,
         class: "normal".into(),
         rank: ClassRank::NORMAL,
         gpu: GpuDemand::Whole(1 + u16::try_from(world.below(4)).unwrap_or(0)),
@@ -82,7 +83,7 @@ fn submit(world: &mut World, number: u32) {
         terms,
         offers,
         payload: "{}".into(),
-        shown: format!(r#"{{"labels":{{"team":"team-{}"}}}}"#, number % 3).into(),
+        submitted: format!(r#"{{"labels":{{"team":"team-{}"}}}}"#, number % 3).into(),
         hold: format!("job-hold-{number}").into(),
         array: None,
         after: Vec::new(),

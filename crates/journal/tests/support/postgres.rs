@@ -174,6 +174,12 @@ impl TestPostgres {
         self.server.wait().expect("the test started it");
     }
 
+    /// Stops the server at once, as a crash does: its next start recovers from its log.
+    pub fn crash(&mut self) {
+        self.signal(nix::sys::signal::Signal::SIGQUIT);
+        self.server.wait().expect("the test started it");
+    }
+
     /// Starts it again after [`TestPostgres::stop`].
     pub fn start_again(&mut self) {
         self.server = Self::spawn(&self.directory, self.port, &self.arguments);

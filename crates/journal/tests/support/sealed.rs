@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use bursar_journal::merkle::SigningKey;
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Epoch, Head, Journal, Sealing, SegmentMark, Snapshot};
+use bursar_journal::{
+    Epoch, Head, Journal, JournalError, Sealing, SegmentMark, Snapshot, StoredBatch,
+};
 
-use super::sample;
+use super::support::{read_all, sample};
 
 /// Small segments, signed.
 pub fn sealing() -> Sealing {
@@ -24,12 +26,12 @@ pub fn open(directory: &Path) -> SqliteJournal {
     SqliteJournal::open(&file(directory), SqliteOptions::default()).expect("it is ours and whole")
 }
 
-pub fn owned(journal: &SqliteJournal) -> Epoch {
+pub fn owned(journal: &dyn Journal) -> Epoch {
     journal.acquire_lease("test", Duration::from_secs(60)).expect("alone").epoch
 }
 
 /// Appends `count` samples.
-pub fn append(journal: &SqliteJournal, epoch: Epoch, count: u64) -> Head {
+pub fn append(journal: &dyn Journal, epoch: Epoch, count: u64) -> Head {
     let mut head = journal.head().expect("it is open");
     for _ in 0..count {
         let batch = sample(head.sequence + 1);
@@ -39,7 +41,7 @@ pub fn append(journal: &SqliteJournal, epoch: Epoch, count: u64) -> Head {
 }
 
 /// Stores a snapshot at the end.
-pub fn snapshot(journal: &SqliteJournal) -> Head {
+pub fn snapshot(journal: &dyn Journal) -> Head {
     let head = journal.head().expect("it is open");
     let snapshot = Snapshot { head, state: b"state".to_vec() };
     journal.put_snapshot(&snapshot).expect("there is space");
@@ -47,7 +49,7 @@ pub fn snapshot(journal: &SqliteJournal) -> Head {
 }
 
 /// Seals everything that can be sealed.
-pub fn seal_all(journal: &SqliteJournal) -> Vec<SegmentMark> {
+pub fn seal_all(journal: &dyn Journal) -> Vec<SegmentMark> {
     let mut sealed = Vec::new();
     while let Some(mark) = journal.seal(&sealing(), &|| true).expect("it can be sealed") {
         sealed.push(mark);
@@ -71,6 +73,31 @@ pub fn sealed(directory: &Path) -> (SqliteJournal, Epoch) {
 /// The file of a segment beside the journal.
 pub fn segment_file(directory: &Path, mark: &SegmentMark) -> PathBuf {
     directory.join("journal.db.segments").join(mark.name())
+}
+
+/// All batches, which must be the samples.
+pub fn check(journal: &dyn Journal, count: u64) -> Vec<StoredBatch> {
+    let genesis = Head::genesis(journal.id());
+    let batches = read_all(journal, genesis);
+    let mut head = genesis;
+    for batch in &batches {
+        assert_eq!(*batch, head.followed_by(batch.epoch, sample(head.sequence + 1)));
+        head = batch.head();
+    }
+    assert_eq!(head.sequence, count);
+    batches
+}
+
+pub fn first_error(journal: &dyn Journal) -> JournalError {
+    let mut reader = journal.read(Head::genesis(journal.id())).expect("it is open");
+    reader.find_map(Result::err).expect("something is missing")
+}
+
+/// Whether an error names a segment and its range.
+pub fn names(error: &JournalError, mark: &SegmentMark) -> bool {
+    let words = error.to_string();
+    let range = format!("batches {} to {}", mark.first, mark.last);
+    words.contains(&mark.name()) && words.contains(&range)
 }
 
 /// Rows that are left in the database.

@@ -7,13 +7,14 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
     ClearedSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold,
-    Policy, Refund, RefundOf, Restriction, Transfer, Usage,
+    Policy, Refund, RefundNote, RefundOf, Restriction, Transfer, Usage,
 };
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::holds::archive::ArchivedHold;
-use bursar_core::ledger::id::{HoldNo, Name};
+use bursar_core::ledger::id::HoldNo;
 use bursar_core::machine::{Machine, advance, execute};
+use bursar_core::name::{AccountPath, GrantId, HoldId};
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{AuditHeader, encode_body};
 use bursar_journal::{Batch, BatchBuilder, Head, Journal, RecordKind};
@@ -77,9 +78,9 @@ pub struct World {
     pub decided: Vec<Decided>,
     random: ChaCha8Rng,
     named: u64,
-    holds: Vec<(Name, Name)>,
-    charges: Vec<(Name, Name)>,
-    grants: Vec<(Name, Name)>,
+    holds: Vec<(AccountPath, HoldId)>,
+    charges: Vec<(AccountPath, HoldId)>,
+    grants: Vec<(AccountPath, GrantId)>,
     archived: Vec<ArchivedHold>,
     last_key: Option<(u128, u128, Command)>,
 }
@@ -99,6 +100,7 @@ impl World {
             archived: Vec::new(),
             last_key: None,
         };
+        world.ledger.forget_by_age();
         world.perform(&Command::SetPolicy(Policy {
             idempotency_ttl_ms: 6 * HOUR,
             retention_ms: 2 * DAY,
@@ -137,12 +139,12 @@ impl World {
         self.below(100) < percent
     }
 
-    fn name(&mut self, prefix: &str) -> Name {
+    fn name<T: From<String>>(&mut self, prefix: &str) -> T {
         self.named += 1;
         format!("{prefix}-{}", self.named).into()
     }
 
-    fn account(&mut self) -> Name {
+    fn account(&mut self) -> AccountPath {
         ACCOUNTS[self.below(u32::try_from(ACCOUNTS.len()).expect("few")) as usize].0.into()
     }
 
@@ -151,7 +153,10 @@ impl World {
         Credits::from_micros(amount).expect("not negative")
     }
 
-    fn known(&mut self, which: fn(&World) -> &Vec<(Name, Name)>) -> (Name, Name) {
+    fn known<T: Clone + From<&'static str>>(
+        &mut self,
+        which: fn(&World) -> &Vec<(AccountPath, T)>,
+    ) -> (AccountPath, T) {
         let length = u32::try_from(which(self).len()).expect("few");
         if length == 0 {
             return ("acme".into(), "unknown".into());
@@ -254,7 +259,7 @@ impl World {
     }
 
     fn remember(&mut self, command: &Command) {
-        let tenant = |path: &Name| path.split(':').next().map(Name::from).unwrap_or_default();
+        let tenant = |path: &AccountPath| path.tenant();
         match command {
             Command::PlaceHold(place) => {
                 self.holds.push((tenant(&place.account), place.id.clone()));
@@ -323,6 +328,12 @@ impl World {
                     of: if hold { RefundOf::Hold(id) } else { RefundOf::Charge(id) },
                     amount: self.chance(60).then(|| self.amount()),
                     compensate: self.chance(50),
+                    // Derived, so that the traffic of a seed stays as it was.
+                    note: (!self.decided.len().is_multiple_of(4)).then(|| {
+                        let reason =
+                            self.decided.len().is_multiple_of(2).then(|| "a reason".into());
+                        Box::new(RefundNote { reason, reference: Some("ticket 7".into()) })
+                    }),
                     recalled: Vec::new(),
                 })
             }
@@ -471,6 +482,7 @@ impl World {
 
 /// Asserts that two ledgers give equal answers and reach equal states.
 pub fn answer_alike(world: &mut World, other: &mut Ledger, steps: u32) -> bool {
+    other.forget_by_age();
     for _ in 0..steps {
         world.clock = world.clock.plus_millis(i64::from(world.below(3_000_000)));
         world.advance();

@@ -4,6 +4,7 @@
 //! bits) proves it, and the checksum detects a mistyped key without a request to the server. Only
 //! the BLAKE3 hash of the whole key is stored.
 
+pub mod last_used;
 pub mod oidc;
 pub mod permissions;
 pub mod root_key;
@@ -13,8 +14,8 @@ use bursar_api::Code;
 use bursar_api::system::key::Role;
 use bursar_core::cell::nodes::scope::covers;
 use bursar_core::directory::{self, ApiKey, Capability, Directory};
-use bursar_core::ledger::id::Name;
-use bursar_core::name::Region;
+use bursar_core::name::{AccountPath, KeyId, NodeName, Region};
+pub use bursar_core::name::{is_at_or_below, tenant_of};
 use bursar_core::time::Timestamp;
 use subtle::ConstantTimeEq;
 
@@ -74,17 +75,17 @@ pub(crate) fn key_id(key: &str) -> Option<&str> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     /// The id of the key, for the audit trail.
-    pub id: Name,
+    pub id: KeyId,
     /// The role of the key.
     pub role: Role,
     /// The account whose subtree the key is valid for; `None` is the whole platform.
-    pub scope: Option<Name>,
+    pub scope: Option<AccountPath>,
     /// The last instant at which the key is valid.
     pub expires_at: Option<Timestamp>,
     /// Agents: the region that the key is bound to.
     pub region: Option<Region>,
     /// Agents: the node that the key is bound to.
-    pub node: Option<Name>,
+    pub node: Option<NodeName>,
     /// The hash of the key; `None` for the root key.
     pub secret_hash: Option<[u8; 32]>,
     /// Whether the key may issue credits within its scope.
@@ -226,19 +227,9 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// Whether an account is `ancestor` or lies below it.
-pub fn is_at_or_below(account: &str, ancestor: &str) -> bool {
-    account.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-}
-
 /// Whether an account is the root of its tenant.
 pub fn is_org(account: &str) -> bool {
     !account.contains(':')
-}
-
-/// The first segment of a path: the tenant.
-pub fn tenant_of(account: &str) -> &str {
-    account.split(':').next().unwrap_or(account)
 }
 
 /// The role of a key, as the API names it.

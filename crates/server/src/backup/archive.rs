@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use bursar_api::words::counted;
 use bursar_journal::sqlite::{ArchiveTotals, archive as archive_journal};
 
 use super::{BackupError, Watch, check_folder, ledger_file, machines};
@@ -21,7 +22,8 @@ pub fn archive(data: &Path, to: &Path, watch: &dyn Watch) -> Result<(), BackupEr
         let totals = archive_journal(&Manifest::file(data, &machine), to)?;
         let ArchiveTotals { moved, bytes, before, kept } = totals;
         watch.say(&format!(
-            "{machine}: {moved} segments moved ({bytes} bytes), {before} archived before, {kept} kept"
+            "{machine}: {} moved ({bytes} bytes), {before} archived before, {kept} kept",
+            counted(moved, "segment")
         ))?;
     }
     Ok(())

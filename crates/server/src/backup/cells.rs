@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bursar_api::words::counted;
 use bursar_audit::Report;
 use bursar_core::ledger::Ledger;
 use bursar_core::machine::Machine;
@@ -77,9 +78,9 @@ pub fn check(
         BackupError::because(format!("the journal cell-{region}: {why}"))
             .with_next("keep this store as it is and report what is said here")
     };
-    cell.check().map_err(broken)?;
+    cell.check().map_err(|violation| broken(violation.to_string()))?;
     let said =
-        ledger.cells().find(|(_, book)| book.region == region).map_or(0, |(_, book)| book.told);
+        ledger.cells().find(|(_, book)| book.region == region).map_or(0, |(_, book)| book.sent);
     let shard = ledger.cells().next().map_or(0, |(_, book)| book.shard);
     let heard = cell.mark(shard).number;
     if heard > said {
@@ -97,5 +98,5 @@ pub fn check(
 /// Reports that a cell's journal was verified.
 pub fn say(region: &str, report: &Report, watch: &dyn Watch) -> Result<(), BackupError> {
     conclude(region, report)?;
-    watch.say(&format!("cell {region}: {} records, the chain holds", report.records))
+    watch.say(&format!("cell {region}: {}, the chain holds", counted(report.records, "record")))
 }

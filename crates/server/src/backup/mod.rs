@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bursar_api::words::counted;
 use bursar_audit::{Progress, Report, SqliteSource, verify, verify_chain, verify_links};
 use bursar_core::cell::Origin;
 use bursar_core::ledger::Ledger;
@@ -124,6 +125,14 @@ impl Making {
     }
 }
 
+/// Whether a place, which need not exist, lies in an existing folder.
+fn is_inside(place: &Path, folder: &Path) -> Result<bool, BackupError> {
+    let place = std::path::absolute(place)?;
+    let existing = place.ancestors().find(|ancestor| ancestor.exists());
+    let existing = existing.unwrap_or(Path::new("/"));
+    Ok(fs::canonicalize(existing)?.starts_with(fs::canonicalize(folder)?))
+}
+
 /// Copies the store of a folder, also while a server has it open.
 pub fn backup(
     data: &Path,
@@ -133,6 +142,11 @@ pub fn backup(
 ) -> Result<Report, BackupError> {
     ledger_file(data)?;
     check_folder(data)?;
+    if is_inside(target, data)? {
+        let why = format!("{} lies in the folder that it would save", target.display());
+        let next = "choose a place outside of it, best on another disk";
+        return Err(BackupError::because(why).with_next(next));
+    }
     let making = Making::begin(target)?;
     // First, so that there is no output of an attempt after the cut.
     if logs && data.join(LOGS).is_dir() {
@@ -196,6 +210,7 @@ pub fn restore(
     copy_machines(backup, &known, making.path())?;
     // Also without the key: a server then says that it made a new one, and takes no other.
     restored.signer.clone_from(&manifest.signer);
+    restored.earlier_signers.clone_from(&manifest.earlier_signers);
     if backup.join(KEY).is_file() {
         copy_key(&backup.join(KEY), manifest.signer.as_deref(), making.path())?;
         restored.signer = signer_of(&backup.join(KEY))?;
@@ -474,7 +489,10 @@ fn check(folder: &Path, watch: &dyn Watch) -> Result<Checked, BackupError> {
             if let Some(problem) = &report.problem {
                 return Err(BackupError::Bad(format!("directory.db: {problem}")));
             }
-            watch.say(&format!("directory: {} records, the chain holds", report.records))?;
+            watch.say(&format!(
+                "directory: {}, the chain holds",
+                counted(report.records, "record")
+            ))?;
         }
     }
     let report = verify(&source(LEDGER)?, None, |progress| watch.verified(progress));

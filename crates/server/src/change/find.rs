@@ -2,10 +2,12 @@
 
 use bursar_api::Code;
 use bursar_core::ledger::Ledger;
+use bursar_core::ledger::holds::archive::{ArchivedHold, RecalledRecord};
+use bursar_core::ledger::holds::forget::resource_of;
 use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
-use bursar_history::query::Archived;
+use bursar_core::name::AccountPath;
 use smallvec::SmallVec;
 
 use crate::app::App;
@@ -32,9 +34,10 @@ pub async fn find(
     caller: &Caller,
     resource: Resource,
     id: &Name,
-) -> Result<Name, Failure> {
+) -> Result<AccountPath, Failure> {
     let (asker, wanted) = (caller.clone(), id.clone());
-    let found = app.ledger.peek(move |ledger| find_in(ledger, &asker, resource, &wanted)).await?;
+    let found =
+        app.ledger.peek(move |ledger| find_in(ledger, &asker, (resource, &wanted), &[])).await?;
     if found.is_err() {
         // A refusal too is answered only when the state that it is based on is durable.
         app.ledger.read(|_| ()).await?;
@@ -42,19 +45,25 @@ pub async fn find(
     found
 }
 
-/// Like [`find`], on a given state of the ledger.
+/// Like [`find`], on a given state of the ledger and with what the archive has under the id.
 pub(crate) fn find_in(
     ledger: &Ledger,
     caller: &Caller,
-    resource: Resource,
-    id: &Name,
-) -> Result<Name, Failure> {
+    (resource, id): (Resource, &Name),
+    recalled: &[RecalledRecord],
+) -> Result<AccountPath, Failure> {
     let (own, asked) = (caller.principal.tenant(), caller.tenant.as_deref());
     let missing = || Failure::not_found(noun(resource), id);
     if own.is_some() && asked.is_some() && own != asked {
         return Err(missing());
     }
     let mut found = accounts_of(ledger, own.or(asked), resource, id);
+    for hold in forgotten_holds(ledger, (resource, id), recalled) {
+        let path = &ledger.account(hold.account).path;
+        if own.or(asked).is_none_or(|tenant| tenant == tenant_of(path)) {
+            found.push(path.clone());
+        }
+    }
     found.retain(|account| caller.principal.sees(account));
     match found.as_slice() {
         [account] => Ok(account.clone()),
@@ -63,95 +72,46 @@ pub(crate) fn find_in(
     }
 }
 
-/// Closed holds or charges that the ledger has forgotten, from history, with the paths of their
-/// accounts. Only those that the caller can see; one per tenant.
-async fn forgotten(
-    app: &App,
-    caller: &Caller,
-    resource: Resource,
-    id: &Name,
-) -> Result<Vec<(Archived, Name)>, Failure> {
-    let kind = match resource {
-        Resource::Hold => HoldKind::Hold,
-        Resource::Charge => HoldKind::Charge,
-        Resource::Account
-        | Resource::Grant
-        | Resource::Refund
-        | Resource::Transfer
-        | Resource::Collection
-        | Resource::Budget
-        | Resource::Job
-        | Resource::Region
-        | Resource::Quota => return Ok(Vec::new()),
-    };
-    let tenant = caller.principal.tenant().map(Name::from).or_else(|| caller.tenant.clone());
-    let wanted = id.clone();
-    let look = move |ledger: &Ledger| {
-        if !accounts_of(ledger, tenant.as_deref(), resource, &wanted).is_empty() {
-            return Vec::new();
+/// The recalled holds or charges with this id that the ledger does not have, one per tenant.
+fn forgotten_holds<'a>(
+    ledger: &Ledger,
+    (resource, id): (Resource, &Name),
+    recalled: &'a [RecalledRecord],
+) -> impl Iterator<Item = &'a Hold> {
+    recalled.iter().filter_map(move |record| match record {
+        RecalledRecord::Hold(ArchivedHold { hold, .. }) => {
+            let is_wanted = resource_of(hold.kind) == resource
+                && hold.id.as_str() == id.as_str()
+                && hold.account.0 < ledger.account_count();
+            let is_forgotten = || {
+                let tenant = ledger.account(hold.account).tenant;
+                ledger.find_hold(tenant, hold.kind, id).is_none()
+            };
+            (is_wanted && is_forgotten()).then_some(hold)
         }
-        match tenant {
-            Some(tenant) => ledger.find_account(&tenant).into_iter().collect(),
-            None => ledger.tenants().collect::<Vec<AccountNo>>(),
-        }
-    };
-    let seen = app.ledger.read(look).await?;
-    let (tenants, wanted) = (seen.value, id.clone());
-    if tenants.is_empty() {
-        return Ok(Vec::new());
-    }
-    let ask = app.history.ask(seen.position, move |history| {
-        let mut found = Vec::new();
-        for tenant in tenants {
-            found.extend(history.archived(tenant.0, kind, &wanted)?);
-        }
-        Ok(found)
-    });
-    let mut found = Vec::new();
-    for archived in ask.await?.0 {
-        let account = archived.record.hold.account;
-        let known = move |ledger: &Ledger| {
-            let is_known = account.0 < ledger.account_count();
-            is_known.then(|| ledger.account(account).path.clone())
-        };
-        let Some(path) = app.ledger.peek(known).await? else { continue };
-        if caller.principal.sees(&path) && !archived.record.hold.is_open() {
-            found.push((archived, path));
-        }
-    }
-    Ok(found)
+        RecalledRecord::Movement(_) => None,
+    })
 }
 
-/// The only forgotten hold or charge with this id that the caller can mean.
-pub async fn only_forgotten(
-    app: &App,
+/// The hold or charge with this id at or below an account of the caller's, from the ledger or from what the archive
+/// has.
+pub(crate) fn hold_in<'a>(
+    ledger: &'a Ledger,
     caller: &Caller,
-    resource: Resource,
-    id: &Name,
-) -> Result<Hold, Failure> {
-    let found = only_archived(app, caller, resource, id).await?;
-    let missing = || Failure::not_found(noun(resource), id);
-    found.map(|(archived, _)| archived.record.hold).ok_or_else(missing)
+    (kind, id): (HoldKind, &Name),
+    recalled: &'a [RecalledRecord],
+) -> Result<&'a Hold, Failure> {
+    let resource = resource_of(kind);
+    let account = find_in(ledger, caller, (resource, id), recalled)?;
+    let tenant = ledger.find_account(tenant_of(&account));
+    let number = tenant.and_then(|tenant| ledger.find_hold(tenant, kind, id));
+    let live = number.and_then(|number| ledger.hold(number));
+    let of_tenant = |hold: &&Hold| Some(ledger.account(hold.account).tenant) == tenant;
+    let found = live.or_else(|| forgotten_holds(ledger, (resource, id), recalled).find(of_tenant));
+    found.ok_or_else(|| Failure::not_found(noun(resource), id))
 }
 
-/// The archived record of that hold or charge, with the path of its account; `None` if the ledger
-/// has it.
-pub(super) async fn only_archived(
-    app: &App,
-    caller: &Caller,
-    resource: Resource,
-    id: &Name,
-) -> Result<Option<(Archived, Name)>, Failure> {
-    let mut found = forgotten(app, caller, resource, id).await?;
-    let Some(last) = found.pop() else { return Ok(None) };
-    if found.is_empty() {
-        return Ok(Some(last));
-    }
-    let accounts: Vec<Name> = found.into_iter().map(|(_, path)| path).collect();
-    Err(ambiguous(id, accounts.iter().chain([&last.1])))
-}
-
-pub(crate) fn ambiguous<'a>(id: &Name, accounts: impl Iterator<Item = &'a Name>) -> Failure {
+pub(crate) fn ambiguous<'a>(id: &str, accounts: impl Iterator<Item = &'a AccountPath>) -> Failure {
     let tenants: Vec<&str> = accounts.map(|account| tenant_of(account)).collect();
     let detail = format!(
         "`{id}` exists in several tenants; repeat with the header Bursar-Tenant: {}",
@@ -161,12 +121,12 @@ pub(crate) fn ambiguous<'a>(id: &Name, accounts: impl Iterator<Item = &'a Name>)
 }
 
 /// The accounts of the resources with this id, one per tenant.
-fn accounts_of(
+pub(super) fn accounts_of(
     ledger: &Ledger,
     tenant: Option<&str>,
     resource: Resource,
     id: &str,
-) -> SmallVec<[Name; 1]> {
+) -> SmallVec<[AccountPath; 1]> {
     let lookup = |tenant| {
         let account = match resource {
             Resource::Grant => {

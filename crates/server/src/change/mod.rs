@@ -1,13 +1,19 @@
 //! One change of the ledger, from the request to the answer. Handlers and batches share it.
 
 mod archive_lookup;
+mod done;
 mod find;
+mod past_lookup;
+mod used_key;
 
-use bursar_api::Code;
-use bursar_core::ledger::command::Command;
+use bursar_core::ledger::command::{Command, RecalledHold};
+use bursar_core::ledger::holds::archive::RecalledRecord;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Refusal, Resource};
-use bursar_core::ledger::{Accepted, Envelope, Ledger, LookUp, Reply};
+use bursar_core::ledger::{Accepted, Envelope, Ledger, LookUp, Refused};
+use bursar_core::machine::Machine;
+use bursar_core::name::{AccountPath, HoldId};
+use bursar_core::time::Timestamp;
 use bursar_engine::{Seen, Transaction, Urgency};
 use serde_json::Value;
 
@@ -18,27 +24,29 @@ use crate::machines::gateway::Posted;
 use crate::net::counting::CountPlace;
 use crate::net::limits::Priority;
 use crate::operations::Operation;
-use crate::render::{self, AnswerShape, Shown};
-use crate::request::{Caller, Failure};
-use archive_lookup::NOT_LOOKED_UP;
-pub use archive_lookup::Recalled;
+use crate::render::AnswerShape;
+use crate::request::{Caller, Failure, reused};
+pub(crate) use archive_lookup::{LookUps, Looked, asked_tenant, may_have_forgotten};
+pub use done::{AnsweredBefore, Done, Finish, Settled};
 use find::exists;
-pub(crate) use find::{ambiguous, find_in};
-pub use find::{find, only_forgotten};
+pub use find::find;
+pub(crate) use find::{ambiguous, find_in, hold_in};
+use past_lookup::NOT_LOOKED_UP;
+pub(crate) use used_key::being_archived;
 
 /// The target of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An account, by its path.
-    Account(Name),
+    Account(AccountPath),
     /// A resource, by its id within the tenant.
     Named(Resource, Name),
 }
 
-type Build = Box<dyn FnOnce(Name) -> Command + Send>;
+type Build = Box<dyn FnOnce(AccountPath) -> Command + Send>;
 
 /// A precondition on the ledger and the tenant, checked at the instant of the decision.
-type Check = Box<dyn FnOnce(&Ledger, &Name) -> Result<(), Failure> + Send>;
+type Check = Box<dyn FnOnce(&Ledger, &AccountPath) -> Result<(), Failure> + Send>;
 
 /// A requested change, before its tenant is known.
 pub struct Plan {
@@ -102,7 +110,11 @@ pub struct Change {
     batch: Option<u128>,
     /// A further precondition, checked unless the request was answered before.
     check: Option<Check>,
-    /// What the archive said of the id that it creates something under.
+    /// What the archive has under its names and its key.
+    looked: Looked,
+    /// The holds of the job that it refunds.
+    holds: Vec<HoldId>,
+    /// What history said of the id that it submits a job under.
     looked_up: Option<LookUp>,
     /// How often it was looked up again.
     looks: u8,
@@ -130,9 +142,19 @@ impl Plan {
 
     /// Adds the caller and the fingerprint of the request.
     pub fn requested_by(self, caller: Caller, fingerprint: u128) -> Change {
-        let chosen = self.creates.as_ref().is_some_and(|(_, _, chosen)| *chosen);
-        let looked_up = chosen.then_some(NOT_LOOKED_UP);
-        Change { plan: self, caller, fingerprint, batch: None, check: None, looked_up, looks: 0 }
+        let chosen = self.creates.as_ref().filter(|(_, _, chosen)| *chosen);
+        let looked_up = chosen.filter(|(what, ..)| *what == Resource::Job).map(|_| NOT_LOOKED_UP);
+        Change {
+            plan: self,
+            caller,
+            fingerprint,
+            batch: None,
+            check: None,
+            looked: Looked::default(),
+            holds: Vec::new(),
+            looked_up,
+            looks: 0,
+        }
     }
 }
 
@@ -153,7 +175,7 @@ impl Change {
     /// Adds a precondition. A repeat under an idempotency key is answered without checking it.
     pub fn only_if(
         self,
-        check: impl FnOnce(&Ledger, &Name) -> Result<(), Failure> + Send + 'static,
+        check: impl FnOnce(&Ledger, &AccountPath) -> Result<(), Failure> + Send + 'static,
     ) -> Change {
         Change { check: Some(Box::new(check)), ..self }
     }
@@ -161,7 +183,8 @@ impl Change {
     /// Checks whether its key was used for another batch; `None` if the key is its own.
     pub fn probe(&self) -> Option<Probe> {
         let (key, batch) = (self.caller.idempotency_key.clone()?, self.batch?);
-        Some(Probe { target: self.plan.target.clone(), key, batch })
+        let looked = self.looked.clone();
+        Some(Probe { target: self.plan.target.clone(), key, batch, looked })
     }
 
     /// Posts it alone: what ends or meters goes first under load.
@@ -221,7 +244,7 @@ impl Change {
 
     /// Decides it and puts the answer into words, all at one instant.
     pub fn decide(mut self, ledger: &mut dyn Transaction<Ledger>) -> Decision {
-        if !self.must_look_again(ledger.machine(), &[]) {
+        if !self.must_look_again(ledger.machine(), ledger.now(), &[]) {
             return Decision::Done(self.decide_known(ledger));
         }
         if self.looks < MAX_LOOKS {
@@ -236,67 +259,51 @@ impl Change {
         let (what, name) = match (&self.plan.creates, &self.plan.target) {
             (Some((what, name, _)), _) => (*what, name.clone()),
             (None, Target::Named(what, name)) => (*what, name.clone()),
-            (None, Target::Account(path)) => (Resource::Account, path.clone()),
+            (None, Target::Account(path)) => (Resource::Account, path.clone().into()),
         };
         Failure::from(Refusal::Forgotten { what, name })
     }
 
-    /// Whether something that it needs may have been forgotten since it was looked up.
-    pub fn must_look_again(&self, ledger: &Ledger, promised: &Promised) -> bool {
-        let Change { plan, caller, .. } = self;
-        let refunds = plan.operation == Operation::CreateRefund;
-        let outdated = self.looked_up.filter(|looked_up| ledger.is_outdated(*looked_up));
-        if (!refunds && outdated.is_none()) || plan.permit(&caller.principal).is_err() {
-            return false;
-        }
-        let account = match &plan.target {
-            Target::Account(path) => Some(path.clone()).filter(|path| caller.principal.sees(path)),
-            Target::Named(what, id) => {
-                let mut promised = promised.iter();
-                let created = promised.find(|(its, name, _)| (its, name) == (what, id));
-                let account = created.map(|(_, _, account)| account.clone());
-                match account.map_or_else(|| find_in(ledger, caller, *what, id), Ok) {
-                    Ok(account) => Some(account),
-                    // What is refunded was there at the first look, or never.
-                    Err(failure) => {
-                        return refunds
-                            && failure.problem.code == Code::NotFound
-                            && self.looks == 0;
-                    }
-                }
-            }
-        };
-        let chosen = plan.creates.as_ref().filter(|(_, _, chosen)| *chosen);
-        let (Some(looked_up), Some(account), Some((what, id, _))) = (outdated, account, chosen)
-        else {
-            return false;
-        };
-        ledger.must_look_up(looked_up, *what, &account, id)
+    /// The same after what it needs was forgotten so many times between a look-up and its decision.
+    pub fn after_looks(self, looks: u8) -> Change {
+        Change { looks, ..self }
+    }
+
+    /// The same, to be looked up again.
+    pub fn looking_again(self) -> Change {
+        let looks = self.looks.max(1);
+        self.after_looks(looks)
     }
 
     fn decide_known(mut self, ledger: &mut dyn Transaction<Ledger>) -> Result<Done, Failure> {
-        let check = self.check.take();
+        let (check, dry_run) = (self.check.take(), self.caller.dry_run);
         let ready = self.ready(ledger.machine(), &[])?;
+        if let Some(answered) = ready.answered(ledger.machine(), ledger.now()) {
+            return answered.map(|settled| settled.at(ledger.position()).done(ledger.machine()));
+        }
         if let Some(check) = check.filter(|_| !ready.was_answered(ledger.machine())) {
             check(ledger.machine(), &ready.tenant)?;
         }
+        if dry_run {
+            return ready.rehearse(ledger);
+        }
         let existed = ready.existed(ledger.machine());
         let accepted = ledger.execute(&ready.envelope, &ready.command)??;
-        let (_, _, finish) = ready.into_parts();
-        let settled = finish.settled(accepted, existed, ledger.position());
+        let settled = ready.finish.settled(accepted, existed, ledger.position());
         Ok(settled.done(ledger.machine()))
     }
 
     /// Checks scope and role, and finds the tenant.
     pub fn ready(self, ledger: &Ledger, promised: &Promised) -> Result<ReadyChange, Failure> {
-        let Change { plan, caller, fingerprint, batch, looked_up, check: _, looks: _ } = self;
+        let is_compared = self.is_compared();
+        let Change { plan, caller, fingerprint, batch, looked, looked_up, .. } = self;
         let tenant = match &plan.target {
             Target::Account(path) => {
                 let foreign = caller.tenant.as_deref().is_some_and(|t| t != tenant_of(path));
                 if foreign || !caller.principal.sees(path) {
                     return Err(Failure::not_found("account", path));
                 }
-                Name::from(tenant_of(path))
+                AccountPath::from(tenant_of(path))
             }
             Target::Named(resource, id) => {
                 // A resource that the same batch creates need not be found.
@@ -304,31 +311,44 @@ impl Change {
                     promised.iter().find(|(what, name, _)| what == resource && name == id);
                 let account = match created {
                     Some((_, _, account)) => account.clone(),
-                    None => find_in(ledger, &caller, *resource, id)?,
+                    None => find_in(ledger, &caller, (*resource, id), &looked.records)?,
                 };
-                Name::from(tenant_of(&account))
+                AccountPath::from(tenant_of(&account))
             }
         };
         plan.permit(&caller.principal)?;
         let key = caller.idempotency_key.as_deref().map(|key| key_hash(&tenant, key));
         let creates = plan.creates.is_some();
         let chosen = plan.creates.filter(|(_, _, chosen)| *chosen);
-        let command = asked_by(&caller.principal, (plan.build)(tenant.clone()));
+        let mut command = asked_by(&caller.principal, (plan.build)(tenant.clone()));
+        if let Command::Refund(refund) = &mut command {
+            refund.recalled = looked.records.iter().filter_map(recalled_hold).collect();
+        }
         Ok(ReadyChange {
             envelope: Envelope {
-                actor: caller.principal.id,
+                actor: caller.principal.id.into(),
                 fingerprint,
                 key,
                 batch,
                 request: caller.request,
                 looked_up,
-                ..Envelope::default()
+                archive: is_compared.then_some(looked.position),
+                recalled: looked.records.clone(),
             },
             command,
             tenant,
             finish: Finish { shape: plan.shape, creates },
             chosen: chosen.map(|(resource, id, _)| (resource, id)),
+            looked,
         })
+    }
+}
+
+/// A record in the form of a refund.
+fn recalled_hold(record: &RecalledRecord) -> Option<RecalledHold> {
+    match record {
+        RecalledRecord::Hold(record) => Some(RecalledHold { record: Box::new(record.clone()) }),
+        RecalledRecord::Movement(_) => None,
     }
 }
 
@@ -349,25 +369,43 @@ pub struct Probe {
     target: Target,
     key: Name,
     batch: u128,
+    looked: Looked,
 }
 
 impl Probe {
+    /// The account that it names.
+    pub fn account(&self) -> Option<&AccountPath> {
+        match &self.target {
+            Target::Account(path) => Some(path),
+            Target::Named(..) => None,
+        }
+    }
+
     /// The tenant in whose namespace the key is, as far as it is known before the decision.
-    pub fn namespace(&self, ledger: &Ledger, caller: &Caller) -> Option<Name> {
+    pub fn namespace(&self, ledger: &Ledger, caller: &Caller) -> Option<AccountPath> {
         let tenant = match &self.target {
             Target::Account(path) => {
                 return caller.principal.sees(path).then(|| tenant_of(path).into());
             }
-            Target::Named(resource, id) => find_in(ledger, caller, *resource, id).ok(),
+            Target::Named(resource, id) => {
+                find_in(ledger, caller, (*resource, id), &self.looked.records).ok()
+            }
         };
         let tenant = tenant.as_deref().map(tenant_of);
-        tenant.or_else(|| caller.principal.tenant()).map(Name::from)
+        tenant.or_else(|| caller.principal.tenant()).map(AccountPath::from)
     }
 
-    /// Whether the key was used for another request.
-    pub fn is_reused(&self, ledger: &Ledger, namespace: &str) -> bool {
-        let kept = ledger.kept_fingerprint(key_hash(namespace, &self.key));
-        kept.is_some_and(|kept| kept != self.batch)
+    /// Whether the key was used for another request; `None` if the archive has to be asked again.
+    pub fn is_reused(&self, ledger: &Ledger, now: Timestamp, namespace: &str) -> Option<bool> {
+        let key = key_hash(namespace, &self.key);
+        if let Some(kept) = ledger.kept_fingerprint(key) {
+            return Some(kept != self.batch);
+        }
+        if self.looked.lacks_answer(ledger, now, key) {
+            return None;
+        }
+        let answer = self.looked.answer(ledger, now, key);
+        Some(answer.is_some_and(|(answer, _)| answer.fingerprint != self.batch))
     }
 }
 
@@ -377,15 +415,45 @@ pub struct ReadyChange {
     pub envelope: Envelope,
     /// The command.
     pub command: Command,
-    tenant: Name,
+    tenant: AccountPath,
     finish: Finish,
     /// The resource that it creates, if the caller chose the id.
     chosen: Option<(Resource, Name)>,
+    looked: Looked,
 }
 
 impl ReadyChange {
+    /// The answer that the archive has to an earlier request under its key, if the ledger has forgotten it.
+    pub fn answered(
+        &self,
+        ledger: &Ledger,
+        now: Timestamp,
+    ) -> Option<Result<AnsweredBefore, Failure>> {
+        let (answer, shown) = self.looked.answer(ledger, now, self.envelope.key?)?;
+        if answer.fingerprint != self.envelope.keyed_fingerprint() {
+            return Some(Err(reused()));
+        }
+        let request = answer.request;
+        Some(match &*answer.answer {
+            Ok(reply) => Ok(AnsweredBefore {
+                accepted: Accepted {
+                    reply: reply.clone(),
+                    replayed: true,
+                    unchanged: request != 0,
+                },
+                of: answer.of.clone(),
+                shown: shown.clone(),
+                finish: self.finish.clone(),
+            }),
+            Err(refusal) => {
+                let refusal = refusal.clone();
+                Err(Failure::from(Refused { refusal, replayed: true, request }))
+            }
+        })
+    }
+
     /// The tenant.
-    pub fn tenant(&self) -> &Name {
+    pub fn tenant(&self) -> &AccountPath {
         &self.tenant
     }
 
@@ -400,68 +468,22 @@ impl ReadyChange {
         chosen.is_some_and(|(resource, id)| exists(ledger, &self.tenant, *resource, id))
     }
 
-    /// The parts, for callers that decide the change themselves.
-    pub fn into_parts(self) -> (Envelope, Command, Finish) {
-        (self.envelope, self.command, self.finish)
+    /// Decides it without applying or storing the decision. A change that would be accepted has no answer.
+    fn rehearse(&self, ledger: &dyn Transaction<Ledger>) -> Result<Done, Failure> {
+        let mut dropped = Vec::new();
+        let (now, machine) = (ledger.now(), ledger.machine());
+        let _ = machine.decide(now, &self.envelope, &self.command, &mut dropped)?;
+        Ok(Done { status: 204, body: None, replayed: false, position: ledger.position() })
+    }
+
+    /// How to render its answer.
+    pub fn finish(&self) -> Finish {
+        self.finish.clone()
     }
 }
 
 /// The resources that earlier operations of the same batch create: kind, id, account.
-pub type Promised = [(Resource, Name, Name)];
-
-/// A finished change.
-#[derive(Debug)]
-pub struct Done {
-    /// The HTTP status.
-    pub status: u16,
-    /// The body; `None` for 204.
-    pub body: Option<Shown>,
-    /// Whether this is the stored answer to an earlier request.
-    pub replayed: bool,
-    /// The ledger's position.
-    pub position: u64,
-}
-
-/// How to render the answer to a change.
-pub struct Finish {
-    shape: AnswerShape,
-    creates: bool,
-}
-
-impl Finish {
-    /// An accepted change whose answer is not rendered yet.
-    pub fn settled(self, accepted: Accepted, existed: bool, position: u64) -> Settled {
-        let status = match (&self.shape, self.creates) {
-            (AnswerShape::Nothing, _) => 204,
-            // A stored answer has the status of the first one.
-            (_, true) if accepted.replayed && !accepted.unchanged => 201,
-            (_, true) if !accepted.replayed && !existed => 201,
-            (_, true | false) => 200,
-        };
-        let Accepted { reply, replayed, unchanged: _ } = accepted;
-        Settled { reply, shape: self.shape, status, replayed, position }
-    }
-}
-
-/// An accepted change whose answer is not rendered yet.
-pub struct Settled {
-    reply: Reply,
-    shape: AnswerShape,
-    status: u16,
-    replayed: bool,
-    position: u64,
-}
-
-impl Settled {
-    /// Renders the answer.
-    pub fn done(self, ledger: &Ledger) -> Done {
-        let body = match &self.shape {
-            AnswerShape::Nothing => None,
-            shape => Some(render::reply(ledger, &self.reply, shape)),
-        };
-        Done { status: self.status, body, replayed: self.replayed, position: self.position }
-    }
-}
+pub type Promised = [(Resource, Name, AccountPath)];
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@ use bursar_engine::{CellCodec, Codec, Durable, Observer, SnapshotPace, Trouble, 
 use bursar_journal::{Head, Journal, Record, Snapshot};
 use tokio::sync::watch;
 
+use crate::followers::error::FollowerError;
 use crate::followers::region_samples::RegionSamples;
 use crate::request::Failure;
 
@@ -41,15 +42,15 @@ impl NewCellCopy {
         journal: Arc<dyn Journal>,
         every: u64,
         observer: Observer,
-    ) -> Result<NewCellCopy, String> {
-        let replayed = replay(&*journal, &CellCodec).map_err(|error| error.to_string())?;
-        let last = journal.head_at(replayed.snapshot).map_err(|error| error.to_string())?.position;
-        let (told, reached) = watch::channel(replayed.head.position);
+    ) -> Result<NewCellCopy, FollowerError> {
+        let replayed = replay(&*journal, &CellCodec)?;
+        let last = journal.head_at(replayed.snapshot)?.position;
+        let (progress, reached) = watch::channel(replayed.head.position);
         let cell = Arc::new(Mutex::new(replayed.machine));
         let samples = Arc::<Mutex<RegionSamples>>::default();
         let copy = CellCopy { cell: Arc::clone(&cell), samples: Arc::clone(&samples), reached };
         let (pace, head) = (SnapshotPace::new(every, last), replayed.head);
-        let following = Following { journal, cell, samples, head, pace, told, observer };
+        let following = Following { journal, cell, samples, head, pace, progress, observer };
         Ok(NewCellCopy { following, copy })
     }
 
@@ -105,7 +106,7 @@ struct Following {
     samples: Arc<Mutex<RegionSamples>>,
     head: Head,
     pace: SnapshotPace,
-    told: watch::Sender<u64>,
+    progress: watch::Sender<u64>,
     observer: Observer,
 }
 
@@ -125,7 +126,7 @@ impl Projection<Cell> for Following {
 
     fn batch(&mut self, head: Head) {
         self.head = head;
-        self.told.send_replace(head.position);
+        self.progress.send_replace(head.position);
         if !self.pace.is_due(head.position) {
             return;
         }

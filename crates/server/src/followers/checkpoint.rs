@@ -11,6 +11,7 @@ use bursar_journal::{Head, Journal, JournalError};
 use ed25519_dalek::SigningKey;
 
 use crate::config::Config;
+use crate::followers::error::FollowerError;
 use crate::render::time;
 
 /// A checkpoint, and the proof of one record if it was requested.
@@ -66,15 +67,14 @@ impl Prover {
         key: &SigningKey,
         (size, at): (u64, Timestamp),
         position: Option<u64>,
-    ) -> Result<ProvenCheckpoint, String> {
-        let words = |error: JournalError| error.to_string();
-        self.reach(journal, size).map_err(words)?;
+    ) -> Result<ProvenCheckpoint, FollowerError> {
+        self.reach(journal, size)?;
         if self.tree.size() < size {
-            return Err("the journal is shorter than the ledger's position".into());
+            return Err(FollowerError::Short);
         }
         let (size, root) = (self.tree.size(), self.tree.root());
         let inclusion = match position.filter(|position| (1..=size).contains(position)) {
-            Some(position) => self.inclusion(journal, position).map_err(words)?,
+            Some(position) => self.inclusion(journal, position)?,
             None => None,
         };
         let signed = merkle::Checkpoint { journal: journal.id(), size, root, time: at }.sign(key);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bursar_api::Code;
 use bursar_core::ledger::accounts::view::Balance;
 use bursar_core::ledger::command::Context;
-use bursar_core::ledger::id::Name;
+use bursar_core::name::AccountPath;
 use bursar_core::time::Timestamp;
 use bursar_engine::{Durable, Vital};
 use bursar_history::{History, HistoryError, Sqlite};
@@ -19,6 +19,7 @@ use ed25519_dalek::SigningKey;
 use tokio::sync::watch;
 
 use crate::followers::checkpoint::{ProvenCheckpoint, Prover};
+use crate::followers::error::FollowerError;
 use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
 
@@ -59,7 +60,7 @@ impl HistoryService {
         (journal, followed): (Arc<dyn Journal>, Arc<dyn Journal>),
         durable: Arc<Durable>,
         path: &Path,
-    ) -> Result<HistoryService, String> {
+    ) -> Result<HistoryService, FollowerError> {
         HistoryService::paced((journal, followed), durable, path, PACE)
     }
 
@@ -68,30 +69,28 @@ impl HistoryService {
         durable: Arc<Durable>,
         path: &Path,
         pace: Duration,
-    ) -> Result<HistoryService, String> {
-        let words = |error: HistoryError| error.to_string();
-        let mut history = open(path).map_err(words)?;
+    ) -> Result<HistoryService, FollowerError> {
+        let mut history = open(path)?;
         let is_good = is_of(&history, &*journal).unwrap_or_else(|reason| {
-            tracing::warn!(file = %path.display(), reason, "history cannot be read");
+            tracing::warn!(file = %path.display(), %reason, "history cannot be read");
             false
         });
         if !is_good {
             tracing::warn!("history does not match the journal's hash; rebuilding");
             drop(history);
             remove(path);
-            history = open(path).map_err(words)?;
+            history = open(path)?;
         }
-        let position = history.position().map_err(|error| error.to_string())?;
+        let position = history.position()?;
         tracing::info!(position, "history goes on from here");
-        let (told, fed) = watch::channel(position);
+        let (progress, fed) = watch::channel(position);
         let waiting = Arc::<AtomicUsize>::default();
         let kept = Head::genesis(followed.id());
         let waits = Arc::clone(&waiting);
-        let feeder = Feeder { journal: followed, history, kept, told, pace, waiting: waits };
+        let feeder = Feeder { journal: followed, history, kept, progress, pace, waiting: waits };
         let feeding = std::thread::Builder::new()
             .name("bursar-history".into())
-            .spawn(move || feeder.run(&durable))
-            .map_err(|error| error.to_string())?;
+            .spawn(move || feeder.run(&durable))?;
         let feeding = feeding.thread().clone();
         let (path, idle) = (path.to_owned(), Arc::default());
         let prover = Arc::new(Mutex::new(Prover::new(&*journal)));
@@ -162,7 +161,8 @@ impl HistoryService {
             prover.prove(&*journal, &key, seen, position)
         });
         let internal = |detail: String| Failure::new(Code::Internal, detail);
-        done.await.map_err(|error| internal(error.to_string()))?.map_err(internal)
+        let proven = done.await.map_err(|error| internal(error.to_string()))?;
+        proven.map_err(|error| internal(error.to_string()))
     }
 
     /// The balance of an account at a past instant, after everything that happened at it, and the
@@ -170,7 +170,7 @@ impl HistoryService {
     pub async fn balance_at(
         &self,
         position: u64,
-        path: Name,
+        path: AccountPath,
         context: Context,
         at: Timestamp,
     ) -> Result<(Balance, u64), Failure> {
@@ -186,7 +186,9 @@ fn failure(error: HistoryError) -> Failure {
         HistoryError::BadCursor => {
             Failure::invalid("cursor", "pass the next_cursor of the page before")
         }
-        HistoryError::TooMuch { .. } => Failure::invalid("from", error.to_string()),
+        HistoryError::TooMuch { .. } | HistoryError::PartsOfHours { .. } => {
+            Failure::invalid("from", error.to_string())
+        }
         HistoryError::Inconsistent(_) => {
             tracing::error!(reason = %error, "history cannot answer");
             Failure::new(Code::Unavailable, error.to_string())
@@ -235,17 +237,16 @@ fn remove(path: &Path) {
 
 /// Whether history belongs to this journal: the journal has history's last batch with the same
 /// hash, and history has nothing beyond it.
-fn is_of(history: &History<Sqlite>, journal: &dyn Journal) -> Result<bool, String> {
-    let words = |error: HistoryError| error.to_string();
-    let followed = history.followed(journal).map_err(words)?;
-    let head = journal.head().map_err(|error| error.to_string())?;
-    if followed.sequence > head.sequence || history.position().map_err(words)? > head.position {
+fn is_of(history: &History<Sqlite>, journal: &dyn Journal) -> Result<bool, FollowerError> {
+    let followed = history.followed(journal)?;
+    let head = journal.head()?;
+    if followed.sequence > head.sequence || history.position()? > head.position {
         return Ok(false);
     }
     match journal.head_at(followed.sequence) {
         Ok(found) => Ok(found == followed),
         Err(JournalError::Corrupt { .. }) => Ok(false),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -270,7 +271,7 @@ struct Feeder {
     history: History<Sqlite>,
     /// The last batch that queries can see.
     kept: Head,
-    told: watch::Sender<u64>,
+    progress: watch::Sender<u64>,
     pace: Duration,
     waiting: Arc<AtomicUsize>,
 }
@@ -297,7 +298,7 @@ impl Feeder {
 
     /// Takes in durable records until no more arrive, a query waits or [`KEPT_WITHIN`] has passed.
     /// Then commits them.
-    fn feed(&mut self, durable: &Durable) -> Result<(), String> {
+    fn feed(&mut self, durable: &Durable) -> Result<(), FollowerError> {
         let begun = Stopwatch::start();
         let mut reached = self.kept;
         while let Some(until) = durable.head().filter(|head| head.sequence > reached.sequence) {
@@ -315,28 +316,32 @@ impl Feeder {
         begun.elapsed() >= KEPT_WITHIN || self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    fn keep(&mut self, reached: Head) -> Result<(), String> {
-        let position = self.history.keep().map_err(|error| error.to_string())?;
+    fn keep(&mut self, reached: Head) -> Result<(), FollowerError> {
+        let position = self.history.keep()?;
         self.kept = reached;
-        self.told.send_replace(position);
+        self.progress.send_replace(position);
         Ok(())
     }
 
     /// Finds the last batch whose records are all in history.
-    fn begin(&mut self, durable: &Durable) -> Result<(), String> {
+    fn begin(&mut self, durable: &Durable) -> Result<(), FollowerError> {
         durable.wait_beyond(0);
-        let words = |error: JournalError| error.to_string();
-        let position = self.history.position().map_err(|error| error.to_string())?;
-        self.kept = self.journal.head_before(position + 1).map_err(words)?;
+        let position = self.history.position()?;
+        self.kept = self.journal.head_before(position + 1)?;
         Ok(())
     }
 
     /// Takes in the batches after one head up to another. Far behind, it commits on the way.
-    fn take_in(&mut self, after: Head, until: Head, begun: &Stopwatch) -> Result<Head, String> {
+    fn take_in(
+        &mut self,
+        after: Head,
+        until: Head,
+        begun: &Stopwatch,
+    ) -> Result<Head, FollowerError> {
         let mut reached = after;
         let (mut chunk, mut records) = (Vec::new(), 0);
-        for batch in self.journal.read(after).map_err(|error| error.to_string())? {
-            let batch = batch.map_err(|error| error.to_string())?;
+        for batch in self.journal.read(after)? {
+            let batch = batch?;
             if batch.sequence > until.sequence {
                 break;
             }
@@ -357,9 +362,9 @@ impl Feeder {
         &mut self,
         chunk: &mut Vec<StoredBatch>,
         before: Head,
-    ) -> Result<Head, String> {
+    ) -> Result<Head, FollowerError> {
         let Some(last) = chunk.last().map(StoredBatch::head) else { return Ok(before) };
-        self.history.take_in_batches(chunk).map_err(|error| error.to_string())?;
+        self.history.take_in_batches(chunk)?;
         chunk.clear();
         Ok(last)
     }

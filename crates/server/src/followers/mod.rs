@@ -1,8 +1,10 @@
 //! Followers of the journals: the event feed, history, copies of cells, checkpoints, the
 //! self-check.
 
+pub mod archive;
 pub(crate) mod cell_copy;
 pub mod checkpoint;
+pub mod error;
 pub mod feed;
 pub mod history;
 pub(crate) mod past_jobs;

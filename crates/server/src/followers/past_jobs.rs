@@ -10,9 +10,10 @@ use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, JobNo, Name};
 use bursar_core::ledger::{Ledger, jobs as core};
 use bursar_core::machine::Machine;
+use bursar_core::name::{AccountPath, HoldId, is_at_or_below, tenant_of};
 use bursar_core::time::Timestamp;
 use bursar_engine::Seen;
-use bursar_history::query::{Archived, PastJob};
+use bursar_history::query::PastJob;
 use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::Journal;
 
@@ -119,7 +120,7 @@ pub(crate) struct Forgotten {
 
 /// Ended jobs with this id, in the tenants that the caller may mean.
 async fn ended(app: &App, caller: &Caller, id: &Name) -> Result<Vec<Restored>, Failure> {
-    let tenant = caller.principal.tenant().map(Name::from).or_else(|| caller.tenant.clone());
+    let tenant = caller.principal.tenant().map(AccountPath::from).or_else(|| caller.tenant.clone());
     let tenants = move |ledger: &Ledger| match tenant {
         Some(tenant) => ledger.find_account(&tenant).into_iter().collect(),
         None => ledger.tenants().collect::<Vec<AccountNo>>(),
@@ -137,36 +138,32 @@ async fn ended(app: &App, caller: &Caller, id: &Name) -> Result<Vec<Restored>, F
     Ok(ask.await?.0)
 }
 
-/// The account and the holds, newest first, of the only forgotten job with this id that the caller
+/// The account and the names of the holds, newest first, of the only forgotten job with this id that the caller
 /// can mean.
 pub(crate) async fn holds_of_forgotten(
     app: &App,
     caller: &Caller,
     id: &Name,
-) -> Result<(Name, Vec<Archived>), Failure> {
+) -> Result<(AccountPath, Vec<HoldId>), Failure> {
     let found = ended(app, caller, id).await?;
     let accounts: Vec<AccountNo> = found.iter().map(|one| one.account).collect();
     let look = move |ledger: &Ledger| {
-        let path = |account: AccountNo| ledger.account(account);
-        accounts.into_iter().map(|a| (path(a).tenant, path(a).path.clone())).collect::<Vec<_>>()
+        let path = |account: AccountNo| ledger.account(account).path.clone();
+        accounts.into_iter().map(path).collect::<Vec<AccountPath>>()
     };
     let paths = app.ledger.peek(look).await?;
-    let mut own: Vec<(Restored, (AccountNo, Name))> = found.into_iter().zip(paths).collect();
-    own.retain(|(_, (_, path))| caller.principal.sees(path));
-    let Some((job, (tenant, path))) = own.pop() else {
+    let mut own: Vec<(Restored, AccountPath)> = found.into_iter().zip(paths).collect();
+    own.retain(|(_, path)| caller.principal.sees(path));
+    let Some((job, path)) = own.pop() else {
         return Err(Failure::not_found("job", id));
     };
     if !own.is_empty() {
-        let others = own.iter().map(|(_, (_, path))| path);
+        let others = own.iter().map(|(_, path)| path);
         return Err(ambiguous(id, others.chain([&path])));
     }
-    let names: Vec<Name> =
+    let names: Vec<HoldId> =
         job.job.attempts.into_iter().rev().filter_map(|attempt| attempt.hold).collect();
-    let ask = app.history.ask(0, move |history| {
-        let archived = |name: &Name| history.archived(tenant.0, HoldKind::Hold, name).transpose();
-        names.iter().filter_map(archived).collect::<Result<Vec<Archived>, HistoryError>>()
-    });
-    Ok((path, ask.await?.0))
+    Ok((path, names))
 }
 
 /// The only forgotten job with this id that the caller can mean.
@@ -186,7 +183,7 @@ pub(crate) async fn only_forgotten(
             ended_at: one.job.ended_at.unwrap_or(one.job.submitted_at),
             job: show(&ids, ledger, one),
         };
-        own.map(|one| (path(one), forgotten(one))).collect::<Vec<(Name, Forgotten)>>()
+        own.map(|one| (path(one), forgotten(one))).collect::<Vec<(AccountPath, Forgotten)>>()
     };
     let seen = app.read(look).await?;
     let mut found = seen.value;
@@ -199,7 +196,7 @@ pub(crate) async fn only_forgotten(
             Ok(found)
         }
         (Some((last, _)), false) => {
-            let accounts: Vec<Name> = found.into_iter().map(|(path, _)| path).collect();
+            let accounts: Vec<AccountPath> = found.into_iter().map(|(path, _)| path).collect();
             Err(ambiguous(id, accounts.iter().chain([&last])))
         }
     }
@@ -211,7 +208,7 @@ pub(crate) struct Wanted {
     /// The caller.
     pub(crate) principal: Principal,
     /// The account at or below which they were submitted.
-    pub(crate) account: Option<Name>,
+    pub(crate) account: Option<AccountPath>,
     /// The other filters.
     pub(crate) shown: Arc<dyn Fn(&Job) -> bool + Send + Sync>,
 }
@@ -224,7 +221,7 @@ pub(crate) async fn list_forgotten(
     most: usize,
 ) -> Result<Vec<(JobNo, Job)>, Failure> {
     let tenant = wanted.account.as_deref().or(wanted.principal.scope.as_deref());
-    let tenant = tenant.map(|path| Name::from(crate::auth::tenant_of(path)));
+    let tenant = tenant.map(|path| AccountPath::from(tenant_of(path)));
     let look = move |ledger: &Ledger| {
         let kept_from = ledger.now().plus_millis(-ledger.policy().retention_ms);
         (tenant.map(|tenant| ledger.find_account(&tenant)), kept_from)
@@ -261,7 +258,7 @@ async fn shown_of(
         let mut rows = rows;
         rows.retain(|row| {
             let path = &ledger.account(AccountNo(row.account)).path;
-            let below = |account: &Name| crate::auth::is_at_or_below(path, account);
+            let below = |account: &AccountPath| is_at_or_below(path, account);
             let visible = principal.sees(path) && account.as_ref().is_none_or(below);
             visible && ledger.job(row.job).is_none()
         });

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bursar_core::cell::Cell;
-use bursar_core::ledger::id::Name;
+use bursar_core::name::AccountPath;
 use bursar_core::time::Timestamp;
 
 use crate::auth::Principal;
@@ -38,11 +38,11 @@ pub(crate) struct JobCounts {
 pub(crate) struct RegionSample {
     at: Timestamp,
     /// By the scope of the nodes; `None` are nodes for all accounts.
-    gpus: BTreeMap<Option<Name>, GpuCounts>,
+    gpus: BTreeMap<Option<AccountPath>, GpuCounts>,
     /// All jobs.
     jobs: JobCounts,
     /// Accounts with jobs.
-    accounts: BTreeMap<Name, JobCounts>,
+    accounts: BTreeMap<AccountPath, JobCounts>,
     /// Whether there were more accounts.
     is_cut: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) struct RegionSample {
 impl RegionSample {
     /// The present figures of a cell.
     pub(crate) fn take(cell: &Cell, at: Timestamp) -> RegionSample {
-        let mut gpus: BTreeMap<Option<Name>, GpuCounts> = BTreeMap::new();
+        let mut gpus: BTreeMap<Option<AccountPath>, GpuCounts> = BTreeMap::new();
         for view in cell.nodes() {
             let counts = gpus.entry(view.offer.scope.clone()).or_default();
             for free in view.free.iter().map(|free| u64::from(*free)) {
@@ -60,7 +60,7 @@ impl RegionSample {
         }
         let (running, waiting) = cell.job_counts();
         let mut busy = cell.busy_accounts();
-        let accounts: BTreeMap<Name, JobCounts> = busy
+        let accounts: BTreeMap<AccountPath, JobCounts> = busy
             .by_ref()
             .take(MAX_ACCOUNTS)
             .map(|(path, (running, waiting))| (path.into(), JobCounts { running, waiting }))

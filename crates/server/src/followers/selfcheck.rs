@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use bursar_core::cell::Cell;
 use bursar_core::ledger::command::Command;
-use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, Name};
+use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo};
 use bursar_core::ledger::invariant::{self, Violation};
 use bursar_core::ledger::{Envelope, Ledger};
+use bursar_core::name::AccountPath;
 
 use crate::app::App;
 
@@ -29,7 +30,7 @@ struct Places {
 }
 
 /// Violations: the tenant, and the text.
-type Broken = Vec<(Option<Name>, String)>;
+type Broken = Vec<(Option<AccountPath>, String)>;
 
 /// The result of one step.
 struct Look {
@@ -124,7 +125,7 @@ pub async fn run(app: Arc<App>) {
 }
 
 /// Freezes a tenant. If an operator unfreezes it while the violation persists, it is frozen again.
-async fn freeze(app: &App, path: Name) {
+async fn freeze(app: &App, path: AccountPath) {
     let envelope = Envelope { actor: "self-check".into(), ..Envelope::default() };
     let command = Command::FreezeAccount { path, by_platform: true };
     if app.ledger.post(envelope, command).answer().await.is_err() {

@@ -5,10 +5,9 @@ use bursar_api::credits::{grant, hold};
 use bursar_api::{Amount, Time};
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Context, GrantKind, OnExpiry,
-    Restriction,
+    AccountKind, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Context, OnExpiry, Restriction,
 };
-use bursar_core::name::{GpuModel, InvalidName, Region, parse_name};
+use bursar_core::name::{ClassName, GpuModel, InvalidName, Region};
 use bursar_core::time::Timestamp;
 use serde_json::{Map, Value};
 
@@ -125,15 +124,6 @@ pub(super) fn account_kind(kind: account::AccountKind) -> AccountKind {
     }
 }
 
-pub(super) fn grant_kind(kind: grant::GrantKind) -> GrantKind {
-    match kind {
-        grant::GrantKind::Purchase => GrantKind::Purchase,
-        grant::GrantKind::Grant => GrantKind::Grant,
-        grant::GrantKind::Promotion => GrantKind::Promotion,
-        grant::GrantKind::Compensation => GrantKind::Compensation,
-    }
-}
-
 pub(super) fn restriction(
     restrict: Option<grant::Restriction>,
 ) -> Result<Option<Restriction>, Failure> {
@@ -149,7 +139,7 @@ pub(super) fn restriction(
     let restriction = Restriction {
         gpu_types: names(restrict.gpu_types, "restrict.gpu_types", GpuModel::parse)?,
         regions: names(restrict.regions, "restrict.regions", Region::parse)?,
-        classes: names(restrict.classes, "restrict.classes", parse_name)?,
+        classes: names(restrict.classes, "restrict.classes", ClassName::parse)?,
         max_share_micro,
     };
     Ok((!restriction.is_empty()).then_some(restriction))
@@ -160,7 +150,7 @@ pub(super) fn context(context: Option<hold::Context>) -> Result<Context, Failure
     Ok(Context {
         gpu_types: names(context.gpu_types, "context.gpu_types", GpuModel::parse)?,
         regions: names(context.regions, "context.regions", Region::parse)?,
-        class: name(context.class, "context.class", parse_name)?,
+        class: name(context.class, "context.class", ClassName::parse)?,
     })
 }
 

@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, HeaderName, header};
 use bursar_api::Code;
 use bursar_api::json::{self, MAX_BODY};
 use bursar_core::ledger::id::Name;
+use bursar_core::name::AccountPath;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -46,6 +47,7 @@ impl Caller {
             idempotency_key: idempotency_key(&parts.headers)?,
             tenant: tenant(&parts.headers)?,
             request: meta::request(),
+            dry_run: false,
         })
     }
 }
@@ -66,11 +68,11 @@ pub(crate) fn is_idempotency_key(text: &str) -> bool {
     (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn tenant(headers: &HeaderMap) -> Result<Option<Name>, Failure> {
+fn tenant(headers: &HeaderMap) -> Result<Option<AccountPath>, Failure> {
     const NAME: &str = "Bursar-Tenant";
     let Some(value) = headers.get(TENANT) else { return Ok(None) };
     let text = value.to_str().unwrap_or("");
-    if text != PLATFORM_TENANT && !bursar_core::ledger::id::is_valid_segment(text) {
+    if text != PLATFORM_TENANT && !AccountPath::is_tenant(text) {
         let reason = "must be the first segment of an account path, or * for the platform";
         return Err(Failure::invalid(NAME, reason));
     }
@@ -119,12 +121,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Sent<T> {
 impl<T: DeserializeOwned> Sent<T> {
     /// Parses a received body.
     pub(crate) fn read(parts: &Parts, body: &[u8]) -> Result<Sent<T>, Failure> {
-        let print =
+        let fingerprint =
             |canonical: &[u8]| fingerprint_of(parts.method.as_str(), parts.uri.path(), canonical);
         let tree = json::parse(body)?;
         let mut canonical = Vec::with_capacity(body.len() + 16);
         json::canonical(&tree, &mut canonical);
-        Ok(Sent { value: json::convert(tree)?, fingerprint: print(&canonical) })
+        Ok(Sent { value: json::convert(tree)?, fingerprint: fingerprint(&canonical) })
     }
 }
 
@@ -139,17 +141,25 @@ where
             return Err(Failure::new(Code::MalformedJson, "the body did not arrive in time"));
         }
     };
-    if !bytes.is_empty() && !is_json(headers) {
-        let detail = "send the body as `Content-Type: application/json`";
-        return Err(Failure::new(Code::UnsupportedMediaType, detail));
+    let unsupported = |detail: &str| Err(Failure::new(Code::UnsupportedMediaType, detail));
+    if bytes.is_empty() {
+        Ok(bytes)
+    } else if !all(headers, header::CONTENT_TYPE, "application/json") {
+        unsupported("send the body as `Content-Type: application/json`")
+    } else if !all(headers, header::CONTENT_ENCODING, "identity") {
+        unsupported("send the body as it is, without `Content-Encoding`")
+    } else {
+        Ok(bytes)
     }
-    Ok(bytes)
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return true };
-    let kind = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
-    kind.eq_ignore_ascii_case("application/json")
+/// Whether every value of a header is this one, without regard to case and parameters. A header that
+/// is absent is: a body without a type is read as JSON.
+fn all(headers: &HeaderMap, name: HeaderName, expected: &str) -> bool {
+    headers.get_all(name).iter().all(|value| {
+        let kind = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
+        kind.eq_ignore_ascii_case(expected)
+    })
 }
 
 async fn read_all<B>(mut body: B) -> Result<Bytes, Failure>
@@ -238,7 +248,7 @@ fn query<T: DeserializeOwned>(query: &str) -> Result<T, Failure> {
         let named = reason.split('`').nth(1).filter(|_| {
             ["unknown field", "missing field"].iter().any(|start| reason.starts_with(start))
         });
-        Failure::invalid(named.map_or(path, str::to_owned), reason)
+        Failure::invalid(named.map_or(path, str::to_owned), json::plain_reason(&reason))
     })
 }
 

@@ -10,6 +10,7 @@ use bursar_api::Code;
 use bursar_core::cell::command::{self, RequestKey};
 use bursar_core::cell::jobs::idempotency::DoneRequest;
 use bursar_core::cell::{Cell, Command, Origin};
+use bursar_core::ledger::Envelope;
 use bursar_core::ledger::id::Name;
 use serde_json::Value;
 
@@ -23,9 +24,9 @@ use crate::request::{Caller, Failure, reused};
 /// The largest body that is stored.
 const MAX_KEPT: usize = 1 << 20;
 
-/// The namespace of idempotency keys of calls without a tenant: the scope of the API key.
+/// The namespace of idempotency keys of calls that concern nodes and regions: the tenant of the API key.
 pub(super) fn reach(principal: &Principal) -> &str {
-    principal.scope.as_deref().unwrap_or(PLATFORM)
+    principal.tenant().unwrap_or(PLATFORM)
 }
 
 /// The state of a call.
@@ -53,13 +54,14 @@ impl<'a> Once<'a> {
         scope: &str,
         body: &Value,
     ) -> Result<Begun<'a>, Failure> {
-        let print = || fingerprint(caller.method.as_str(), &caller.path, body);
+        let fingerprint = || fingerprint(caller.method.as_str(), &caller.path, body);
         let request = caller.idempotency_key.as_deref();
         let request =
-            request.map(|key| RequestKey { key: key_hash(scope, key), fingerprint: print() });
-        let actor = caller.principal.id.clone();
+            request.map(|key| RequestKey { key: key_hash(scope, key), fingerprint: fingerprint() });
+        let actor = caller.principal.id.clone().into();
         let mut once = Once { app, actor, request, done: false };
         let Some(mut request) = request else { return Ok(Begun::Open(once)) };
+        app.require_unused_key(&once.envelope(request)).await?;
         let mut known = once.known(request).await?.1;
         if known.is_none() && scope == PLATFORM {
             // An answer that an earlier release stored is returned again.
@@ -86,6 +88,13 @@ impl<'a> Once<'a> {
     /// once.
     pub(super) fn origin(&self) -> Origin {
         Origin::Shell { actor: self.actor.clone(), request: self.request }
+    }
+
+    /// The envelope under which the ledger notes that the key was used.
+    fn envelope(&self, request: RequestKey) -> Envelope {
+        let RequestKey { key, fingerprint } = request;
+        let (actor, key) = (self.actor.clone(), Some(key));
+        Envelope { actor, fingerprint, key, ..Envelope::default() }
     }
 
     /// The cell that has the request, or else any cell.
@@ -119,6 +128,7 @@ impl<'a> Once<'a> {
         let (cell, _) = self.known(request).await?;
         let keep = Command::KeepAnswer(answer.clone());
         cell.gateway.post(self.origin(), keep).answer().await?.value?;
+        self.app.note_key(self.envelope(request)).await?;
         // A concurrent call under the same key may have been first.
         let kept = self.known(request).await?.1.and_then(|known| known.answer);
         Ok(response(&kept.map_or(answer, |kept| *kept), self.done))

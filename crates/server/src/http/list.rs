@@ -2,7 +2,8 @@
 
 use bursar_api::list::List;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::is_valid_name;
+use bursar_core::name::is_valid_name;
+use bursar_history::{Cursor, HistoryError};
 
 use crate::app::App;
 use crate::ids::base32;
@@ -73,6 +74,13 @@ pub(super) fn read_cursor(cursor: Option<&str>) -> Result<Option<u128>, Failure>
         place = place.checked_mul(32).and_then(|p| p.checked_add(digit)).ok_or_else(wrong)?;
     }
     if cursor.len() == 26 { Ok(Some(place)) } else { Err(wrong()) }
+}
+
+/// Decodes a cursor of a list that history answers.
+pub(super) fn past_cursor(cursor: Option<&str>) -> Result<Option<Cursor>, Failure> {
+    let wrong =
+        |_: HistoryError| Failure::invalid("cursor", "pass the next_cursor of the page before");
+    cursor.map(|cursor| cursor.parse().map_err(wrong)).transpose()
 }
 
 /// The prefix of a cursor that continues after a name.

@@ -131,7 +131,7 @@ pub(super) async fn observed(
             let response = handle(work, timeout).await;
             if changes && response.status().is_success() {
                 // With a manual clock the effects of a change are complete when it is answered.
-                app.settle_if_manual().await?;
+                app.quiesce_if_manual().await?;
             }
             Ok::<Response, Failure>(response)
         };
@@ -224,6 +224,7 @@ pub(super) async fn admit(
     tracing::debug!(key = %principal.id, "authenticated");
     // A platform key has its own turns.
     meta::note_sender(principal.tenant().unwrap_or(&principal.id));
+    app.last_uses.note(&principal, app.clock.now());
     let limits = app.limits.take(&principal, priority)?;
     meta::note_caller(&principal);
     Ok((principal, limits))

@@ -2,20 +2,19 @@
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bursar_core::ledger::id::{Name, is_valid_job_name, is_valid_name, is_valid_path};
+use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::name::{AccountPath, JobName, NAME_FORM, is_valid_name};
 use futures_util::future::Either;
 use serde::Serialize;
 
 use crate::app::App;
-use crate::change::{Change, Decision, Done, Plan, Recalled, Uncounted};
+use crate::change::{Change, Decision, Done, Plan, Uncounted};
+use crate::ids::is_of_job;
 use crate::request::{Caller, Failure};
 
 /// Most bodies are smaller than this.
 pub(super) const DEFAULT_BODY: usize = 640;
-
-/// The characters of ids and names.
-const NAME_FORM: &str = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
 
 /// The result of a handler.
 pub(super) type Answer = Result<Response, Failure>;
@@ -32,16 +31,16 @@ pub(super) fn change(
     print: u128,
     plan: Plan,
 ) -> impl Future<Output = Answer> + Send + use<'_> {
-    let change = plan.requested_by(caller, print);
-    let posted = match change.recall(app) {
-        None if !change.must_count() => Either::Left(change.post(app)),
-        recall => Either::Right(Box::pin(async move {
-            let Some(recall) = recall else { return decide(app, change).await };
-            match recall.await? {
-                Recalled::Answered(done) => Ok(Decision::Done(Ok(done))),
-                Recalled::Known { looked_up, past } => {
-                    decide(app, change.knowing(looked_up, past)).await
-                }
+    let mut change = plan.requested_by(caller, print);
+    let posted = match change.must_recall(app) {
+        false if !change.must_count() => Either::Left(change.post(app)),
+        must_recall => Either::Right(Box::pin(async move {
+            if !must_recall {
+                return decide(app, change).await;
+            }
+            match change.recalled(app).await? {
+                Ok(change) => decide(app, change).await,
+                Err(done) => Ok(Decision::Done(Ok(done))),
             }
         })),
     };
@@ -58,7 +57,7 @@ pub(super) fn change(
     }
 }
 
-/// Decides a change of which everything is known that history has.
+/// Decides a change of which everything is known that the archive has.
 async fn decide(app: &App, change: Change) -> Result<Decision, Failure> {
     if !change.must_count() {
         return Ok(change.post(app).answer().await?.value);
@@ -86,13 +85,9 @@ async fn look_again(app: &App, change: Change) -> Result<Done, Failure> {
     }
 }
 
-/// The same change with what history says, or the answer that history has.
-pub(super) async fn known(app: &App, change: Change) -> Result<Result<Change, Done>, Failure> {
-    let Some(recall) = change.recall(app) else { return Ok(Ok(change)) };
-    Ok(match recall.await? {
-        Recalled::Answered(done) => Err(done),
-        Recalled::Known { looked_up, past } => Ok(change.knowing(looked_up, past)),
-    })
+/// The same change with what the archive has, or the answer to what was done before.
+pub(super) async fn known(app: &App, mut change: Change) -> Result<Result<Change, Done>, Failure> {
+    if change.must_recall(app) { change.recalled(app).await } else { Ok(Ok(change)) }
 }
 
 /// The response to a finished change.
@@ -143,6 +138,10 @@ pub(super) fn new_id(
         Some(id) if !is_valid_name(&id) => {
             return Err(Failure::invalid("id", NAME_FORM));
         }
+        Some(id) if resource == Resource::Hold && is_of_job(&id) => {
+            let reason = "ids that begin like this belong to the holds of a job; choose another";
+            return Err(Failure::invalid("id", reason));
+        }
         Some(id) => Name::from(id),
         None => app.ids.make(prefix, app.clock.now()),
     };
@@ -155,8 +154,8 @@ pub(super) fn new_name(name: String) -> Result<Name, Failure> {
 }
 
 /// An account path from a body.
-pub(super) fn account_field(path: String, field: &str) -> Result<Name, Failure> {
-    if is_valid_path(&path) {
+pub(super) fn account_field(path: String, field: &str) -> Result<AccountPath, Failure> {
+    if AccountPath::is_valid(&path) {
         return Ok(path.into());
     }
     let reason = "must be one to eight segments of a-z 0-9 . _ - joined by colons";
@@ -164,13 +163,17 @@ pub(super) fn account_field(path: String, field: &str) -> Result<Name, Failure> 
 }
 
 /// An account path from the URL. A path that cannot exist is not found.
-pub(super) fn account_path(path: String) -> Result<Name, Failure> {
-    if is_valid_path(&path) { Ok(path.into()) } else { Err(Failure::not_found("account", &path)) }
+pub(super) fn account_path(path: String) -> Result<AccountPath, Failure> {
+    if AccountPath::is_valid(&path) {
+        Ok(path.into())
+    } else {
+        Err(Failure::not_found("account", &path))
+    }
 }
 
 /// The id of a job or of an array from the URL.
 pub(super) fn job_named(id: String) -> Result<Name, Failure> {
-    if is_valid_job_name(&id) { Ok(id.into()) } else { Err(Failure::not_found("job", &id)) }
+    if JobName::is_valid(&id) { Ok(id.into()) } else { Err(Failure::not_found("job", &id)) }
 }
 
 /// An id from the URL. An id that cannot exist is not found.

@@ -8,12 +8,14 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::handlers::accounts::{self, balance, budgets, history, quotas, spend};
-use super::handlers::credits::{batch, charges, grants, holds, usage};
+use super::handlers::accounts::{
+    self, balance, budgets, forecast, history, quotas, spend, statement,
+};
+use super::handlers::credits::{batch, charges, grants, holds, movements, usage};
 use super::handlers::jobs::{self, logs, quotes, timeline};
-use super::handlers::nodes::{self, agent_logs, agents, map, regions};
+use super::handlers::nodes::{self, agent_logs, agents, heartbeat, map, regions};
 use super::handlers::system::{
-    self, audit, clock, directory, events, handoff, keys, search, session, sign_in,
+    self, audit, clock, device, directory, events, handoff, keys, search, session, sign_in,
 };
 use super::{dashboard, middleware, openapi};
 use crate::app::App;
@@ -32,14 +34,15 @@ fn keyed() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(accounts::unfreeze))
         .routes(routes!(accounts::collect))
         .routes(routes!(balance::get))
-        .routes(routes!(history::entries))
-        .routes(routes!(history::statement))
-        .routes(routes!(history::forecast))
+        .routes(routes!(statement::entries))
+        .routes(routes!(statement::statement))
+        .routes(routes!(forecast::forecast))
         .routes(routes!(spend::effective))
         .routes(routes!(spend::spend))
         .routes(routes!(spend::series))
         .routes(routes!(history::top))
         .routes(routes!(budgets::list))
+        .routes(routes!(budgets::tree))
         .routes(routes!(budgets::set, budgets::get, budgets::remove))
         .routes(routes!(quotas::set, quotas::get, quotas::remove))
         .routes(routes!(grants::issue, grants::list))
@@ -52,10 +55,12 @@ fn keyed() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(holds::extend))
         .routes(routes!(holds::settle))
         .routes(routes!(holds::release))
-        .routes(routes!(charges::charge))
+        .routes(routes!(charges::charge, movements::charges))
         .routes(routes!(charges::get))
-        .routes(routes!(charges::refund))
-        .routes(routes!(charges::transfer))
+        .routes(routes!(charges::refund, movements::refunds))
+        .routes(routes!(charges::transfer, movements::transfers))
+        .routes(routes!(movements::refund))
+        .routes(routes!(movements::transfer))
         .routes(routes!(directory::set_price))
         .routes(routes!(directory::list_prices))
         .routes(routes!(directory::set_class))
@@ -70,7 +75,7 @@ fn keyed() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(quotes::quote))
         .routes(routes!(usage::report))
         .routes(routes!(agents::register, nodes::list))
-        .routes(routes!(agents::heartbeat))
+        .routes(routes!(heartbeat::heartbeat))
         .routes(routes!(agent_logs::logs))
         .routes(routes!(nodes::get, nodes::delete))
         .routes(routes!(nodes::drain))
@@ -89,6 +94,7 @@ fn keyed() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(audit::get_proof))
         .routes(routes!(events::follow))
         .routes(routes!(batch::run))
+        .routes(routes!(batch::dry_run::dry_run))
         .routes(routes!(clock::get, clock::set))
         .routes(routes!(clock::accept))
 }
@@ -118,6 +124,9 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/auth/callback", get(sign_in::callback))
         .route("/auth/cli", get(handoff::ask).post(handoff::approve))
         .route("/auth/token", post(handoff::redeem))
+        .route("/auth/device", get(device::ask).post(device::decide))
+        .route("/auth/device/code", post(device::begin))
+        .route("/auth/device/token", post(device::redeem))
         .route("/docs/style.css", get(system::style))
         .route("/docs/problems/{code}", get(system::problem_page))
         .fallback(dashboard::answer)

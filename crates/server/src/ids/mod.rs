@@ -54,6 +54,15 @@ impl IdMaker {
     }
 }
 
+/// Whether an id has the form of the further holds of a job, `hold_01JAB….2`. The ledger makes them up in a decision, when
+/// it cannot look in the archive. So no client may choose one.
+pub(crate) fn is_of_job(id: &str) -> bool {
+    let made = id.strip_prefix("hold_").and_then(|rest| rest.split_once('.'));
+    made.is_some_and(|(digits, _)| {
+        digits.len() == DIGITS && digits.bytes().all(|digit| ALPHABET.contains(&digit))
+    })
+}
+
 /// Digits of an id: 128 bits.
 const DIGITS: usize = 26;
 

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use bursar_core::ledger::id::is_valid_name;
+use bursar_core::name::is_valid_name;
 
 use super::index::Owner;
 use super::{NodeTag, Output, TenantTag};

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 
 use crate::auth::Principal;
 use crate::followers::cell_copy::{CellCopy, NewCellCopy};
+use crate::followers::error::FollowerError;
 use crate::machines::gateway::Gateway;
 use crate::machines::regions::Measured;
 use crate::net::waits::{Wait, Waits};
@@ -93,7 +94,7 @@ pub struct CellService {
     incarnation_base: u32,
     /// The restore that the cell's journal does not record: the journal is newer than the restore,
     /// or an earlier build restored the store and changed only the manifest.
-    untold: Option<Command>,
+    unrecorded_restore: Option<Command>,
     engine: Engine<CellCodec>,
     copy: CellCopy,
     questions: Questions,
@@ -128,7 +129,7 @@ impl StartedCell {
         clock: Arc<dyn Clock>,
         options: EngineOptions,
         snapshot_every: u64,
-    ) -> Result<StartedCell, String> {
+    ) -> Result<StartedCell, FollowerError> {
         // Before the writer takes over the journal, because it reopens it.
         let copy =
             NewCellCopy::read(Arc::clone(&journal), snapshot_every, options.observer.clone())?;
@@ -192,12 +193,12 @@ impl CellService {
         started: StartedCell,
         number: CellNo,
         known_generation: u32,
-    ) -> Result<CellService, String> {
+    ) -> Result<CellService, FollowerError> {
         let StartedCell { region, journal, engine, copy, generation, last_at, follower } = started;
         let incarnation_base = generation.max(known_generation);
         // A new region loses nothing by this command, and its nodes may have belonged to another
         // region.
-        let untold = (incarnation_base > generation).then(|| Command::Rewind {
+        let unrecorded_restore = (incarnation_base > generation).then(|| Command::Rewind {
             generation: incarnation_base,
             served: last_at > restored_at(incarnation_base),
         });
@@ -212,10 +213,8 @@ impl CellService {
             }
         };
         // The thread ends with the writer and is not joined.
-        let _unjoined = std::thread::Builder::new()
-            .name("bursar-cell-watch".into())
-            .spawn(watching)
-            .map_err(|error| error.to_string())?;
+        let _unjoined =
+            std::thread::Builder::new().name("bursar-cell-watch".into()).spawn(watching)?;
         Ok(CellService {
             region,
             number,
@@ -224,7 +223,7 @@ impl CellService {
             moved,
             sent: SentOrders::default(),
             incarnation_base,
-            untold,
+            unrecorded_restore,
             engine,
             copy,
             questions: Questions::new(),
@@ -256,7 +255,7 @@ impl CellService {
 
     /// The command that records a restore in the cell's journal. It must come before any other.
     pub fn unannounced_restore(&self) -> Option<Command> {
-        self.untold.clone()
+        self.unrecorded_restore.clone()
     }
 
     /// The incarnation as it is sent to the agent. After a restore, no agent receives a number that
@@ -303,6 +302,11 @@ impl CellService {
     /// Changes after every durable write.
     pub fn moved(&self) -> watch::Receiver<u64> {
         self.moved.clone()
+    }
+
+    /// Whether nothing after a record is durable yet.
+    pub fn is_durable_only_to(&self, position: u64) -> bool {
+        self.engine.durable().head().is_some_and(|head| head.position <= position)
     }
 
     /// Records the orders that are about to be sent to a node. Returns whether they are new to it.

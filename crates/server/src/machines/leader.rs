@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bursar_engine::{BootClock, Monotonic, Permit, wall_millis};
+use bursar_engine::{BootClock, Monotonic, NotPermitted, Permit, wall_millis};
 use bursar_journal::JournalError;
 use bursar_journal::postgres::{Claim, PostgresLeader};
 use tokio::sync::watch;
@@ -151,7 +151,7 @@ impl Leader {
     pub(crate) fn permit(&self) -> Permit {
         let trust = Arc::clone(&self.trust);
         Permit::new(move || {
-            if trust.holds() { Ok(()) } else { Err("this server does not lead".to_owned()) }
+            if trust.holds() { Ok(()) } else { Err(NotPermitted("this server does not lead")) }
         })
     }
 

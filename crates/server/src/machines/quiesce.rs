@@ -26,13 +26,13 @@ fn progress(ledger: &Ledger) -> (Correspondence, Option<Timestamp>) {
 }
 
 fn correspondence(ledger: &Ledger) -> Correspondence {
-    ledger.cells().map(|(cell, book)| (cell, book.told, book.mark.number)).collect()
+    ledger.cells().map(|(cell, book)| (cell, book.sent, book.mark.number)).collect()
 }
 
 impl App {
     /// Waits until every message between the machines, and everything that it causes, is journaled
     /// and applied.
-    pub async fn settle(&self) -> Result<(), Failure> {
+    pub async fn quiesce(&self) -> Result<(), Failure> {
         loop {
             if self.is_quiet().await? {
                 return Ok(());
@@ -54,7 +54,7 @@ impl App {
                 cell.gateway.read(|cell| (cell.mark(SHARD).number, cell.last_message_to(SHARD)));
             let (received, said) = seen.await?.value;
             let known = before.iter().find(|(number, _, _)| *number == cell.number);
-            if known.is_none_or(|(_, told, heard)| (*told, *heard) != (received, said)) {
+            if known.is_none_or(|(_, sent, heard)| (*sent, *heard) != (received, said)) {
                 return Ok(false);
             }
         }
@@ -63,37 +63,37 @@ impl App {
 
     /// Waits until the machines are quiet if the clock is manual, so that the effects of a request
     /// are complete when it is answered. With the wall clock it returns at once.
-    pub async fn settle_if_manual(&self) -> Result<(), Failure> {
-        if self.manual.is_some() { self.settle().await } else { Ok(()) }
+    pub async fn quiesce_if_manual(&self) -> Result<(), Failure> {
+        if self.manual.is_some() { self.quiesce().await } else { Ok(()) }
     }
 
     /// Moves the manual clock to `target`. Timers that are due on the way run in order: the clock
     /// stops at each of them until all machines have processed its effects. The caller must hold
     /// `moving`.
     pub async fn move_clock(&self, manual: &ManualClock, target: Timestamp) -> Result<(), Failure> {
-        self.settle().await?;
-        let mut told = manual.now();
+        self.quiesce().await?;
+        let mut sent_until = manual.now();
         while let Some(stop) = self.next_stop(manual.now(), target).await? {
             // No other caller moves the clock, so it does not run back.
             let _earlier = manual.set(stop);
-            told = self.tell_prices_since(told, stop).await?;
-            self.settle().await?;
+            sent_until = self.tell_prices_since(sent_until, stop).await?;
+            self.quiesce().await?;
         }
         if let Err(shown) = manual.set(target) {
             let reason = format!("the clock shows {shown} and never runs back");
             return Err(Failure::invalid("now", reason));
         }
-        self.tell_prices_since(told, target).await?;
-        self.settle().await
+        self.tell_prices_since(sent_until, target).await?;
+        self.quiesce().await
     }
 
     /// Sends prices to the cells if one took effect in between.
     async fn tell_prices_since(
         &self,
-        told: Timestamp,
+        sent_until: Timestamp,
         now: Timestamp,
     ) -> Result<Timestamp, Failure> {
-        let next = self.directory.current().next_price_change(told);
+        let next = self.directory.current().next_price_change(sent_until);
         if next.is_some_and(|next| next <= now) {
             self.tell_prices().await?;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bursar_api::Code;
 use bursar_core::cell::{Cell, Command, Origin};
-use bursar_core::ledger::id::Name;
+use bursar_core::name::ClassName;
 
 use crate::app::{App, READ_TIMEOUT};
 use crate::followers::region_samples::RegionSamples;
@@ -154,9 +154,9 @@ impl App {
         let directory = self.directory.current();
         for cell in self.cells.iter() {
             for (class, _) in directory.classes() {
-                let wanted = directory.preempted_by(class).map(<[Name]>::to_vec);
+                let wanted = directory.preempted_by(class).map(<[ClassName]>::to_vec);
                 let name = class.clone();
-                let known = move |cell: &Cell| cell.preempted_by(&name).map(<[Name]>::to_vec);
+                let known = move |cell: &Cell| cell.preempted_by(&name).map(<[ClassName]>::to_vec);
                 if cell.gateway.peek(known).await? != wanted {
                     let command = Command::SetClass { class: class.clone(), preempts: wanted };
                     let origin = Origin::component("classes");
@@ -170,9 +170,9 @@ impl App {
     /// Sends prices that were set in advance to the cells when they take effect, until the server
     /// stops. With a manual clock, moving the clock does this.
     pub async fn follow_prices(&self) {
-        let mut told = self.clock.now();
+        let mut sent_until = self.clock.now();
         loop {
-            let next = self.directory.current().next_price_change(told);
+            let next = self.directory.current().next_price_change(sent_until);
             let wait = next.and_then(|next| self.clock.until(next)).unwrap_or(LONGEST_WAIT);
             tokio::select! {
                 () = tokio::time::sleep(wait.clamp(SHORTEST_WAIT, LONGEST_WAIT)) => {}
@@ -183,7 +183,7 @@ impl App {
                 continue;
             }
             match self.tell_prices().await {
-                Ok(()) => told = now,
+                Ok(()) => sent_until = now,
                 Err(failure) => {
                     tracing::warn!(detail = %failure.problem.detail, "prices were not sent to the cells");
                 }

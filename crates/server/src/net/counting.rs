@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bursar_core::ledger::accounts::tally::MAX_COUNTED_IN_GROUP;
-use bursar_core::ledger::id::Name;
+use bursar_core::name::AccountPath;
 use bursar_engine::EngineError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -22,7 +22,7 @@ const MAX_COUNTS_OF_TENANT: usize = MAX_COUNTED_IN_GROUP;
 pub struct CountPlaces {
     all: Arc<Semaphore>,
     /// Of those that count or wait for a place. `None`: the platform.
-    shares: Mutex<HashMap<Option<Name>, Weak<Semaphore>>>,
+    shares: Mutex<HashMap<Option<AccountPath>, Weak<Semaphore>>>,
 }
 
 /// Places that are taken. They are free when this is dropped.
@@ -55,7 +55,7 @@ impl CountPlaces {
 
     fn share_of(&self, tenant: Option<&str>) -> Arc<Semaphore> {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        let tenant = tenant.map(Name::from);
+        let tenant = tenant.map(AccountPath::unchecked);
         if let Some(share) = shares.get(&tenant).and_then(Weak::upgrade) {
             return share;
         }

@@ -1,8 +1,10 @@
 //! Connections and the protection against too many or slow ones: limits, shedding, waits and
 //! stalls.
 
+mod connections;
 pub mod counting;
 pub mod limits;
+pub(crate) mod notify;
 pub mod serve;
 pub mod shed;
 pub mod stall_timeout;

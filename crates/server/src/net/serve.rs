@@ -16,16 +16,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::{Config, ConfigError, Timeouts};
+use crate::net::connections::Connections;
 use crate::net::stall_timeout::StallTimeout;
 
 /// How long requests in flight may take at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
-/// The maximum number of connections.
-const CONNECTIONS: usize = 16_384;
 const HEADER_BYTES: u32 = 32 * 1024;
 
 fn duration(ms: std::num::NonZeroU64) -> Duration {
@@ -64,7 +62,16 @@ impl PeerAddress {
 
     /// The address of a request that signs in.
     pub(crate) fn of(extensions: &Extensions) -> IpAddr {
-        extensions.get::<PeerAddress>().map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |peer| peer.0)
+        extensions.get::<PeerAddress>().map_or_else(PeerAddress::unknown, |peer| peer.0)
+    }
+
+    /// Stands for an address that is not known.
+    pub(crate) fn unknown() -> IpAddr {
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+    }
+
+    pub(crate) fn address(self) -> IpAddr {
+        self.0
     }
 }
 
@@ -86,14 +93,17 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = Connections::within_file_limit();
     tokio::pin!(stop);
     loop {
-        let place = Arc::clone(&places).acquire_owned();
-        let Ok(place) = place.await else { break };
-        let (stream, peer) = tokio::select! {
+        let permit = tokio::select! {
+            permit = connections.vacancy() => permit,
+            () = &mut stop => break,
+        };
+        let Some(permit) = permit else { break };
+        let (stream, address) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => (stream, PeerAddress(peer.ip())),
+                Ok((stream, peer)) => (stream, peer.ip()),
                 Err(error) => {
                     // Most likely out of file descriptors: give connections time to end.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -103,9 +113,14 @@ pub(crate) async fn serve(
             },
             () = &mut stop => break,
         };
+        let Some(place) = connections.admit(permit, address) else {
+            tracing::debug!(%address, "closed: too many connections from one address");
+            continue;
+        };
         // Small responses are sent without delay.
         let _ = stream.set_nodelay(true);
         let (answer, tls, watcher) = (answer.clone(), tls.clone(), graceful.watcher());
+        let peer = PeerAddress(address);
         tokio::spawn(async move {
             connection((stream, peer), tls, answer, timeouts, watcher).await;
             drop(place);

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bursar_api::Code;
 use bursar_core::cell::NodeKey;
-use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::ledger::id::CellNo;
+use bursar_core::name::AccountPath;
 use tokio::sync::Notify;
 
 use crate::auth::Principal;
@@ -50,7 +51,7 @@ impl Bounds {
 struct Counts {
     all: usize,
     tenants: usize,
-    tenant: HashMap<Name, usize>,
+    tenant: HashMap<AccountPath, usize>,
     /// Streams only, by the name of the key's rate limit.
     key: HashMap<String, usize>,
 }
@@ -71,7 +72,7 @@ pub struct Waits {
 /// A waiting request. Dropping it frees its place.
 pub struct WaitPlace {
     waits: Arc<Waits>,
-    tenant: Option<Name>,
+    tenant: Option<AccountPath>,
     key: Option<String>,
 }
 
@@ -151,7 +152,7 @@ impl Waits {
         wait: Wait,
     ) -> Result<WaitPlace, Failure> {
         let mut counts = lock(&self.counts);
-        let tenant = principal.tenant().map(Name::from);
+        let tenant = principal.tenant().map(AccountPath::unchecked);
         let key = (wait == Wait::Stream).then(|| principal.bucket());
         let of_key = key.as_ref().and_then(|key| counts.key.get(key)).copied().unwrap_or(0);
         if of_key >= self.bounds.streams {

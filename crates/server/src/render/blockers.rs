@@ -1,6 +1,7 @@
 //! Renders the blockers of a waiting job in a cell, each with how to fix it.
 
 use bursar_api::amount::Sum;
+use bursar_api::words::counted;
 use bursar_api::{Blocker, BlockerType};
 use bursar_core::cell::ids::JobId;
 use bursar_core::cell::schedule::explain;
@@ -9,7 +10,12 @@ use crate::render::time;
 
 /// Thousandths of GPUs as the API shows them.
 pub(crate) fn gpus(thousandths: u32) -> Sum {
-    Sum::from_micros(i128::from(thousandths) * 1000)
+    Sum::from_thousandths(thousandths)
+}
+
+/// A number of nodes that could serve a job.
+fn suitable_nodes(nodes: u32) -> String {
+    if nodes == 1 { "1 suitable node".to_owned() } else { format!("{nodes} suitable nodes") }
 }
 
 fn of(kind: BlockerType, detail: impl Into<String>, fix: impl Into<String>) -> Blocker {
@@ -27,18 +33,22 @@ pub(crate) fn blocker(
         Of::Credits => of(
             BlockerType::Credits,
             "the account has too few credits for the next hold",
-            "grant or transfer credits to the account; the job then continues without a request",
+            "a billing key can grant or transfer credits to the account; the job then continues without \
+             a request",
         ),
         Of::Budget => of(
             BlockerType::Budget,
             "a hard budget has no room for the next hold",
-            "raise the budget or wait for its next period; the job then continues without a request",
+            "wait for the next period of the budget, or have it raised with a billing key; the job then \
+             continues without a request",
         ),
         Of::Frozen { account } => {
             let whose = account.as_deref().unwrap_or("an account above the job");
             let fix = match account {
-                Some(account) => format!("POST /v1/accounts/{account}/unfreeze"),
-                None => "unfreeze the account".to_owned(),
+                Some(account) => {
+                    format!("with a billing or operator key: POST /v1/accounts/{account}/unfreeze")
+                }
+                None => "have the account unfrozen with a billing or operator key".to_owned(),
             };
             let mut shown = of(BlockerType::Frozen, format!("{whose} is frozen"), fix);
             shown.account = account.as_ref().map(ToString::to_string);
@@ -46,7 +56,7 @@ pub(crate) fn blocker(
         }
         Of::Quota { account, model, jobs, limit, used, requested } => {
             let (what, limit, used, requested) = if *jobs {
-                let whole = |jobs: &u32| Sum::from_micros(i128::from(*jobs) * 1_000_000);
+                let whole = |jobs: &u32| Sum::from_whole(*jobs);
                 ("jobs".to_owned(), whole(limit), whole(used), whole(requested))
             } else {
                 let what =
@@ -57,7 +67,9 @@ pub(crate) fn blocker(
                 "the quota of {account} in {region} is {limit} {what} at once, of which {used} \
                  are in use; {requested} more do not fit"
             );
-            let fix = format!("raise it (PUT /v1/accounts/{account}/quota) or wait until jobs end");
+            let fix = format!(
+                "wait until jobs end, or with an operator key: PUT /v1/accounts/{account}/quota"
+            );
             let mut shown = of(BlockerType::Quota, detail, fix);
             shown.account = Some(account.to_string());
             (shown.limit, shown.held, shown.requested) = (Some(limit), Some(used), Some(requested));
@@ -65,7 +77,7 @@ pub(crate) fn blocker(
         }
         Of::Group { name, limit, active } => of(
             BlockerType::Group,
-            format!("the group `{name}` has {active} of its {limit} jobs running"),
+            format!("the group `{name}` has {active} of its {} running", counted(*limit, "job")),
             "wait until one of them ends, or submit the next job of the group with a higher limit",
         ),
         Of::GpuType { models } => {
@@ -95,23 +107,36 @@ pub(crate) fn blocker(
         }
         Of::Memory { nodes } => of(
             BlockerType::Memory,
-            format!(
-                "none of the {nodes} nodes with the right GPUs in {region} is large enough, even \
-                 when empty"
-            ),
+            match *nodes {
+                1 => format!(
+                    "the only node with the right GPUs in {region} is not large enough, even when empty"
+                ),
+                _ => format!(
+                    "none of the {nodes} nodes with the right GPUs in {region} is large enough, even \
+                     when empty"
+                ),
+            },
             "ask for fewer GPUs per node, less memory or CPU, or fewer labels",
         ),
         Of::Capacity { wanted, available, suitable } => of(
             BlockerType::Capacity,
             format!(
-                "needs room on {wanted} of the {suitable} suitable nodes in {region} at once; \
-                 {available} have room"
+                "needs {wanted} of {} in {region}; {} free",
+                suitable_nodes(*suitable),
+                match available {
+                    0 => "none is".to_owned(),
+                    1 => "1 is".to_owned(),
+                    several => format!("{several} are"),
+                }
             ),
             "wait until others end, or allow more types or regions",
         ),
         Of::Gang { wanted, available } => of(
             BlockerType::Gang,
-            format!("the job needs {wanted} nodes of {region} at once; {available} could serve it"),
+            format!(
+                "the job needs {} of {region} at once; {available} could serve it",
+                counted(*wanted, "node")
+            ),
             "ask for fewer nodes, or allow more types or regions",
         ),
         Of::Reservation { job, from } => {
@@ -126,17 +151,15 @@ pub(crate) fn blocker(
             let fix = "a shorter max_runtime_seconds lets the job run before that";
             of(BlockerType::Reservation, detail, fix)
         }
-        Of::Drain { nodes, lost: 0 } => of(
+        Of::Drain { nodes } => of(
             BlockerType::Drain,
-            format!("{nodes} suitable nodes in {region} accept no jobs now"),
+            format!("{} in {region} accept no jobs now", suitable_nodes(*nodes)),
             "wait until they are resumed, or ask an operator",
         ),
-        Of::Drain { nodes, lost } => of(
-            BlockerType::Drain,
-            format!(
-                "{nodes} suitable nodes in {region} accept no jobs now; {lost} of them are lost"
-            ),
-            "wait until the lost nodes report again, or ask an operator",
+        Of::Lost { nodes } => of(
+            BlockerType::Capacity,
+            format!("lost: {} in {region} no longer report", suitable_nodes(*nodes)),
+            "wait until they report again, or ask an operator",
         ),
         Of::Priority { ahead: 0 } => of(
             BlockerType::Priority,
@@ -145,7 +168,10 @@ pub(crate) fn blocker(
         ),
         Of::Priority { ahead } => of(
             BlockerType::Priority,
-            format!("jobs ahead in {region}: {ahead}"),
+            match ahead {
+                1 => format!("1 job is ahead in {region}"),
+                several => format!("{several} jobs are ahead in {region}"),
+            },
             "wait, or submit it in a higher class",
         ),
         Of::Delayed { until } => of(

@@ -1,8 +1,10 @@
 //! Grants and the state of their units.
 
+use bursar_api::accounts::balance;
+use bursar_api::amount::Sum;
 use bursar_api::credits::grant;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::command::{GrantKind, Restriction};
+use bursar_core::ledger::command::{GrantKind, KindAmounts, Restriction};
 use bursar_core::ledger::id::GrantNo;
 use fefo::Part;
 
@@ -15,6 +17,27 @@ pub fn grant_kind(kind: GrantKind) -> grant::GrantKind {
         GrantKind::Compensation => grant::GrantKind::Compensation,
         GrantKind::Grant => grant::GrantKind::Grant,
         GrantKind::Purchase => grant::GrantKind::Purchase,
+    }
+}
+
+/// The kind of a grant that is asked for.
+pub fn asked_grant_kind(kind: grant::GrantKind) -> GrantKind {
+    match kind {
+        grant::GrantKind::Purchase => GrantKind::Purchase,
+        grant::GrantKind::Grant => GrantKind::Grant,
+        grant::GrantKind::Promotion => GrantKind::Promotion,
+        grant::GrantKind::Compensation => GrantKind::Compensation,
+    }
+}
+
+/// Amounts by kind, in the order of [`GrantKind::ALL`].
+pub fn by_kind(amounts: KindAmounts) -> balance::ByKind {
+    let of = |kind: GrantKind| Sum::from_micros(amounts[kind as usize]);
+    balance::ByKind {
+        purchase: of(GrantKind::Purchase),
+        grant: of(GrantKind::Grant),
+        promotion: of(GrantKind::Promotion),
+        compensation: of(GrantKind::Compensation),
     }
 }
 

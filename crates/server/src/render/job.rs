@@ -6,11 +6,11 @@ use bursar_core::cell::ids::AttemptId;
 use bursar_core::cell::nodes::owner::bare_name;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::holds::hold::{Hold, HoldKind};
-use bursar_core::ledger::id::{JobNo, Name};
+use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::jobs::{self as core, JobState};
-use bursar_core::name::GpuModel;
+use bursar_core::name::{GpuModel, HoldId};
+use bursar_core::time::Timestamp;
 
 use crate::app::App;
 use crate::auth::tenant_of;
@@ -89,7 +89,7 @@ pub(crate) fn attempt_name(ids: &AttemptIds, job: JobNo, attempt: &core::Attempt
     ids.write(cell, id)
 }
 
-fn find_hold<'a>(ledger: &'a Ledger, job: &core::Job, name: &Name) -> Option<&'a Hold> {
+fn find_hold<'a>(ledger: &'a Ledger, job: &core::Job, name: &HoldId) -> Option<&'a Hold> {
     let tenant = ledger.account(job.order.account).tenant;
     ledger.find_hold(tenant, HoldKind::Hold, name).and_then(|number| ledger.hold(number))
 }
@@ -100,20 +100,6 @@ pub(crate) fn held(ledger: &Ledger, job: &core::Job) -> Sum {
     units(hold.map_or(0, Hold::room))
 }
 
-/// The GPU time that a hold has paid for so far.
-fn gpu_ms(hold: &Hold) -> u64 {
-    hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms)
-}
-
-/// The GPU-milliseconds that an attempt has used so far, and their cost.
-pub(crate) fn used(ledger: &Ledger, job: &core::Job, own: &core::Attempt) -> (u64, u64) {
-    let hold = || own.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
-    match &own.end {
-        Some(end) => (end.gpu_ms, end.charged),
-        None => hold().map_or((0, 0), |hold| (gpu_ms(hold), hold.captured + hold.uncollected())),
-    }
-}
-
 fn attempt(
     ids: &AttemptIds,
     ledger: &Ledger,
@@ -122,7 +108,7 @@ fn attempt(
     own: &core::Attempt,
 ) -> Attempt {
     let region = own.cell.and_then(|cell| ledger.cell(cell)).map(|book| book.region.to_string());
-    let (gpu_ms, charged) = used(ledger, job, own);
+    let usage = ledger.attempt_usage(job, own);
     Attempt {
         id: attempt_name(ids, number, own),
         region: region.unwrap_or_default(),
@@ -134,16 +120,16 @@ fn attempt(
         end_reason: own.end.map(|end| end_reason(end.reason)),
         exit_code: own.end.and_then(|end| end.exit_code),
         message: None,
-        gpu_ms,
-        charged: units(charged),
-        hold: own.hold.as_ref().map(Name::to_string).unwrap_or_default(),
+        gpu_ms: usage.gpu_ms,
+        charged: units(usage.charged),
+        hold: own.hold.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
 /// The submitted specification, as it was stored.
 fn spec(job: &core::Job) -> SubmitJob {
     // Written by this server; an older form can only lack fields.
-    serde_json::from_str(&job.order.shown).unwrap_or_default()
+    serde_json::from_str(job.order.submitted.text()).unwrap_or_default()
 }
 
 /// The jobs of the array that a job belongs to, if it does.
@@ -151,48 +137,6 @@ pub(crate) fn array(job: &Job) -> Option<Vec<String>> {
     let size = job.spec.array?;
     let (array, _) = job.id.rsplit_once('.')?;
     Some((0..size).map(|index| format!("{array}.{index}")).collect())
-}
-
-/// The usage of an attempt for which no credits were found.
-fn unpaid(ledger: &Ledger, job: &core::Job, attempt: &core::Attempt) -> u64 {
-    let hold = || attempt.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
-    match &attempt.end {
-        Some(end) => end.uncollected,
-        None => hold().map_or(0, Hold::uncollected),
-    }
-}
-
-/// The credits that were returned because the attempt got a cheaper GPU type than its hold was
-/// placed for.
-fn surplus(job: &core::Job, attempt: &core::Attempt) -> u64 {
-    let (terms, need) = (&job.order.terms, job.order.need());
-    let longest = match (terms.reserve, terms.max_runtime_ms) {
-        (core::Reserve::Rolling { window_ms }, Some(longest)) => window_ms.min(longest),
-        (core::Reserve::Rolling { window_ms }, None) => window_ms,
-        (core::Reserve::Full, longest) => longest.unwrap_or(0),
-    };
-    let devices = u64::from(terms.gpu.devices()) * u64::from(terms.nodes);
-    let rate = Rate {
-        per_gpu_hour: attempt.per_gpu_hour,
-        share_milli: terms.gpu.per_device(),
-        gpu_ms_limit: devices.saturating_mul(longest.max(0).unsigned_abs()),
-    };
-    let pinned = rate.full_hold().unwrap_or(need);
-    need.saturating_sub(pinned).length()
-}
-
-/// The credits returned to the grants so far, over all holds; `last` is the newest of them.
-fn returned(job: &core::Job, last: Option<&Hold>) -> u64 {
-    let placed = job.attempts.iter().filter(|attempt| attempt.cell.is_some());
-    let surplus: u64 = placed.map(|attempt| surplus(job, attempt)).sum();
-    let ended: u64 =
-        job.attempts.iter().filter_map(|attempt| attempt.end).map(|e| e.returned).sum();
-    // A job that ended before it was placed has returned its whole hold.
-    let name = job.hold_name.as_ref();
-    let unused = last.filter(|_| job.attempts.iter().all(|one| one.hold.as_ref() != name));
-    let unused =
-        unused.filter(|hold| !hold.is_open()).map_or(0, |hold| hold.amount - hold.captured);
-    surplus + ended + unused
 }
 
 /// Renders a job of the ledger. The caller adds `as_of` and the position.
@@ -212,8 +156,7 @@ pub(crate) fn render(
 ) -> Job {
     let attempts: Vec<Attempt> =
         own.attempts.iter().map(|one| attempt(ids, ledger, number, own, one)).collect();
-    let charged = attempts.iter().map(|attempt| attempt.charged.micros()).sum();
-    let uncollected = own.attempts.iter().map(|one| unpaid(ledger, own, one)).sum();
+    let money = ledger.job_money(own, hold);
     let blockers: Vec<_> = ledger.job_blockers(own).into_iter().map(blocker).collect();
     Job {
         id: own.order.id.to_string(),
@@ -227,9 +170,10 @@ pub(crate) fn render(
             captured: units(hold.captured),
         }),
         attempts,
-        charged: Sum::from_micros(charged),
-        returned: units(returned(own, hold)),
-        uncollected: units(uncollected),
+        charged: units(money.charged),
+        cost_so_far: None,
+        returned: units(money.returned),
+        uncollected: units(money.uncollected),
         position: None,
         estimated_start_at: None,
         blockers: (!blockers.is_empty()).then_some(blockers),
@@ -239,6 +183,12 @@ pub(crate) fn render(
         as_of: time(own.submitted_at),
         ledger_position: None,
     }
+}
+
+/// What a running job has cost until now: what was charged, and the time since the last report at its
+/// price.
+pub(crate) fn cost_so_far(ledger: &Ledger, own: &core::Job, now: Timestamp) -> Option<Sum> {
+    ledger.job_cost_at(own, now).map(units)
 }
 
 /// A job as it was when it was submitted: the first answer, and every repeat of it.

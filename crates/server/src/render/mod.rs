@@ -3,34 +3,37 @@
 pub(crate) mod blockers;
 mod grants;
 pub(crate) mod job;
+mod movements;
 pub(crate) mod waiting;
 
 use bursar_api::Time;
 use bursar_api::accounts::account::{self, Weight};
-use bursar_api::accounts::{balance, budget};
+use bursar_api::accounts::budget;
 use bursar_api::amount::Sum;
-use bursar_api::credits::{charge, hold, refund, transfer};
+use bursar_api::credits::{charge, hold};
 use bursar_core::credits::Credits;
 use bursar_core::ledger::accounts::view::Lot;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetUnit, Context, GrantKind,
-    OnExpiry,
+    AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetUnit, Context, OnExpiry,
+    RefundNote,
 };
-use bursar_core::ledger::event::{NamedMovement, total};
-use bursar_core::ledger::holds::archive::RecalledRecord;
-use bursar_core::ledger::holds::hold::{Hold, HoldState};
+use bursar_core::ledger::event::credits_of;
+use bursar_core::ledger::holds::archive::{ArchivedName, RecalledRecord};
+use bursar_core::ledger::holds::hold::{Hold, HoldKind, HoldState};
 use bursar_core::ledger::id::{AccountNo, HoldNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::reply::{BudgetReply, HoldReply, Reply};
 use bursar_core::ledger::state::Movement;
 use bursar_core::ledger::{Ledger, accounts::budget::Budget};
-use bursar_core::name::Region;
+use bursar_core::name::{AccountPath, Region};
 use bursar_core::time::Timestamp;
 use fefo::Part;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use grants::{grant, grant_kind};
+pub use grants::{asked_grant_kind, by_kind, grant, grant_kind};
+pub use movements::{past_refund, past_transfer};
+use movements::{refund, transfer};
 
 use crate::ids::attempt::AttemptIds;
 use crate::request::budget_sum;
@@ -64,18 +67,20 @@ pub enum AnswerShape {
     Refund {
         /// The refunded hold, charge or job.
         of: (Resource, Name),
+        /// The caller's words about it.
+        note: Option<Box<RefundNote>>,
     },
     /// The transfer.
     Transfer {
         /// The account whose grants were drawn.
-        from: Name,
+        from: AccountPath,
         /// The account that received them.
-        to: Name,
+        to: AccountPath,
     },
     /// The collection.
     Collection {
         /// The account.
-        account: Name,
+        account: AccountPath,
     },
     /// The budget.
     Budget,
@@ -131,21 +136,72 @@ impl Shown {
 pub fn reply(ledger: &Ledger, reply: &Reply, shape: &AnswerShape) -> Shown {
     let shown = match (reply, shape) {
         (Reply::Hold(reply), AnswerShape::Hold { closing }) => {
-            hold_reply(ledger, reply, *closing).map(|hold| Shown::Hold(Box::new(hold)))
+            let own = ledger.hold(reply.hold);
+            own.map(|own| Shown::Hold(Box::new(hold_as(ledger, own, reply, *closing))))
         }
         (Reply::Charge { hold, requested, charged, spendable_after }, AnswerShape::Charge) => {
-            ledger.hold(*hold).map(|made| {
-                let mut shown = charge(ledger, made);
-                shown.requested = sum(*requested);
-                shown.charged = sum(*charged);
-                shown.spendable_after = Sum::from_micros(*spendable_after);
-                Shown::Charge(Box::new(shown))
-            })
+            let made = ledger.hold(*hold);
+            made.map(|made| charge_as(ledger, made, (*requested, *charged), *spendable_after))
         }
         (Reply::Archived(record), shape) => archived_reply(ledger, record, shape),
         (other, shape) => Some(Shown::Other(other_reply(ledger, other, shape))),
     };
     shown.unwrap_or(Shown::Other(Value::Null))
+}
+
+/// The body of an answer that the archive has. What it shows is in the ledger under its name, or comes with it.
+pub fn archived_answer(
+    ledger: &Ledger,
+    told: &Reply,
+    (of, shown): (&ArchivedName, &[RecalledRecord]),
+    shape: &AnswerShape,
+) -> Shown {
+    let ArchivedName { what, tenant, name } = of;
+    let hold_of = |kind| {
+        let number = ledger.find_hold(*tenant, kind, name);
+        let recalled = shown.iter().find_map(|record| match record {
+            RecalledRecord::Hold(record) => Some(&record.hold),
+            RecalledRecord::Movement(_) => None,
+        });
+        number.and_then(|number| ledger.hold(number)).or(recalled)
+    };
+    let body = match (told, shape) {
+        (Reply::Hold(told), AnswerShape::Hold { closing }) => hold_of(HoldKind::Hold)
+            .map(|own| Shown::Hold(Box::new(hold_as(ledger, own, told, *closing)))),
+        (Reply::Charge { requested, charged, spendable_after, .. }, AnswerShape::Charge) => {
+            let own = hold_of(HoldKind::Charge);
+            own.map(|own| charge_as(ledger, own, (*requested, *charged), *spendable_after))
+        }
+        (Reply::Movement { amount, .. }, shape) => {
+            let number = ledger.find_movement(*tenant, *what, name);
+            let made = number.and_then(|number| ledger.movement(number).map(|made| (number, made)));
+            let body = match (made, shown.first()) {
+                (Some((number, made)), _) => {
+                    Some(movement(ledger, made, ledger.refund_parts(number), *amount, shape))
+                }
+                (None, Some(RecalledRecord::Movement(parts))) => {
+                    parts.first().map(|made| movement(ledger, made, parts.iter(), *amount, shape))
+                }
+                (None, Some(RecalledRecord::Hold(_)) | None) => None,
+            };
+            body.map(Shown::Other)
+        }
+        (told, shape) => Some(reply(ledger, told, shape)),
+    };
+    body.unwrap_or(Shown::Other(Value::Null))
+}
+
+fn charge_as(
+    ledger: &Ledger,
+    own: &Hold,
+    (requested, charged): (Credits, Credits),
+    spendable_after: i128,
+) -> Shown {
+    let mut shown = charge(ledger, own);
+    shown.requested = sum(requested);
+    shown.charged = sum(charged);
+    shown.spendable_after = Sum::from_micros(spendable_after);
+    Shown::Charge(Box::new(shown))
 }
 
 /// The body of an answer about something that the ledger has forgotten.
@@ -171,8 +227,7 @@ fn archived_reply(ledger: &Ledger, record: &RecalledRecord, shape: &AnswerShape)
             | AnswerShape::Quota(_) => None,
         },
         RecalledRecord::Movement(parts) => {
-            let units = parts.iter().map(|part| total(&part.movement.pieces)).sum();
-            let amount = Credits::from_length(units).unwrap_or(Credits::MAX);
+            let amount = credits_of(parts.iter().map(|part| &part.movement.pieces));
             Some(Shown::Other(movement(ledger, parts.first()?, parts.iter(), amount, shape)))
         }
     }
@@ -259,7 +314,13 @@ pub fn movement<'a>(
     shape: &AnswerShape,
 ) -> Value {
     match shape {
-        AnswerShape::Refund { of } => value(refund(ledger, made, parts, of, amount)),
+        AnswerShape::Refund { of, note } => {
+            let mut refund = refund(ledger, made, parts, of, amount);
+            let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
+            refund.reason = note.as_ref().and_then(|note| text(&note.reason));
+            refund.reference = note.as_ref().and_then(|note| text(&note.reference));
+            value(refund)
+        }
         AnswerShape::Transfer { from, to } => {
             value(transfer(ledger, &made.movement, (from, to), amount))
         }
@@ -299,7 +360,7 @@ fn account_as(
         id: own.path.to_string(),
         parent: own.parent.map(|parent| ledger.account(parent).path.to_string()),
         kind: account_kind(own.kind),
-        name: settings.name.as_ref().map(Name::to_string),
+        name: settings.name.as_ref().map(ToString::to_string),
         weight: Weight::from_milli(settings.weight_milli.unwrap_or(1000)),
         home_region: settings.home_region.as_ref().map(Region::to_string),
         metadata: settings.metadata.as_deref().map(stored_json),
@@ -357,21 +418,20 @@ pub fn hold_state(state: HoldState) -> hold::HoldState {
     }
 }
 
-fn hold_reply(ledger: &Ledger, reply: &HoldReply, closing: bool) -> Option<hold::Hold> {
-    let own = ledger.hold(reply.hold)?;
+/// A hold as it was when it was answered.
+fn hold_as(ledger: &Ledger, own: &Hold, reply: &HoldReply, closing: bool) -> hold::Hold {
     let mut shown = hold_with(ledger, own, reply.slices);
     let open = reply.state == HoldState::Open;
-    let left = reply.amount.saturating_sub(reply.captured);
     shown.state = hold_state(reply.state);
     shown.amount = sum(reply.amount);
     shown.captured = sum(reply.captured);
-    shown.remaining = if open { sum(left) } else { Sum::default() };
+    shown.remaining = sum(reply.remaining());
     shown.uncollected = sum(reply.uncollected);
     shown.expires_at = reply.expires_at.map(time);
     if closing && !open {
         show_returned(ledger, own, &mut shown);
     }
-    Some(shown)
+    shown
 }
 
 /// A hold in its present state.
@@ -387,7 +447,6 @@ pub fn archived_hold(ledger: &Ledger, own: &Hold) -> hold::Hold {
 fn hold_with(ledger: &Ledger, own: &Hold, slices: u32) -> hold::Hold {
     let (lots, lots_truncated) = lots(ledger, ledger.hold_lots(own, slices));
     let rare = own.rare.as_ref();
-    let remaining = if own.is_open() { own.room() } else { 0 };
     let on_expiry = rare.map(|rare| rare.on_expiry).unwrap_or_default();
     hold::Hold {
         id: own.id.as_str().to_owned(),
@@ -395,7 +454,7 @@ fn hold_with(ledger: &Ledger, own: &Hold, slices: u32) -> hold::Hold {
         state: hold_state(own.state),
         amount: units(own.amount),
         captured: units(own.captured),
-        remaining: units(remaining),
+        remaining: units(own.remaining()),
         uncollected: units(own.uncollected()),
         expires_at: own.expires_at.map(time),
         lots,
@@ -418,7 +477,7 @@ fn context(context: &Context) -> hold::Context {
     hold::Context {
         gpu_types: strings(context.gpu_types.as_deref()),
         regions: strings(context.regions.as_deref()),
-        class: context.class.as_ref().map(Name::to_string),
+        class: context.class.as_ref().map(ToString::to_string),
     }
 }
 
@@ -442,57 +501,6 @@ pub fn charge(ledger: &Ledger, own: &Hold) -> charge::Charge {
     }
 }
 
-/// A refund with all of its parts. It has the id that the request named, because numbers of holds
-/// are reused.
-fn refund<'a>(
-    ledger: &Ledger,
-    made: &Movement,
-    parts: impl Iterator<Item = &'a Movement>,
-    (what, of): &(Resource, Name),
-    amount: Credits,
-) -> refund::Refund {
-    let name = |resource: Resource| (*what == resource).then(|| of.to_string());
-    let mut all = Vec::new();
-    for part in parts {
-        for (place, piece) in part.movement.pieces.iter().enumerate() {
-            let expired = part.expired.get(place).copied().unwrap_or(false);
-            // Within a piece too, the units drawn last are returned first.
-            let mut lots: Vec<Lot> = ledger.lots([*piece]).collect();
-            lots.reverse();
-            all.extend(lots.into_iter().map(|lot| Lot { expired, ..lot }));
-        }
-    }
-    let lots_truncated = all.len() > MAX_LOTS;
-    let lots = all.into_iter().take(MAX_LOTS).map(|lot| returned(ledger, lot)).collect();
-    refund::Refund {
-        id: made.movement.id.to_string(),
-        charge: name(Resource::Charge),
-        hold: name(Resource::Hold),
-        job: name(Resource::Job),
-        refunded: sum(amount),
-        lots,
-        lots_truncated,
-    }
-}
-
-/// A transfer between two accounts.
-fn transfer(
-    ledger: &Ledger,
-    made: &NamedMovement,
-    (from, to): (&Name, &Name),
-    amount: Credits,
-) -> transfer::Transfer {
-    let (lots, lots_truncated) = lots(ledger, ledger.lots(made.pieces.iter().copied()));
-    transfer::Transfer {
-        id: made.id.to_string(),
-        from: from.to_string(),
-        to: to.to_string(),
-        amount: sum(amount),
-        lots,
-        lots_truncated,
-    }
-}
-
 /// A budget with its amounts in the current period.
 pub fn budget(ledger: &Ledger, number: AccountNo, own: &Budget, now: Timestamp) -> budget::Budget {
     let (spent, held) = own.numbers(now);
@@ -502,8 +510,6 @@ pub fn budget(ledger: &Ledger, number: AccountNo, own: &Budget, now: Timestamp) 
 
 /// A budget as it was at some time.
 fn budget_as(ledger: &Ledger, own: &BudgetReply) -> budget::Budget {
-    let (spent, held) = (own.spent, own.held);
-    let limit = own.terms.limit_units();
     let unit = own.terms.unit;
     let (start, end) = own.terms.period_of(own.at);
     budget::Budget {
@@ -526,24 +532,13 @@ fn budget_as(ledger: &Ledger, own: &BudgetReply) -> budget::Budget {
         },
         thresholds: own.terms.thresholds.to_vec(),
         utc_offset_minutes: own.terms.utc_offset_minutes,
-        spent: budget_sum(unit, spent),
-        held: budget_sum(unit, held),
-        used: budget_sum(unit, spent + held),
-        remaining: budget_sum(unit, (limit - spent - held).max(0)),
+        spent: budget_sum(unit, own.spent),
+        held: budget_sum(unit, own.held),
+        used: budget_sum(unit, own.used()),
+        remaining: budget_sum(unit, own.remaining()),
         period_start: end.map(|_| time(start)),
         period_end: end.map(time),
         as_of: None,
         position: None,
-    }
-}
-
-/// Amounts by kind, in the order of [`GrantKind::ALL`].
-pub fn by_kind(amounts: [i128; 4]) -> balance::ByKind {
-    let of = |kind: GrantKind| Sum::from_micros(amounts[kind as usize]);
-    balance::ByKind {
-        purchase: of(GrantKind::Purchase),
-        grant: of(GrantKind::Grant),
-        promotion: of(GrantKind::Promotion),
-        compensation: of(GrantKind::Compensation),
     }
 }

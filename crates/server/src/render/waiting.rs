@@ -5,8 +5,9 @@ use bursar_core::cell::Cell;
 use bursar_core::cell::ids::JobId;
 use bursar_core::cell::schedule::explain::{self, PlacementState, Why};
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::{CellNo, JobNo, Name};
+use bursar_core::ledger::id::{CellNo, JobNo};
 use bursar_core::machine::Machine;
+use bursar_core::name::JobName;
 
 use crate::app::App;
 use crate::auth::Principal;
@@ -40,13 +41,14 @@ pub(crate) fn kept_for(blocker: &explain::PlacementBlocker) -> Option<JobId> {
         | explain::PlacementBlocker::Capacity { .. }
         | explain::PlacementBlocker::Gang { .. }
         | explain::PlacementBlocker::Drain { .. }
+        | explain::PlacementBlocker::Lost { .. }
         | explain::PlacementBlocker::Priority { .. }
         | explain::PlacementBlocker::Delayed { .. } => None,
     }
 }
 
 /// The name of a job, if the caller may see it.
-pub(crate) fn visible_name(ledger: &Ledger, principal: &Principal, id: JobId) -> Option<Name> {
+pub(crate) fn visible_name(ledger: &Ledger, principal: &Principal, id: JobId) -> Option<JobName> {
     let job = ledger.job(JobNo::of_cell(id))?;
     let account = &ledger.account(job.order.account).path;
     principal.sees(account).then(|| job.order.id.clone())
@@ -80,19 +82,28 @@ pub(crate) async fn ask_cells(
         let name = |id: JobId| names.iter().find(|(known, _)| *known == id).map(|(_, n)| n.clone());
         // A cell without other blockers reports that it is the job's turn.
         let turn = explain::PlacementBlocker::Priority { ahead: 0 };
-        let told = blockers.iter().filter(|of| known.is_empty() || **of != turn);
-        let told = told.map(|of| blocker(&service.region, of, name));
-        waiting.blockers.extend(told.filter(is_new));
+        let new = blockers.iter().filter(|of| known.is_empty() || **of != turn);
+        let new = new.map(|of| blocker(&service.region, of, name));
+        waiting.blockers.extend(new.filter(is_new));
         waiting.position = [waiting.position, position].into_iter().flatten().min();
         let expected = estimate.map(|estimate| time(estimate.at));
         let earliest = [waiting.estimated_start_at, expected].into_iter().flatten().min();
         waiting.estimated_start_at = earliest;
+    }
+    if waiting.blockers.iter().any(|blocker| blocks_any_start(blocker.kind)) {
+        waiting.estimated_start_at = None;
     }
     if !heard && waiting.blockers.is_empty() {
         let detail = "the job is being sent to its regions";
         waiting.blockers.push(Blocker::new(BlockerType::Priority, detail, "ask again"));
     }
     Ok(waiting)
+}
+
+/// Whether a blocker of the ledger keeps a job from starting wherever there is room.
+fn blocks_any_start(kind: BlockerType) -> bool {
+    use BlockerType::{Budget, Credits, Dependency, Frozen};
+    matches!(kind, Credits | Budget | Frozen | Dependency)
 }
 
 fn starting(region: &str) -> Blocker {

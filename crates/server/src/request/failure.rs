@@ -3,6 +3,7 @@
 use axum::http::HeaderMap;
 use bursar_api::amount::Sum;
 use bursar_api::json::BodyError;
+use bursar_api::words::counted;
 use bursar_api::{Blocker, BlockerType, Code, Problem, Time};
 use bursar_core::ledger::command::BudgetUnit;
 use bursar_core::ledger::holds::hold::HoldState;
@@ -177,7 +178,7 @@ impl From<Refusal> for Failure {
                 Failure::new(Code::TooLate, detail)
             }
             Refusal::AccountFrozen { .. } => {
-                let detail = "spending is stopped here; unfreeze the accounts that block";
+                let detail = "spending is stopped here; a billing or operator key can unfreeze the accounts that block";
                 Failure::new(Code::AccountFrozen, detail)
             }
             Refusal::HoldClosed { state } => {
@@ -264,18 +265,15 @@ fn conflict_detail(conflict: Conflict) -> String {
 
 /// Micro-credits, or the count of a GPU-hour budget, as the decimal that the API shows.
 pub(crate) fn budget_sum(unit: BudgetUnit, value: i128) -> Sum {
-    match unit {
-        BudgetUnit::Credits => Sum::from_micros(value),
-        // From thousandths of a GPU-millisecond to millionths of a GPU-hour.
-        BudgetUnit::GpuHours => Sum::from_micros(value / 3600),
-    }
+    Sum::from_micros(unit.micros(value))
 }
 
 pub(crate) fn blocker(blocker: ledger::Blocker) -> Blocker {
     match blocker {
         ledger::Blocker::Frozen { account } => {
             let detail = format!("{account} is frozen");
-            let fix = format!("POST /v1/accounts/{account}/unfreeze");
+            let fix =
+                format!("with a billing or operator key: POST /v1/accounts/{account}/unfreeze");
             let mut shown = Blocker::new(BlockerType::Frozen, detail, fix);
             shown.account = Some(account.into());
             shown
@@ -283,7 +281,7 @@ pub(crate) fn blocker(blocker: ledger::Blocker) -> Blocker {
         ledger::Blocker::Credits { account, requested, spendable } => {
             let spendable = Sum::from_micros(spendable);
             let detail = format!("{account} can spend {spendable} of the {requested} it needs");
-            let fix = "grant or transfer credits to the account, or ask for less";
+            let fix = "ask for less, or have credits granted or transferred with a billing key";
             let mut shown = Blocker::new(BlockerType::Credits, detail, fix);
             shown.account = Some(account.into());
             shown.requested = Some(Sum::from_micros(requested.micros().into()));
@@ -306,7 +304,9 @@ pub(crate) fn blocker(blocker: ledger::Blocker) -> Blocker {
                 "the budget `{budget}` of {account} has {limit}, of which {spent} is spent and \
                  {held} held; {requested} more does not fit"
             );
-            let fix = format!("raise it: PUT /v1/accounts/{account}/budgets/{budget}");
+            let fix = format!(
+                "ask for less, or with a billing key: PUT /v1/accounts/{account}/budgets/{budget}"
+            );
             let mut shown = Blocker::new(BlockerType::Budget, detail, fix);
             shown.account = Some(account.into());
             shown.budget = Some(budget.into());
@@ -318,13 +318,15 @@ pub(crate) fn blocker(blocker: ledger::Blocker) -> Blocker {
             shown
         }
         ledger::Blocker::WaitingJobs { account, region, limit, waiting, requested } => {
-            let whole = |jobs: u32| Some(Sum::from_micros(i128::from(jobs) * 1_000_000));
+            let whole = |jobs: u32| Some(Sum::from_whole(jobs));
             let detail = format!(
-                "{account} has {waiting} of at most {limit} jobs waiting in {region}; \
-                 {requested} more do not fit"
+                "{account} has {waiting} of at most {} waiting in {region}; {requested} more {} not fit",
+                counted(limit, "job"),
+                if requested == 1 { "does" } else { "do" }
             );
-            let fix =
-                format!("wait until some start, or raise it: PUT /v1/accounts/{account}/quota");
+            let fix = format!(
+                "wait until some start, or with an operator key: PUT /v1/accounts/{account}/quota"
+            );
             let mut shown = Blocker::new(BlockerType::Quota, detail, fix);
             shown.account = Some(account.into());
             (shown.limit, shown.held) = (whole(limit), whole(waiting));
@@ -406,7 +408,7 @@ mod tests {
             Refusal::Conflict(Conflict::StillOpen),
             Refusal::InsufficientCredits { blockers: vec![] },
             Refusal::BudgetExceeded { blockers: vec![] },
-            Refusal::BatchAborted { told: "{}".into() },
+            Refusal::BatchAborted { answer: "{}".into() },
         ];
         let statuses = [422, 409, 404, 409, 403, 503, 422, 409, 409, 409, 409, 402, 402, 409];
         for (refusal, status) in refusals.into_iter().zip(statuses) {

@@ -8,6 +8,8 @@ use std::time::Duration;
 use bursar_journal::{Journal, Sealing};
 use serde::{Deserialize, Serialize};
 
+use crate::config::ConfigError;
+
 /// How long the thread waits when there is nothing to seal. Snapshots, which make room for it, are
 /// far less frequent.
 const EVERY: Duration = Duration::from_secs(5);
@@ -40,12 +42,14 @@ impl Default for SegmentOptions {
 
 impl SegmentOptions {
     /// Rejects numbers that make no sense.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if !(LEAST_BYTES..=MAX_BYTES).contains(&self.segment_bytes) {
-            return Err(format!("[journal] segment_bytes must be {LEAST_BYTES} to {MAX_BYTES}"));
+            let must = format!("[journal] segment_bytes must be {LEAST_BYTES} to {MAX_BYTES}");
+            return Err(ConfigError::Contradiction(must));
         }
         if !(1..=19).contains(&self.compression) {
-            return Err("[journal] compression must be 1 to 19".into());
+            let must = "[journal] compression must be 1 to 19".to_owned();
+            return Err(ConfigError::Contradiction(must));
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use bursar_journal::{Journal, JournalError};
 
 use super::{StartError, io};
 use crate::config::Config;
+use crate::followers::archive::ArchivePlace;
 use crate::followers::checkpoint;
 use crate::ids::{base32, random_bits};
 use crate::store;
@@ -39,6 +40,8 @@ pub(super) struct Storage {
     /// One for each region, with its name.
     pub(super) cells: CellJournals,
     pub(super) folder: PathBuf,
+    /// Where the archive of what the ledger has closed is.
+    pub(super) archive: ArchivePlace,
     /// Where history is.
     pub(super) history: HistoryFile,
     /// The output of jobs.
@@ -95,11 +98,13 @@ impl Storage {
         store::make_folder(&logs).map_err(refused)?;
         let (store, database) = (Some(Arc::new(store)), None);
         let history = HistoryFile::in_folder(&folder);
+        let archive = ArchivePlace::File(folder.join(store::ARCHIVE));
         let storage = Storage {
             ledger,
             directory,
             cells,
             folder,
+            archive,
             history,
             logs,
             store,
@@ -165,11 +170,13 @@ impl Storage {
         warn_of_cut_off_restore(&logs);
         std::fs::create_dir_all(&logs).map_err(io(logs.display().to_string()))?;
         let history = HistoryFile::in_state(&state, &folder);
+        let archive = ArchivePlace::Tables(Box::new(postgres(url, store::LEDGER, config)));
         Ok(Storage {
             ledger,
             directory,
             cells,
             folder,
+            archive,
             history,
             logs,
             store: None,
@@ -237,13 +244,14 @@ pub(super) fn at_full_disk(folder: &Path, error: JournalError) -> JournalError {
 /// Names the folder in the error of a server that could not start because the disk is full.
 pub(super) fn naming_folder(folder: Option<&Path>, error: StartError) -> StartError {
     match (folder, error) {
-        (Some(folder), StartError::Other(words)) if words.contains("disk is full") => {
-            StartError::Other(format!(
-                "{}: the disk is full, so the server cannot start. Nothing was lost. Free some space \
-                 and start again",
-                folder.display()
-            ))
-        }
+        (
+            Some(folder),
+            error @ (StartError::Other(_) | StartError::Follower(_) | StartError::Replay(_)),
+        ) if error.to_string().contains("disk is full") => StartError::Other(format!(
+            "{}: the disk is full, so the server cannot start. Nothing was lost. Free some space \
+             and start again",
+            folder.display()
+        )),
         (_, error) => error,
     }
 }
@@ -271,7 +279,7 @@ pub(super) fn open_cells(
     config: &Config,
     open: impl Fn(&str) -> Result<Arc<dyn Journal>, StartError>,
 ) -> Result<CellJournals, StartError> {
-    let known = replay(directory, &DirectoryCodec).map_err(wrong)?.machine;
+    let known = replay(directory, &DirectoryCodec)?.machine;
     let mut regions = config.region_names()?;
     regions.extend(known.regions().cloned());
     regions.sort();
@@ -281,8 +289,4 @@ pub(super) fn open_cells(
         Ok((region, journal))
     });
     opened.collect()
-}
-
-pub(super) fn wrong(error: bursar_engine::ReplayError) -> StartError {
-    StartError::Other(error.to_string())
 }

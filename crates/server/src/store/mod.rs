@@ -24,6 +24,8 @@ pub const MANIFEST: &str = "manifest.json";
 const FORMAT: u32 = 1;
 /// The machine name of the ledger.
 pub const LEDGER: &str = "ledger-0";
+/// The file of the archive of what the ledger has closed. It is derived from the journal.
+pub const ARCHIVE: &str = "archive-0.db";
 /// The machine name of the directory.
 pub const DIRECTORY: &str = "directory";
 /// 2020-01-01T00:00:00Z in seconds since 1970. The generation of a store is the time of its restore
@@ -82,6 +84,9 @@ pub struct Manifest {
     /// The public key that verifies its checkpoints, in hex, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signer: Option<String>,
+    /// The public keys that it had before, oldest first: they signed older segments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_signers: Vec<String>,
     /// The machines, by name.
     pub machines: Vec<StoredMachine>,
 }
@@ -117,9 +122,16 @@ impl Manifest {
     /// The manifest of a new store.
     pub fn new() -> Result<Manifest, JournalError> {
         let store = JournalId::random()?.to_string();
-        let machines = Vec::new();
-        let (incarnation_base, clean, backup, signer) = (0, false, false, None);
-        Ok(Manifest { format: FORMAT, store, incarnation_base, clean, backup, signer, machines })
+        Ok(Manifest {
+            format: FORMAT,
+            store,
+            incarnation_base: 0,
+            clean: false,
+            backup: false,
+            signer: None,
+            earlier_signers: Vec::new(),
+            machines: Vec::new(),
+        })
     }
 
     /// Reads the manifest of a folder, if it has one.
@@ -139,6 +151,11 @@ impl Manifest {
             ))),
             Err(error) => refuse(&path, &format!("it is no manifest: {error}")),
         }
+    }
+
+    /// The public keys that signed its checkpoints, the present one first.
+    pub fn signers(&self) -> Vec<String> {
+        self.signer.iter().chain(self.earlier_signers.iter().rev()).cloned().collect()
     }
 
     /// Writes the manifest atomically and durably.
@@ -273,8 +290,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Locks the folder and checks its contents before anything is written. A folder of an earlier
-    /// build has no manifest; it gets one if its files are complete.
+    /// Locks the folder and checks its contents before anything is written. Journals without a
+    /// manifest are refused: [`adopt`] makes one.
     pub fn open(folder: &Path) -> Result<Store, JournalError> {
         make_folder(folder)?;
         let lock = lock(folder)?;
@@ -291,7 +308,17 @@ impl Store {
                 let was_clean = manifest.clean && manifest.ends_at(&heads);
                 (manifest, was_clean)
             }
-            None => (adopt(folder)?, false),
+            None if has_records(folder)? => {
+                let reason = format!(
+                    "it is missing, and the folder has journals. {WAY_OUT}. If it is lost, or the store \
+                     is of a build that wrote none, make one from the files as they are: bursar admin \
+                     adopt --data {}",
+                    folder.display()
+                );
+                let file = folder.join(MANIFEST);
+                return Err(JournalError::Refused(format!("{}: {reason}", file.display())));
+            }
+            None => (Manifest::new()?, false),
         };
         let (folder, manifest) = (folder.to_owned(), Mutex::new(manifest));
         Ok(Store { folder, manifest, was_clean, _lock: lock })
@@ -352,7 +379,10 @@ impl Store {
 
     /// Records the public key that verifies the store's checkpoints.
     pub fn note_signer(&self, public_key: &str) -> Result<(), JournalError> {
-        self.change(|manifest| manifest.signer = Some(public_key.to_owned()))
+        self.change(|manifest| {
+            let before = manifest.signer.replace(public_key.to_owned());
+            manifest.earlier_signers.extend(before.filter(|before| before != public_key));
+        })
     }
 
     /// The number that agents' incarnations are counted from.
@@ -385,19 +415,29 @@ fn lock(folder: &Path) -> Result<File, JournalError> {
     }
 }
 
-/// Creates the manifest of a folder that has none: a new store, or the files of an earlier build.
-fn adopt(folder: &Path) -> Result<Manifest, JournalError> {
-    let mut manifest = Manifest::new()?;
-    let found = journal_files(folder)?;
-    // An interrupted first start may have left files without a record.
-    if !found.iter().any(|name| is_begun(&Manifest::file(folder, name)))
-        && found
-            .iter()
-            .all(|name| Manifest::file(folder, name).metadata().is_ok_and(|file| file.len() == 0))
-    {
-        return Ok(manifest);
+/// Whether a folder has journals with content. An interrupted first start may have left files
+/// without a record.
+fn has_records(folder: &Path) -> Result<bool, JournalError> {
+    let is_empty = |file: &Path| file.metadata().is_ok_and(|file| file.len() == 0);
+    let mut files = journal_files(folder)?.into_iter().map(|name| Manifest::file(folder, &name));
+    Ok(files.any(|file| is_begun(&file) || !is_empty(&file)))
+}
+
+/// Writes the manifest of a store that has none: it was lost, or a build before manifests made the
+/// store. Returns the machines. What such a manifest cannot know is how far the journals had come.
+pub fn adopt(folder: &Path) -> Result<Vec<String>, JournalError> {
+    let _lock = lock(folder)?;
+    if Manifest::read(folder)?.is_some() {
+        let reason = "it is there, so there is nothing to adopt";
+        let file = folder.join(MANIFEST);
+        return Err(JournalError::Refused(format!("{}: {reason}", file.display())));
     }
-    let mut names = found;
+    if !has_records(folder)? {
+        let folder = folder.display();
+        return Err(JournalError::Refused(format!("{folder}: there is no journal in it")));
+    }
+    let mut manifest = Manifest::new()?;
+    let mut names = journal_files(folder)?;
     names.extend([LEDGER.to_owned(), DIRECTORY.to_owned()]);
     names.extend(known_cells(folder)?);
     names.sort();
@@ -407,7 +447,8 @@ fn adopt(folder: &Path) -> Result<Manifest, JournalError> {
         let inspected = inspect(&file, None).map_err(|error| named(&file, error))?;
         manifest.note(&name, inspected.id, inspected.head, None);
     }
-    Ok(manifest)
+    manifest.write(folder)?;
+    Ok(manifest.machines.into_iter().map(|machine| machine.name).collect())
 }
 
 /// The cells of which the directory knows: a cell has its file before the directory knows it. It is read

@@ -105,6 +105,8 @@ pub struct Metrics {
     replayed: Family<Machine, Gauge>,
     replay_until: Family<Machine, Gauge>,
     history_position: Gauge,
+    archive_position: Gauge,
+    closed_in_memory: Gauge,
     checked: Counter,
     violations: Counter,
     nodes: Family<InRegion, Gauge>,
@@ -169,6 +171,8 @@ impl Metrics {
             replayed: Family::default(),
             replay_until: Family::default(),
             history_position: Gauge::default(),
+            archive_position: Gauge::default(),
+            closed_in_memory: Gauge::default(),
             checked: Counter::default(),
             violations: Counter::default(),
             nodes: Family::default(),
@@ -268,6 +272,10 @@ impl Metrics {
         all.register("replay_target", help, self.replay_until.clone());
         let help = "The last position that history has";
         all.register("history_position", help, self.history_position.clone());
+        let help = "The last record whose closed holds the archive has, up to what was forgotten";
+        all.register("archive_position", help, self.archive_position.clone());
+        let help = "Closed holds and charges, movements and kept answers in memory";
+        all.register("ledger_closed_in_memory", help, self.closed_in_memory.clone());
         let help = "Accounts whose invariants were checked while running";
         all.register("self_check_accounts", help, self.checked.clone());
         let help = "Invariant violations found while running";
@@ -401,6 +409,12 @@ impl Metrics {
         self.log_no_room.set(i64::from(logs.no_room));
         self.log_pieces_refused.set(shown(logs.refused));
         self.log_files_removed.set(shown(logs.removed));
+    }
+
+    /// Updates what is known of the archive.
+    pub fn archive(&self, position: u64, closed_in_memory: usize) {
+        self.archive_position.set(i64::try_from(position).unwrap_or(i64::MAX));
+        self.closed_in_memory.set(i64::try_from(closed_in_memory).unwrap_or(i64::MAX));
     }
 
     /// All metrics in the Prometheus text format.

@@ -46,13 +46,22 @@ impl<W: Write> Write for Visible<W> {
     }
 }
 
+/// Why logging could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum TracingError {
+    /// The filter of log lines is not valid.
+    #[error(transparent)]
+    Filter(#[from] tracing_subscriber::filter::ParseError),
+    /// The exporter of spans could not be built.
+    #[error(transparent)]
+    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
+}
+
 /// Starts logging. Call it outside of an asynchronous runtime: the exporter has its own threads.
 ///
 /// Log lines never contain keys, bodies or amounts.
-pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, String> {
-    let filter = EnvFilter::try_from_env("BURSAR_LOG")
-        .or_else(|_| EnvFilter::try_new("info"))
-        .map_err(|error| error.to_string())?;
+pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, TracingError> {
+    let filter = EnvFilter::try_from_env("BURSAR_LOG").or_else(|_| EnvFilter::try_new("info"))?;
     let lines = tracing_subscriber::fmt::layer()
         .json()
         .flatten_event(true)
@@ -69,15 +78,14 @@ pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, String> {
     Ok(Tracing(provider))
 }
 
-fn provider(endpoint: &str) -> Result<SdkTracerProvider, String> {
+fn provider(endpoint: &str) -> Result<SdkTracerProvider, TracingError> {
     // The exporter's client needs a process-wide provider. One that is already installed works as
     // well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
-        .build()
-        .map_err(|error| error.to_string())?;
+        .build()?;
     let resource = Resource::builder().with_service_name("bursar").build();
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
 }

@@ -10,10 +10,9 @@ use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Envelope,
     GrantKind, IssueGrant, SubmitJob,
 };
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
 use bursar_core::ledger::{Accepted, Command, Reply};
-use bursar_core::name::GpuModel;
+use bursar_core::name::{AccountPath, GpuModel, JobName};
 
 use super::{Fate, REGIONS, World};
 
@@ -121,7 +120,7 @@ impl World {
         }
     }
 
-    fn account_of(&mut self, tenant: &str) -> Name {
+    fn account_of(&mut self, tenant: &str) -> AccountPath {
         match self.dice.below(3) {
             0 => tenant.into(),
             1 => format!("{tenant}:x").into(),
@@ -158,10 +157,10 @@ impl World {
             terms,
             offers,
             payload: "{}".into(),
-            shown: "{}".into(),
+            submitted: "{}".into(),
             hold: format!("h{}", self.requests).into(),
             array,
-            after: after.map(Name::from).into_iter().collect(),
+            after: after.map(JobName::from).into_iter().collect(),
         }));
         let envelope = self.envelope();
         let answer = self.ask_ledger(ledger, &envelope, &command);
@@ -204,6 +203,7 @@ impl World {
         let rolling = self.dice.below(4) == 0;
         let class = self.dice.below(4);
         JobTerms {
+            external: false,
             class: ["batch", "normal", "high", "urgent"][class].into(),
             rank: ClassRank(10 * (1 + class as u8)),
             gpu,
@@ -296,10 +296,10 @@ impl World {
     pub(super) fn make_peace(&mut self) {
         for ledger in 0..self.ledgers.len() {
             for tenant in tenants(ledger) {
-                let (path, budget) = (Name::from(tenant.as_str()), "b".into());
+                let (path, budget) = (AccountPath::from(tenant.as_str()), "b".into());
                 self.send_to_ledger(ledger, Command::RemoveBudget { path, budget });
                 for path in [tenant.clone(), format!("{tenant}:x"), format!("{tenant}:y")] {
-                    let path = Name::from(path);
+                    let path = AccountPath::from(path);
                     self.send_to_ledger(
                         ledger,
                         Command::UnfreezeAccount { path: path.clone(), by_platform: false },

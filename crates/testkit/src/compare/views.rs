@@ -33,8 +33,15 @@ impl Pair {
             expiring: (balance.expiring.iter())
                 .map(|entry| (entry.expires_at.millis(), entry.kind, entry.amount))
                 .collect(),
-            tomorrow: self.ledger.balance_at(number, self.model.now().plus_millis(DAY_MS)),
+            tomorrow: self.forecast_by_kind(number),
         }
+    }
+
+    fn forecast_by_kind(&self, number: AccountNo) -> [Micros; 4] {
+        let at = self.model.now().plus_millis(DAY_MS);
+        let forecast = self.ledger.balance_forecast(number, &Context::default(), at);
+        assert_eq!(forecast.available, forecast.by_kind.iter().sum::<i128>());
+        forecast.by_kind
     }
 
     pub(super) fn compare_grant(&self, number: usize) -> Result<(), String> {

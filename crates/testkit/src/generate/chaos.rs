@@ -8,7 +8,7 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::id::Name;
-use bursar_core::name::{GpuModel, Region};
+use bursar_core::name::{AccountPath, ClassName, GpuModel, Region};
 use bursar_core::time::Timestamp;
 
 use super::jobs;
@@ -31,7 +31,7 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
             expiry_waits: false,
         }),
         1 => Command::OpenAccount {
-            path: text(random),
+            path: path(random),
             kind: *random.pick(&[
                 AccountKind::Org,
                 AccountKind::Team,
@@ -41,14 +41,14 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
             settings: settings(random),
         },
         2 => Command::ChangeAccount {
-            path: text(random),
+            path: path(random),
             settings: settings(random),
             cleared: cleared(random),
         },
         3 if random.chance(20) => {
-            Command::FreezeAccount { path: text(random), by_platform: random.chance(50) }
+            Command::FreezeAccount { path: path(random), by_platform: random.chance(50) }
         }
-        3 => Command::UnfreezeAccount { path: text(random), by_platform: random.chance(50) },
+        3 => Command::UnfreezeAccount { path: path(random), by_platform: random.chance(50) },
         4..=7 => grant(random, now),
         8 => Command::RevokeGrant { tenant: tenant(random), grant: name(random) },
         9 | 10 => hold(random),
@@ -78,7 +78,7 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
         },
         15 => Command::Charge(Charge {
             id: name(random),
-            account: text(random),
+            account: path(random),
             amount: credits(random),
             allow_partial: random.chance(50),
             context: context(random),
@@ -87,11 +87,11 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
         16 => refund(random),
         17 => Command::Transfer(Transfer {
             id: name(random),
-            from: text(random),
-            to: text(random),
+            from: path(random),
+            to: path(random),
             amount: credits(random),
         }),
-        18 => Command::CollectUncollected { path: text(random), id: name(random) },
+        18 => Command::CollectUncollected { path: path(random), id: name(random) },
         20..=25 => jobs::chaos(random, now),
         _ => budget(random),
     };
@@ -116,14 +116,21 @@ pub(super) fn text(random: &mut Random) -> Name {
     }
 }
 
+/// The path of an account; mostly of one that may exist.
+pub(super) fn path(random: &mut Random) -> AccountPath {
+    text(random).into()
+}
+
 /// The name of a resource, mostly one of a few.
-pub(super) fn name(random: &mut Random) -> Name {
-    if random.chance(10) { text(random) } else { format!("n{}", random.index(25)).into() }
+pub(super) fn name<T: From<Name>>(random: &mut Random) -> T {
+    let name =
+        if random.chance(10) { text(random) } else { format!("n{}", random.index(25)).into() };
+    T::from(name)
 }
 
 /// A tenant, mostly one that may exist.
-pub(super) fn tenant(random: &mut Random) -> Name {
-    if random.chance(90) { "a".into() } else { text(random) }
+pub(super) fn tenant(random: &mut Random) -> AccountPath {
+    if random.chance(90) { "a".into() } else { path(random) }
 }
 
 fn texts<T>(random: &mut Random, name: fn(Name) -> T) -> Option<Vec<T>> {
@@ -178,12 +185,12 @@ fn grant(random: &mut Random, now: Timestamp) -> Command {
     let restriction = Restriction {
         gpu_types: texts(random, GpuModel::unchecked),
         regions: texts(random, Region::unchecked),
-        classes: texts(random, Name::from),
+        classes: texts(random, ClassName::from),
         max_share_micro: random.chance(10).then(|| random.bits() as u32 >> random.index(32)),
     };
     Command::IssueGrant(IssueGrant {
         id: name(random),
-        account: text(random),
+        account: path(random),
         amount: credits(random),
         kind: *random.pick(&GrantKind::ALL),
         effective_at: random.chance(30).then(|| instant(random, now)),
@@ -199,7 +206,7 @@ fn context(random: &mut Random) -> Context {
     Context {
         gpu_types: texts(random, GpuModel::unchecked),
         regions: texts(random, Region::unchecked),
-        class: random.chance(30).then(|| text(random)),
+        class: random.chance(30).then(|| text(random).into()),
     }
 }
 
@@ -211,7 +218,7 @@ fn hold(random: &mut Random) -> Command {
     };
     Command::PlaceHold(PlaceHold {
         id: name(random),
-        account: text(random),
+        account: path(random),
         amount: credits(random),
         ttl_ms: random.chance(50).then(|| number(random)),
         context: context(random),
@@ -231,23 +238,24 @@ pub(super) fn usage(random: &mut Random) -> Usage {
 }
 
 fn refund(random: &mut Random) -> Command {
-    let of = name(random);
+    let of: Name = name(random);
     Command::Refund(Refund {
         id: name(random),
         tenant: tenant(random),
         of: match random.index(5) {
-            0 | 1 => RefundOf::Hold(of),
-            2 | 3 => RefundOf::Charge(of),
-            _ => RefundOf::Job(of),
+            0 | 1 => RefundOf::Hold(of.into()),
+            2 | 3 => RefundOf::Charge(of.into()),
+            _ => RefundOf::Job(of.into()),
         },
         amount: random.chance(70).then(|| credits(random)),
         compensate: random.chance(50),
+        note: None,
         recalled: Vec::new(),
     })
 }
 
 fn budget(random: &mut Random) -> Command {
-    let (path, budget) = (text(random), text(random));
+    let (path, budget) = (path(random), text(random).into());
     if random.chance(20) {
         return Command::RemoveBudget { path, budget };
     }

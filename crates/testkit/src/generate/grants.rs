@@ -1,7 +1,7 @@
 //! Commands about grants.
 
 use bursar_core::ledger::command::{Command, GrantKind, IssueGrant, Transfer};
-use bursar_core::ledger::id::Name;
+use bursar_core::name::{AccountPath, GrantId};
 
 use super::Generator;
 use super::amount::{credits, near};
@@ -37,7 +37,7 @@ impl Generator {
     }
 
     /// A name for a new grant; sometimes one that the ledger could generate.
-    fn grant_name(&mut self) -> Name {
+    fn grant_name(&mut self) -> GrantId {
         if self.random.chance(1) {
             return format!("grant_auto-{}", self.random.index(30)).into();
         }
@@ -49,7 +49,7 @@ impl Generator {
         Command::RevokeGrant { tenant, grant }
     }
 
-    fn some_grant(&mut self, model: &Model) -> (Name, Name) {
+    fn some_grant(&mut self, model: &Model) -> (AccountPath, GrantId) {
         if model.grant_count() > 0 {
             let number = self.recent(model.grant_count());
             let grant = model.grant_view(number);
@@ -65,7 +65,7 @@ impl Generator {
     }
 
     /// The tenant of a path; sometimes the other one.
-    pub(super) fn tenant_near(&mut self, path: &str) -> Name {
+    pub(super) fn tenant_near(&mut self, path: &str) -> AccountPath {
         if self.random.once_in(100) {
             return "umbrella".into();
         }
@@ -80,7 +80,7 @@ impl Generator {
             }
         }
         let to = if self.random.chance(92) {
-            let same_tenant: Vec<Name> = (self.paths.iter())
+            let same_tenant: Vec<AccountPath> = (self.paths.iter())
                 .map(|(path, _)| path)
                 .filter(|path| path.split(':').next() == from.path.split(':').next())
                 .cloned()

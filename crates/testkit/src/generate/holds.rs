@@ -2,8 +2,8 @@
 
 use bursar_core::ledger::command::{Cause, Command, Context, OnExpiry, PlaceHold, Usage};
 use bursar_core::ledger::holds::hold::HoldState;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::name::AccountPath;
 
 use super::Generator;
 use super::amount::{credits, near};
@@ -31,7 +31,12 @@ impl Generator {
     }
 
     /// Whether nothing is spendable; in that case still false once in ten times.
-    pub(super) fn is_hopeless(&mut self, model: &Model, account: &Name, context: &Context) -> bool {
+    pub(super) fn is_hopeless(
+        &mut self,
+        model: &Model,
+        account: &AccountPath,
+        context: &Context,
+    ) -> bool {
         model.spendable_in(account, context) == Some(0) && self.random.chance(90)
     }
 
@@ -39,7 +44,7 @@ impl Generator {
     pub(super) fn amount_to_spend(
         &mut self,
         model: &Model,
-        account: &Name,
+        account: &AccountPath,
         context: &Context,
     ) -> i64 {
         match model.spendable_in(account, context) {

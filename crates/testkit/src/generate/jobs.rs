@@ -5,14 +5,14 @@ use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
 use bursar_core::cell::ids::{AttemptId, ClassRank, JobId};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::ledger::accounts::quota::Quota;
-use bursar_core::ledger::command::{Command, SubmitJob, UsageOf};
+use bursar_core::ledger::command::{Command, SubmitJob, UsageEnd, UsageOf};
 use bursar_core::ledger::id::CellNo;
 use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::message::{ProposedMember, ToLedger};
 use bursar_core::name::{GpuModel, Region};
 use bursar_core::time::Timestamp;
 
-use super::chaos::{credits, name, number, tenant, text, usage};
+use super::chaos::{credits, name, number, path, tenant, text, usage};
 use super::random::Random;
 
 /// A random command about jobs.
@@ -20,7 +20,7 @@ pub(super) fn chaos(random: &mut Random, now: Timestamp) -> Command {
     match random.index(20) {
         0 => Command::OpenRegion { region: region(random), shard: random.bits() as u16 & 1 },
         1 => Command::SetQuota {
-            path: text(random),
+            path: path(random),
             region: random.chance(50).then(|| region(random)),
             quota: Quota {
                 gpus: [(text(random), random.bits() as u32)].into_iter().collect(),
@@ -29,7 +29,7 @@ pub(super) fn chaos(random: &mut Random, now: Timestamp) -> Command {
             },
         },
         2 => Command::RemoveQuota {
-            path: text(random),
+            path: path(random),
             region: random.chance(50).then(|| region(random)),
         },
         3..=7 => submit(random),
@@ -42,7 +42,7 @@ pub(super) fn chaos(random: &mut Random, now: Timestamp) -> Command {
             },
             seq: random.bits() >> random.index(64),
             usage: usage(random),
-            ended: random.chance(30),
+            ended: random.chance(30).then_some(UsageEnd::Ended),
         },
         _ => Command::Receive {
             cell: CellNo(random.index(3) as u16),
@@ -71,9 +71,10 @@ fn submit(random: &mut Random) -> Command {
     Command::SubmitJob(Box::new(SubmitJob {
         scope: None,
         id: name(random),
-        account: text(random),
+        account: path(random),
         terms: JobTerms {
-            class: text(random),
+            external: false,
+            class: text(random).into(),
             rank: ClassRank(random.bits() as u8),
             gpu: match random.index(3) {
                 0 => GpuDemand::None,
@@ -101,7 +102,7 @@ fn submit(random: &mut Random) -> Command {
         },
         offers: if random.chance(95) { offers } else { Vec::new() },
         payload: "{}".into(),
-        shown: "{}".into(),
+        submitted: "{}".into(),
         hold: name(random),
         array: random.chance(20).then(|| random.bits() as u32 >> random.index(32)),
         after: if random.chance(20) { vec![name(random)] } else { Vec::new() },

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bursar_core::ledger::command::{AccountKind, AccountSettings, Command, Envelope, Policy};
-use bursar_core::ledger::id::Name;
+use bursar_core::name::AccountPath;
 use bursar_core::time::Timestamp;
 
 pub use chaos::chaos;
@@ -45,7 +45,7 @@ pub struct Generator {
     now: i64,
     scale: amount::Scale,
     flavor: Flavor,
-    paths: Vec<(Name, AccountKind)>,
+    paths: Vec<(AccountPath, AccountKind)>,
     names: BTreeMap<&'static str, i64>,
     expiries: Vec<i64>,
     past: Vec<TimedCommand>,
@@ -138,7 +138,7 @@ impl Generator {
     }
 
     /// A name for a new resource; sometimes one that is taken.
-    fn new_name(&mut self, prefix: &'static str) -> Name {
+    fn new_name<T: From<String>>(&mut self, prefix: &'static str) -> T {
         let reuse = self.random.chance(4);
         let next = self.names.entry(prefix).or_insert(0);
         let number = if reuse && *next > 0 {
@@ -151,7 +151,7 @@ impl Generator {
     }
 
     /// The path of some account; rarely of one that does not exist.
-    fn path(&mut self) -> Name {
+    fn path(&mut self) -> AccountPath {
         if self.random.once_in(300) {
             return "acme:missing".into();
         }
@@ -180,7 +180,7 @@ impl Generator {
 
     fn unfreeze_account(&mut self, model: &Model) -> Command {
         let frozen = (0..model.account_count()).map(|number| model.account_view(number));
-        let frozen: Vec<Name> =
+        let frozen: Vec<AccountPath> =
             frozen.filter(|account| account.frozen).map(|account| account.path).collect();
         let path = if frozen.is_empty() { self.path() } else { self.random.pick(&frozen).clone() };
         Command::UnfreezeAccount { path, by_platform: self.random.chance(80) }
@@ -224,9 +224,9 @@ impl Generator {
 }
 
 /// Two tenants, each a tree of at most five levels.
-fn tree(random: &mut Random) -> Vec<(Name, AccountKind)> {
+fn tree(random: &mut Random) -> Vec<(AccountPath, AccountKind)> {
     let kinds = [AccountKind::Team, AccountKind::Project, AccountKind::User];
-    let mut paths: Vec<(Name, AccountKind)> =
+    let mut paths: Vec<(AccountPath, AccountKind)> =
         vec![("acme".into(), AccountKind::Org), ("umbrella".into(), AccountKind::Org)];
     let wanted = 4 + random.index(9);
     while paths.len() < wanted {

@@ -2,8 +2,8 @@
 
 use bursar_core::ledger::command::{Charge, Command, Refund, RefundOf};
 use bursar_core::ledger::holds::hold::HoldState;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::name::AccountPath;
 
 use super::Generator;
 use super::amount::{credits, near};
@@ -46,6 +46,7 @@ impl Generator {
             of,
             amount,
             compensate: self.random.chance(50),
+            note: None,
             recalled: Vec::new(),
         })
     }
@@ -69,7 +70,7 @@ impl Generator {
     }
 
     pub(super) fn collect(&mut self, model: &Model) -> Command {
-        let owing: Vec<Name> = (0..model.account_count())
+        let owing: Vec<AccountPath> = (0..model.account_count())
             .map(|number| model.account_view(number))
             .filter(|account| account.uncollected > 0)
             .map(|account| account.path)

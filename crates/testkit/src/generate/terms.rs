@@ -4,7 +4,7 @@ use bursar_core::ledger::command::{
     BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Command, Context, Restriction,
 };
 use bursar_core::ledger::credits::price::Rate;
-use bursar_core::ledger::id::Name;
+use bursar_core::name::{BudgetName, ClassName};
 
 use super::Generator;
 use super::amount::{credits, near};
@@ -36,7 +36,7 @@ impl Generator {
         }
         let gpu_types = self.random.chance(75).then(|| self.some_of(&GPU_TYPES));
         let regions = self.random.chance(60).then(|| self.some_of(&REGIONS));
-        let class = self.random.chance(60).then(|| Name::from(*self.random.pick(&CLASSES)));
+        let class = self.random.chance(60).then(|| ClassName::from(*self.random.pick(&CLASSES)));
         Context { gpu_types, regions, class }
     }
 
@@ -126,7 +126,7 @@ impl Generator {
         Command::RemoveBudget { path: known.account.clone(), budget: known.name.clone() }
     }
 
-    fn budget_name(&mut self) -> Name {
-        Name::from(*self.random.pick(&["main", "extra"]))
+    fn budget_name(&mut self) -> BudgetName {
+        BudgetName::from(*self.random.pick(&["main", "extra"]))
     }
 }

@@ -1,8 +1,8 @@
 //! Accounts: a list of paths.
 
 use bursar_core::ledger::command::{AccountKind, AccountSettings, ClearedSettings};
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Blocker, Refusal, Resource};
+use bursar_core::name::AccountPath;
 
 use super::Model;
 use super::answer::Reply;
@@ -13,7 +13,7 @@ impl Model {
     pub(super) fn open_account(
         &mut self,
         fingerprint: u128,
-        path: &Name,
+        path: &AccountPath,
         kind: AccountKind,
         settings: &AccountSettings,
     ) -> Result<Reply, Refusal> {
@@ -21,7 +21,7 @@ impl Model {
             return if self.accounts[existing].fingerprint == fingerprint {
                 Ok(Reply::Account { path: path.clone() })
             } else {
-                Err(Refusal::AlreadyExists { what: Resource::Account, name: path.clone() })
+                Err(Refusal::AlreadyExists { what: Resource::Account, name: path.clone().into() })
             };
         }
         let parent = match path.rsplit_once(':') {
@@ -47,7 +47,7 @@ impl Model {
 
     pub(super) fn change_account(
         &mut self,
-        path: &Name,
+        path: &AccountPath,
         settings: &AccountSettings,
         cleared: ClearedSettings,
     ) -> Result<Reply, Refusal> {
@@ -61,7 +61,11 @@ impl Model {
         Ok(Reply::Account { path: path.clone() })
     }
 
-    pub(super) fn freeze(&mut self, path: &Name, by_platform: bool) -> Result<Reply, Refusal> {
+    pub(super) fn freeze(
+        &mut self,
+        path: &AccountPath,
+        by_platform: bool,
+    ) -> Result<Reply, Refusal> {
         let account = self.find_account(path)?;
         self.accounts[account].frozen = true;
         self.accounts[account].frozen_by_platform |= by_platform;
@@ -69,7 +73,11 @@ impl Model {
     }
 
     /// Only the platform can lift a freeze by the platform.
-    pub(super) fn unfreeze(&mut self, path: &Name, by_platform: bool) -> Result<Reply, Refusal> {
+    pub(super) fn unfreeze(
+        &mut self,
+        path: &AccountPath,
+        by_platform: bool,
+    ) -> Result<Reply, Refusal> {
         let account = self.find_account(path)?;
         if self.accounts[account].frozen_by_platform && !by_platform {
             return Err(Refusal::FrozenByPlatform { account: path.clone() });

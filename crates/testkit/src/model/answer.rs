@@ -1,8 +1,8 @@
 //! Answers of the model. Accounts, movements and budgets are given by name.
 
 use bursar_core::ledger::holds::hold::HoldState;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Refusal, Resource};
+use bursar_core::name::{AccountPath, BudgetName, MovementId};
 
 use super::state::Micros;
 
@@ -14,7 +14,7 @@ pub enum Reply {
     /// An account.
     Account {
         /// Its path.
-        path: Name,
+        path: AccountPath,
     },
     /// A grant, and its units: free, held, spent, expired, revoked, moved.
     Grant {
@@ -54,16 +54,16 @@ pub enum Reply {
         /// The kind of movement.
         what: Resource,
         /// Its name.
-        name: Name,
+        name: MovementId,
         /// The moved amount.
         amount: Micros,
     },
     /// A budget.
     Budget {
         /// The path of its account.
-        account: Name,
+        account: AccountPath,
         /// Its name in the account.
-        budget: Name,
+        budget: BudgetName,
     },
 }
 

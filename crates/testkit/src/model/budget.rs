@@ -2,8 +2,8 @@
 
 use bursar_core::ledger::command::{BudgetMode, BudgetTerms, BudgetUnit};
 use bursar_core::ledger::holds::hold::HoldState;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Blocker, Refusal, Resource};
+use bursar_core::name::{AccountPath, BudgetName};
 use bursar_core::time::Timestamp;
 
 use super::Model;
@@ -33,8 +33,8 @@ impl Use {
 impl Model {
     pub(super) fn set_budget(
         &mut self,
-        path: &Name,
-        name: &Name,
+        path: &AccountPath,
+        name: &BudgetName,
         terms: &BudgetTerms,
     ) -> Result<Reply, Refusal> {
         let account = self.find_account(path)?;
@@ -67,16 +67,20 @@ impl Model {
         Ok(reply)
     }
 
-    pub(super) fn remove_budget(&mut self, path: &Name, name: &Name) -> Result<Reply, Refusal> {
+    pub(super) fn remove_budget(
+        &mut self,
+        path: &AccountPath,
+        name: &BudgetName,
+    ) -> Result<Reply, Refusal> {
         let account = self.find_account(path)?;
         let Some(existing) = self.find_budget(account, name) else {
-            return Err(Refusal::NotFound { what: Resource::Budget, name: name.clone() });
+            return Err(Refusal::NotFound { what: Resource::Budget, name: name.clone().into() });
         };
         self.budgets.remove(existing);
         Ok(Reply::Done)
     }
 
-    fn find_budget(&self, account: usize, name: &Name) -> Option<usize> {
+    fn find_budget(&self, account: usize, name: &BudgetName) -> Option<usize> {
         self.budgets.iter().position(|budget| budget.account == account && budget.name == *name)
     }
 

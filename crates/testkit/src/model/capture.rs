@@ -2,8 +2,8 @@
 
 use bursar_core::ledger::command::Usage;
 use bursar_core::ledger::holds::hold::HoldState;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Conflict, Refusal, Resource};
+use bursar_core::name::HoldId;
 
 use super::Model;
 use super::answer::Reply;
@@ -17,7 +17,7 @@ impl Model {
     pub(super) fn capture_hold(
         &mut self,
         tenant: &str,
-        name: &Name,
+        name: &HoldId,
         usage: Usage,
         seq: Option<u64>,
     ) -> Result<Reply, Refusal> {

@@ -110,7 +110,7 @@ impl Model {
             RefundOf::Hold(name) => (Resource::Hold, name),
             RefundOf::Charge(name) => (Resource::Charge, name),
             RefundOf::Job(name) | RefundOf::PastJob(name, _) => {
-                return Err(Refusal::NotFound { what: Resource::Job, name: name.clone() });
+                return Err(Refusal::NotFound { what: Resource::Job, name: name.clone().into() });
             }
         };
         let again = self.movement_again(Resource::Refund, &refund.tenant, &refund.id, fingerprint);

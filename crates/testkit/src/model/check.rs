@@ -142,10 +142,8 @@ fn check_charge(charge: &Charge) -> Result<(), Refusal> {
 fn check_refund(refund: &Refund) -> Result<(), Refusal> {
     require(is_name(&refund.id), "id")?;
     match &refund.of {
-        RefundOf::Hold(name)
-        | RefundOf::Charge(name)
-        | RefundOf::Job(name)
-        | RefundOf::PastJob(name, _) => require(is_name(name), "id")?,
+        RefundOf::Hold(name) | RefundOf::Charge(name) => require(is_name(name), "id")?,
+        RefundOf::Job(name) | RefundOf::PastJob(name, _) => require(is_name(name), "id")?,
     }
     require(refund.amount.is_none_or(|amount| !amount.is_zero()), "amount")
 }

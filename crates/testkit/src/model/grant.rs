@@ -1,8 +1,8 @@
 //! Grants: issuing, revoking, and returning units to them.
 
 use bursar_core::ledger::command::{GrantKind, IssueGrant};
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Refusal, Resource};
+use bursar_core::name::GrantId;
 use bursar_core::time::Timestamp;
 
 use super::Model;
@@ -30,7 +30,7 @@ impl Model {
             return if grant.fingerprint == fingerprint {
                 Ok(Reply::Grant { grant: existing, parts: grant.parts() })
             } else {
-                Err(Refusal::AlreadyExists { what: Resource::Grant, name: issue.id.clone() })
+                Err(Refusal::AlreadyExists { what: Resource::Grant, name: issue.id.clone().into() })
             };
         }
         let effective_at = issue.effective_at.map_or(self.now, Timestamp::millis);
@@ -68,10 +68,11 @@ impl Model {
 
     /// Adds a grant that has no name from a command.
     pub(super) fn add_unnamed_grant(&mut self, mut grant: Grant) {
-        grant.name = format!("grant_auto-{}", self.grants.len()).into();
-        while self.find_grant(self.tenant_of(grant.account), &grant.name).is_ok() {
-            grant.name.push('x');
+        let mut name = format!("grant_auto-{}", self.grants.len());
+        while self.find_grant(self.tenant_of(grant.account), &name.as_str().into()).is_ok() {
+            name.push('x');
         }
+        grant.name = name.into();
         self.add_grant(grant);
     }
 
@@ -101,7 +102,7 @@ impl Model {
         self.grants[number].is_active = true;
     }
 
-    pub(super) fn revoke_grant(&mut self, tenant: &str, name: &Name) -> Result<Reply, Refusal> {
+    pub(super) fn revoke_grant(&mut self, tenant: &str, name: &GrantId) -> Result<Reply, Refusal> {
         let number = self.find_grant(tenant, name)?;
         if !self.grants[number].is_active {
             self.activate(number);
@@ -113,11 +114,11 @@ impl Model {
         Ok(Reply::Grant { grant: number, parts: grant.parts() })
     }
 
-    pub(super) fn find_grant(&self, tenant: &str, name: &Name) -> Result<usize, Refusal> {
+    pub(super) fn find_grant(&self, tenant: &str, name: &GrantId) -> Result<usize, Refusal> {
         self.grants
             .iter()
             .position(|grant| grant.name == *name && self.tenant_of(grant.account) == tenant)
-            .ok_or_else(|| Refusal::NotFound { what: Resource::Grant, name: name.clone() })
+            .ok_or_else(|| Refusal::NotFound { what: Resource::Grant, name: name.clone().into() })
     }
 
     /// Sums units by bucket, in the order of the first units of each bucket.

@@ -3,8 +3,8 @@
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{Cause, PlaceHold, Usage};
 use bursar_core::ledger::holds::hold::HoldState;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Conflict, Refusal, Resource};
+use bursar_core::name::HoldId;
 use bursar_core::time::Timestamp;
 
 use super::Model;
@@ -64,14 +64,14 @@ impl Model {
         if hold.fingerprint == fingerprint {
             Ok(hold.charge_reply.clone().unwrap_or_else(|| self.hold_reply(existing)))
         } else {
-            Err(Refusal::AlreadyExists { what: hold.what, name: hold.name.clone() })
+            Err(Refusal::AlreadyExists { what: hold.what, name: hold.name.clone().into() })
         }
     }
 
     pub(super) fn extend_hold(
         &mut self,
         tenant: &str,
-        name: &Name,
+        name: &HoldId,
         amount: Option<Credits>,
         gpu_ms: u64,
         ttl_ms: Option<i64>,
@@ -109,7 +109,7 @@ impl Model {
     pub(super) fn settle_hold(
         &mut self,
         tenant: &str,
-        name: &Name,
+        name: &HoldId,
         usage: Usage,
         cause: Cause,
     ) -> Result<Reply, Refusal> {
@@ -141,7 +141,7 @@ impl Model {
     pub(super) fn release_hold(
         &mut self,
         tenant: &str,
-        name: &Name,
+        name: &HoldId,
         cause: Cause,
     ) -> Result<Reply, Refusal> {
         let number = self.find_hold(Resource::Hold, tenant, name)?;
@@ -190,14 +190,14 @@ impl Model {
         &self,
         what: Resource,
         tenant: &str,
-        name: &Name,
+        name: &HoldId,
     ) -> Result<usize, Refusal> {
         self.holds
             .iter()
             .position(|hold| {
                 hold.what == what && hold.name == *name && self.tenant_of(hold.account) == tenant
             })
-            .ok_or_else(|| Refusal::NotFound { what, name: name.clone() })
+            .ok_or_else(|| Refusal::NotFound { what, name: name.clone().into() })
     }
 
     pub(super) fn hold_reply(&self, number: usize) -> Reply {

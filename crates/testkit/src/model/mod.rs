@@ -160,8 +160,8 @@ impl Model {
                 Err(Refusal::NotFound { what: Resource::Region, name: Name::default() })
             }
             Command::KeepBatch { aborted: None } => Ok(Reply::Done),
-            Command::KeepBatch { aborted: Some(told) } => {
-                Err(Refusal::BatchAborted { told: told.clone() })
+            Command::KeepBatch { aborted: Some(answer) } => {
+                Err(Refusal::BatchAborted { answer: answer.clone() })
             }
         }
     }

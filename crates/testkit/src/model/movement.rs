@@ -1,8 +1,8 @@
 //! Transfers and collections, and the names of all movements.
 
 use bursar_core::ledger::command::{Context, Transfer};
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
+use bursar_core::name::{AccountPath, MovementId};
 
 use super::Model;
 use super::account::tenant;
@@ -60,8 +60,8 @@ impl Model {
     pub(super) fn collect(
         &mut self,
         fingerprint: u128,
-        path: &Name,
-        name: &Name,
+        path: &AccountPath,
+        name: &MovementId,
     ) -> Result<Reply, Refusal> {
         let account = self.find_account(path)?;
         let tenant = tenant(path);
@@ -96,7 +96,7 @@ impl Model {
         &self,
         what: Resource,
         tenant: &str,
-        name: &Name,
+        name: &MovementId,
         fingerprint: u128,
     ) -> Result<Option<Reply>, Refusal> {
         let existing = self.movements.iter().find(|movement| {
@@ -107,7 +107,7 @@ impl Model {
             Some(movement) if movement.fingerprint == fingerprint => {
                 Ok(Some(movement.reply.clone()))
             }
-            Some(_) => Err(Refusal::AlreadyExists { what, name: name.clone() }),
+            Some(_) => Err(Refusal::AlreadyExists { what, name: name.clone().into() }),
         }
     }
 
@@ -115,7 +115,7 @@ impl Model {
         &mut self,
         what: Resource,
         tenant: &str,
-        name: &Name,
+        name: &MovementId,
         fingerprint: u128,
         lots: Vec<(usize, Micros)>,
     ) -> Reply {

@@ -5,8 +5,8 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::holds::hold::HoldState;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::name::{AccountPath, BudgetName, GrantId, HoldId, MovementId};
 
 use super::answer::Reply;
 
@@ -15,7 +15,7 @@ pub type Micros = i128;
 
 /// An account.
 pub(super) struct Account {
-    pub(super) path: Name,
+    pub(super) path: AccountPath,
     pub(super) kind: AccountKind,
     pub(super) parent: Option<usize>,
     pub(super) frozen: bool,
@@ -27,7 +27,7 @@ pub(super) struct Account {
 
 /// A grant: its terms, and the number of its units in each part.
 pub(super) struct Grant {
-    pub(super) name: Name,
+    pub(super) name: GrantId,
     pub(super) account: usize,
     pub(super) kind: GrantKind,
     pub(super) amount: Micros,
@@ -57,7 +57,7 @@ impl Grant {
     /// An empty grant, to be filled in.
     pub(super) fn empty() -> Grant {
         Grant {
-            name: Name::default(),
+            name: GrantId::default(),
             account: 0,
             kind: GrantKind::Grant,
             amount: 0,
@@ -126,7 +126,7 @@ pub(super) struct GpuLot {
 pub(super) struct Hold {
     /// [`Resource::Hold`] or [`Resource::Charge`].
     pub(super) what: Resource,
-    pub(super) name: Name,
+    pub(super) name: HoldId,
     pub(super) account: usize,
     pub(super) state: HoldState,
     pub(super) lots: Vec<Lot>,
@@ -184,8 +184,8 @@ pub(super) fn share_milli(rate: Option<&Rate>) -> Micros {
 /// A refund, transfer or collection.
 pub(super) struct Movement {
     pub(super) what: Resource,
-    pub(super) tenant: Name,
-    pub(super) name: Name,
+    pub(super) tenant: AccountPath,
+    pub(super) name: MovementId,
     pub(super) fingerprint: u128,
     pub(super) reply: Reply,
     /// The moved amounts by grant.
@@ -195,7 +195,7 @@ pub(super) struct Movement {
 /// A budget.
 pub(super) struct Budget {
     pub(super) account: usize,
-    pub(super) name: Name,
+    pub(super) name: BudgetName,
     pub(super) terms: BudgetTerms,
     /// The start of the period of `alerted`.
     pub(super) alerted_period: i64,

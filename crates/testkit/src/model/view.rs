@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bursar_core::ledger::command::{BudgetUnit, Context, GrantKind};
 use bursar_core::ledger::holds::hold::HoldState;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::name::{AccountPath, BudgetName, GrantId, HoldId, MovementId};
 
 use bursar_core::time::Timestamp;
 
@@ -16,7 +16,7 @@ use super::state::{Grant, Hold, Micros};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountView {
     /// Its path.
-    pub path: Name,
+    pub path: AccountPath,
     /// Free units of its own active grants.
     pub available: Micros,
     /// Held units of its own grants.
@@ -33,8 +33,8 @@ pub struct AccountView {
     pub by_kind: [Micros; 4],
     /// Amounts that will expire, soonest first, at most twenty entries.
     pub expiring: Vec<(i64, GrantKind, Micros)>,
-    /// Free units of its own grants a day from now, if nothing is spent until then.
-    pub tomorrow: Micros,
+    /// Free units of its own grants a day from now by kind, if nothing is spent until then.
+    pub tomorrow: [Micros; 4],
 }
 
 /// A day, for [`AccountView::tomorrow`].
@@ -53,9 +53,9 @@ pub fn some_context() -> Context {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantView {
     /// Its name.
-    pub name: Name,
+    pub name: GrantId,
     /// The path of its account.
-    pub account: Name,
+    pub account: AccountPath,
     /// Its kind.
     pub kind: GrantKind,
     /// Its amount.
@@ -72,9 +72,9 @@ pub struct HoldView {
     /// [`Resource::Hold`] or [`Resource::Charge`].
     pub what: Resource,
     /// The tenant.
-    pub tenant: Name,
+    pub tenant: AccountPath,
     /// Its name.
-    pub name: Name,
+    pub name: HoldId,
     /// Its state.
     pub state: HoldState,
     /// The drawn amount.
@@ -101,9 +101,9 @@ pub struct HoldView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetView {
     /// The path of its account.
-    pub account: Name,
+    pub account: AccountPath,
     /// Its name in the account.
-    pub name: Name,
+    pub name: BudgetName,
     /// The unit of the amounts.
     pub unit: BudgetUnit,
     /// The amount spent in the current period.
@@ -149,7 +149,7 @@ impl Model {
     }
 
     /// The paths of all tenants.
-    pub fn tenants(&self) -> Vec<Name> {
+    pub fn tenants(&self) -> Vec<AccountPath> {
         let roots = self.accounts.iter().filter(|account| account.parent.is_none());
         roots.map(|account| account.path.clone()).collect()
     }
@@ -165,7 +165,7 @@ impl Model {
     }
 
     /// The path of the account with this index, in order of creation.
-    pub fn account_path(&self, number: usize) -> &Name {
+    pub fn account_path(&self, number: usize) -> &AccountPath {
         &self.accounts[number].path
     }
 
@@ -197,11 +197,13 @@ impl Model {
                 of_kind.map(|grant| grant.free).sum()
             }),
             expiring: expiring(own()),
-            tomorrow: own()
-                .filter(|grant| grant.effective_at <= self.now + DAY_MS)
-                .filter(|grant| grant.expires_at.is_none_or(|last| self.now + DAY_MS <= last))
-                .map(|grant| grant.free)
-                .sum(),
+            tomorrow: GrantKind::ALL.map(|kind| {
+                own()
+                    .filter(|grant| grant.kind == kind && grant.effective_at <= self.now + DAY_MS)
+                    .filter(|grant| grant.expires_at.is_none_or(|last| self.now + DAY_MS <= last))
+                    .map(|grant| grant.free)
+                    .sum()
+            }),
         }
     }
 
@@ -254,7 +256,12 @@ impl Model {
     }
 
     /// The amounts that a refund, transfer or collection moved, by grant.
-    pub fn moved_lots(&self, what: Resource, tenant: &str, name: &Name) -> BTreeMap<usize, Micros> {
+    pub fn moved_lots(
+        &self,
+        what: Resource,
+        tenant: &str,
+        name: &MovementId,
+    ) -> BTreeMap<usize, Micros> {
         let movement = self.movements.iter().find(|movement| {
             movement.what == what && movement.tenant == tenant && movement.name == *name
         });

@@ -1,4 +1,5 @@
-//! Layers point one way: nothing but `start.rs` imports `server/src/http`, and the core knows no HTTP.
+//! Layers point one way: nothing but `start.rs` imports `server/src/http`, and the core knows neither HTTP
+//! nor JSON.
 //! `core/tests/layering.rs` checks the dependencies between crates.
 
 use crate::repository::{File, Finding, Repository};
@@ -53,12 +54,15 @@ fn names(line: &str, path: &str) -> bool {
 fn check_core(file: &File, findings: &mut Vec<Finding>) {
     let code = Layers::of(&file.text).code;
     for (index, (line, code)) in file.text.lines().zip(code.lines()).enumerate() {
-        let word = rust::words(line).find(|word| ["StatusCode", "HTTP"].contains(word));
-        let number =
-            ["status(&self) -> u16", "status: u16"].iter().find(|text| code.contains(**text));
+        let word = rust::words(line).find(|word| ["StatusCode", "HTTP", "JSON"].contains(word));
+        // The text of an `Opaque` is read by other crates only.
+        let number = ["status(&self) -> u16", "status: u16", "payload.text()", "submitted.text()"]
+            .iter()
+            .find(|text| code.contains(**text));
         if let Some(named) = word.or(number.copied()) {
             let advice = format!(
-                "`{named}`: the core knows no HTTP; map refusals to codes in `server/src/request/failure.rs`"
+                "`{named}`: the core knows no HTTP and no JSON; map refusals to codes in \
+                 `server/src/request/failure.rs`, and pass text of the API through as `Opaque`"
             );
             findings.push(file.finding(index + 1, advice));
         }
@@ -92,8 +96,9 @@ mod tests {
     #[test]
     fn the_core_knows_no_status() {
         let source = "use x::StatusCode;\n/// The pinned HTTP status.\n\
-            pub fn status(&self) -> u16 {\npub status: u16,\npub fn status(&self) -> State {\n";
-        assert_eq!(lines("crates/core/src/a.rs", source), [1, 2, 3, 4]);
+            pub fn status(&self) -> u16 {\npub status: u16,\npub fn status(&self) -> State {\n\
+            /// The job as JSON.\nlet id = order.payload.text();\n";
+        assert_eq!(lines("crates/core/src/a.rs", source), [1, 2, 3, 4, 6, 7]);
         assert!(lines("crates/server/src/a.rs", source).is_empty());
     }
 }

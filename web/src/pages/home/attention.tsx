@@ -3,12 +3,13 @@ import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { api } from "../../api/queries";
 import type { Budget, Job } from "../../api/types";
-import { formatShare, micros, millis, perMille, visible, words } from "../../format";
+import { count, formatShare, micros, millis, perMille, visible, words } from "../../format";
 import { Amount, jobPath, When, type Tone } from "../../ui/basics";
 import { useNow } from "../../ui/context";
 import { Section } from "../../ui/page";
 import { useBudgetTree } from "../budgets";
 import { SOON, useGrants } from "../credits";
+import { Reason, useReasons } from "../jobs/columns";
 
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
@@ -28,15 +29,28 @@ export const isNearLimit = (budget: Budget) => perMille(micros(budget.used), mic
 /** Jobs that have waited for more than an hour, longest first. */
 export const longWaits = (jobs: Job[], now: number) => jobs.filter((job) => now - (millis(job.created_at) ?? now) > HOUR).sort((a, b) => (a.created_at < b.created_at ? -1 : 1));
 
+/** The first job of each account, name and state, and how many there are. */
+export function sameName(jobs: Job[]): [Job, number][] {
+  const groups = new Map<string, [Job, number]>();
+  for (const job of jobs) {
+    const key = job.spec.name ? JSON.stringify([job.account, job.spec.name, job.state]) : job.id;
+    const found = groups.get(key);
+    if (found) found[1] += 1;
+    else groups.set(key, [job, 1]);
+  }
+  return [...groups.values()];
+}
+
 /** What needs a decision: expiring credits, budgets near their limit, long waits, failures. */
 export function Attention({ account }: { account: string }) {
   const now = useNow(10_000);
-  const { grants } = useGrants(account);
+  const { grants } = useGrants(account, true);
   const budgets = useBudgetTree(account);
   const filter = account ? { account } : {};
   const waiting = useQuery(api.jobsNow({ ...filter, state: "queued" }));
   const failed = useQuery(api.jobsNow({ ...filter, state: "failed" }));
   const exhausted = useQuery(api.jobsNow({ ...filter, state: "out_of_credits" }));
+  const reasons = useReasons((waiting.data?.data.length ?? 0) > 0);
   const lines: Line[] = [];
   for (const grant of grants ?? []) {
     const at = millis(grant.expires_at);
@@ -46,11 +60,11 @@ export function Attention({ account }: { account: string }) {
   for (const budget of (budgets.all ?? []).filter(isNearLimit)) {
     lines.push({ key: `budget ${budget.account} ${budget.name}`, tone: "orange", mark: "◆", text: <Link to="/budgets" search={{ account: budget.account, open: `${budget.account} ${budget.name}` } as never}>Budget {visible(budget.name)} of {visible(budget.account)} is {formatShare(micros(budget.used), micros(budget.limit))} used</Link>, right: <><Amount value={budget.remaining} /> left</> });
   }
-  for (const job of longWaits(waiting.data?.data ?? [], now)) {
-    lines.push({ key: job.id, tone: "violet", mark: "○", text: <Link to={jobPath(job.id)}>{visible(job.spec.name) || visible(job.id)} waits{job.blockers?.[0] ? `: ${words(job.blockers[0].type)}` : ""}</Link>, right: <When at={job.created_at} /> });
+  for (const [job, many] of sameName(longWaits(waiting.data?.data ?? [], now))) {
+    lines.push({ key: job.id, tone: "violet", mark: "○", text: <Link to={jobPath(job.id)}>{visible(job.spec.name) || visible(job.id)} waits <span className="muted"><Reason job={job} reasons={reasons} before="for " />{many > 1 ? `, and ${count(many - 1, "more job")} of this name` : ""}</span></Link>, right: <When at={job.created_at} /> });
   }
-  for (const job of [...(failed.data?.data ?? []), ...(exhausted.data?.data ?? [])].filter((one) => now - (millis(one.ended_at) ?? 0) < DAY)) {
-    lines.push({ key: job.id, tone: "red", mark: "✕", text: <Link to={jobPath(job.id)}>{visible(job.spec.name) || visible(job.id)} {words(job.state)}</Link>, right: <When at={job.ended_at} /> });
+  for (const [job, many] of sameName([...(failed.data?.data ?? []), ...(exhausted.data?.data ?? [])].filter((one) => now - (millis(one.ended_at) ?? 0) < DAY))) {
+    lines.push({ key: job.id, tone: "red", mark: "✕", text: <Link to={jobPath(job.id)}>{visible(job.spec.name) || visible(job.id)} {words(job.state)}{many > 1 ? <span className="muted"> {many} times, last</span> : null}</Link>, right: <When at={job.ended_at} /> });
   }
   return (
     <Section title="What needs you">

@@ -3,7 +3,9 @@ import { visible } from "../../format";
 import { useSession } from "../../ui/context";
 import { Choice, Page } from "../../ui/page";
 import { usePreferences } from "../../ui/preferences";
-import { useAccount, usePageSearch } from "../../ui/search";
+import { useAccount, usePageSearch, useRegion } from "../../ui/search";
+import { GrantDetails } from "../credits";
+import { JobPanel } from "../jobs/panel";
 import { PERSON_NAMES } from "../settings";
 import { SupportPage } from "../support";
 import { FinanceHome } from "./finance";
@@ -17,13 +19,15 @@ export function HomePage() {
   const preferences = usePreferences();
   const [search, change] = usePageSearch();
   const account = useAccount();
+  const region = useRegion();
   const chosen = PERSONS.find((person) => person === search.as);
   const person: Person = chosen ?? (preferences.person === "role" ? personOf(session) : preferences.person);
   if (person === "support") return <SupportPage />;
   return (
     <Page
-      title="Home" about={visible(account) || "No account yet"}
-      actions={<Choice label="View for" value={person} choices={PERSONS.map((one) => [one, PERSON_NAMES[one]] as const)} onChange={(value) => change({ as: value })} />}
+      title="Home" about={person === "operator" ? (region ? `Region ${visible(region)}` : "No region yet") : visible(account) || "No account yet"}
+      panel={search.open ? (person === "lead" ? <GrantDetails id={search.open} /> : <JobPanel id={search.open} />) : undefined}
+      actions={<Choice label="View for" value={person} choices={PERSONS.map((one) => [one, PERSON_NAMES[one]] as const)} onChange={(value) => change({ as: value, open: undefined })} />}
     >
       {person === "researcher" ? <ResearcherHome account={account} /> : null}
       {person === "lead" ? <LeadHome account={account} /> : null}

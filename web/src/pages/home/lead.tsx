@@ -14,7 +14,7 @@ import { MoneyLine } from "./money";
 
 /** Who burns, projected end of month, what expires and how to save it. */
 export function LeadHome({ account }: { account: string }) {
-  const { grants } = useGrants(account);
+  const { grants } = useGrants(account, true);
   const expiring = useMemo(() => grants?.filter((grant) => grant.expires_at && micros(grant.available) > 0n), [grants]);
   return (
     <>
@@ -22,7 +22,7 @@ export function LeadHome({ account }: { account: string }) {
       <MonthLine account={account} />
       <Attention account={account} />
       <Burners account={account} />
-      <Section title="Credits that expire" unit="submit work that can draw on them, or move them to an account that will"><GrantTable grants={expiring} account={account} /></Section>
+      <Section title="Credits that expire" unit="submit work that can draw on them, or move them to an account that will">{expiring?.length === 0 ? <p className="muted">No credits of {visible(account)} or below it expire.</p> : <GrantTable grants={expiring} account={account} />}</Section>
     </>
   );
 }
@@ -30,25 +30,22 @@ export function LeadHome({ account }: { account: string }) {
 function useMonth(account: string, by: string) {
   const to = useMemo(() => Math.ceil(serverNow() / 60_000) * 60_000, [account]);
   const spend = useQuery({ ...api.spend(account, { interval: "month", by, k: 20, from: rfc3339(monthStart(to)), to: rfc3339(to) }), enabled: account !== "" });
-  return { spend, to };
+  return spend;
 }
 
 function MonthLine({ account }: { account: string }) {
-  const { spend, to } = useMonth(account, "subtree");
-  if (!spend.data) return null;
-  const total = micros(spend.data.total);
-  const start = monthStart(to);
-  const projected = (total * BigInt(monthStart(to, 1) - start)) / BigInt(Math.max(1, to - start));
+  const forecast = useQuery({ ...api.forecast(account), enabled: account !== "" });
+  if (!forecast.data) return null;
   return (
     <Stats label="This month">
-      <Stat label="Spent this month" tone="blue" to="/spend"><Amount value={total} /></Stat>
-      <Stat label="Projected month end" note="at the month's average rate"><Amount value={projected} /></Stat>
+      <Stat label="Spent this month" tone="blue" to="/spend"><Amount value={forecast.data.month_spent} /></Stat>
+      <Stat label="Projected month end" note="at the average of 24 h"><Amount value={forecast.data.month_projected} /></Stat>
     </Stats>
   );
 }
 
 function Burners({ account }: { account: string }) {
-  const { spend } = useMonth(account, "subtree");
+  const spend = useMonth(account, "subtree");
   return (
     <Section title="Who burns" unit="credits this month, by team">
       <Loaded query={spend}>

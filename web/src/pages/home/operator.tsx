@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { api } from "../../api/queries";
 import { may } from "../../api/session";
-import { visible } from "../../format";
+import { micros, visible } from "../../format";
 import { Badge, Stat, Stats } from "../../ui/basics";
 import { useSession } from "../../ui/context";
 import { Loaded } from "../../ui/messages";
@@ -10,7 +10,7 @@ import { Section } from "../../ui/page";
 import { usePageSearch, useRegion } from "../../ui/search";
 import { ClusterStats, NodeMap } from "../cluster";
 import { QueueTable, RegionChoice } from "../queue";
-import { percent, shareError, shareGap } from "../share";
+import { points } from "../share";
 
 /** Lines of the queue on the first page. */
 const QUEUE_LINES = 8;
@@ -23,13 +23,14 @@ export function OperatorHome() {
   const here = nodes.data?.filter((node) => node.region === region);
   const map = useQuery(api.map(region));
   const [, change] = usePageSearch();
-  const worst = queue.data ? shareError(queue.data.shares) : undefined;
+  const regions = useQuery(api.regions());
+  const worst = regions.data?.find(({ id }) => id === region)?.share_error;
   return (
     <>
       {here ? <ClusterStats nodes={here} map={map.data} /> : null}
       <Section title="Map" actions={<RegionChoice />}><Loaded query={map}>{(data) => <NodeMap nodes={data.nodes} />}</Loaded></Section>
       <Stats label="Sharing">
-        <Stat label="Largest share error among waiting" to="/share" note={worst ? visible(worst.account) : "no account waits"}>{worst ? percent(shareGap(worst)) : "–"}</Stat>
+        <Stat label="Largest share error among waiting" to="/share" note={worst ? visible(worst.account) : "no account waits"}>{worst ? points(micros(worst.difference)) : "–"}</Stat>
         <Stat label="Waiting" tone="violet" to="/queue">{queue.data ? `${queue.data.data.length}${queue.data.has_more ? "+" : ""}` : "–"}</Stat>
         <MembersLine />
       </Stats>

@@ -24,12 +24,12 @@ export function useReasons(isWanted: boolean): Map<string, Blocker[]> {
 }
 
 /** The first reason why a job waits, and how many more there are. */
-export function Reason({ job, reasons }: { job: Job; reasons?: Map<string, Blocker[]> | undefined }) {
+export function Reason({ job, reasons, before = "" }: { job: Job; reasons?: Map<string, Blocker[]> | undefined; before?: string }) {
   const blockers = job.blockers?.length ? job.blockers : job.state === "queued" ? (reasons?.get(job.id) ?? []) : [];
   const [first] = blockers;
   const kinds = new Set(blockers.map(({ type }) => type)).size;
   if (!first) return null;
-  return <span title={blockers.map((one) => visible(one.detail)).join("\n")}>{words(first.type)}{kinds > 1 ? ` +${kinds - 1}` : ""}</span>;
+  return <span title={blockers.map((one) => visible(one.detail)).join("\n")}>{before}{words(first.type)}{kinds > 1 ? ` +${kinds - 1}` : ""}</span>;
 }
 
 /** Columns of a list of jobs. */

@@ -65,7 +65,7 @@ function TopLine({ job }: { job: Job }) {
 
 function CostChart({ timeline }: { timeline: TimelineEntry[] }) {
   const line = useMemo(() => costLine(timeline), [timeline]);
-  const series = useMemo(() => [{ name: "Cost", tone: "blue" as const, values: line.total, step: true }], [line]);
+  const series = useMemo(() => [{ name: "Cost", tone: "blue" as const, values: line.total }], [line]);
   return line.at.length < 3 ? null : <ChartWithTwin title="Cost" unit="credits" at={line.at} series={series} height={150} file="cost.csv" />;
 }
 

@@ -30,6 +30,9 @@ export function spansOf(job: Job, now: number): Span[] {
   return spans;
 }
 
+/** The part of the lane from which a span has room for its name. */
+const MIN_LABELLED = 0.07;
+
 /** Marks of money on the lane, by kind of entry. */
 const MARKS: Record<string, [string, Tone]> = {
   hold_placed: ["▼", "violet"], hold_pinned: ["▽", "violet"], hold_closed: ["▲", "green"], refunded: ["◆", "green"],
@@ -49,7 +52,7 @@ export function Lane({ job, timeline }: { job: Job; timeline: TimelineEntry[] })
     <div className="lane">
       <div className="track" role="img" aria-label="Life of the job; the timeline below has the same entries">
         {spansOf(job, now).map((span, i) => (
-          <i key={i} className={`tone-${span.tone}`} style={{ left: place(span.from), width: `calc(${place(span.to)} - ${place(span.from)})` }} title={span.text}>{span.text}</i>
+          <i key={i} className={`tone-${span.tone}`} style={{ left: place(span.from), width: `calc(${place(span.to)} - ${place(span.from)})` }} title={span.text}>{(span.to - span.from) / (end - start) < MIN_LABELLED ? null : span.text}</i>
         ))}
       </div>
       <div className="marks" aria-hidden="true">
@@ -59,8 +62,8 @@ export function Lane({ job, timeline }: { job: Job; timeline: TimelineEntry[] })
         })}
       </div>
       <div className="axis">
-        <span style={{ left: "0%" }}>{formatInstant(start, zone, false)}</span>
-        <span style={{ left: "100%" }}>{formatInstant(end, zone, false)}</span>
+        <span style={{ left: "0%" }}>{formatInstant(start, zone).slice(0, 19)}</span>
+        <span style={{ left: "100%" }}>{formatInstant(end, zone).slice(0, 19)}</span>
       </div>
       <ul className="legend" aria-hidden="true">
         <li><span className="text-tone tone-violet">▼</span>hold placed</li><li><span className="text-tone tone-blue">▸</span>started</li>

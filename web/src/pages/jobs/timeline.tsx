@@ -45,6 +45,13 @@ export function costLine(entries: TimelineEntry[]): { at: number[]; total: Micro
   return { at, total: totals };
 }
 
+/** What was taken from each grant. One grant may be drawn on in several parts. */
+export function bySource(slices: NonNullable<TimelineEntry["slices"]>): [string, Micros][] {
+  const taken = new Map<string, Micros>();
+  for (const { grant, amount } of slices) taken.set(grant, (taken.get(grant) ?? 0n) + micros(amount));
+  return [...taken];
+}
+
 const tones: [RegExp, Tone][] = [
   [/^hold_placed|^hold_pinned|queued/, "violet"], [/refund|hold_closed|succeeded/, "green"], [/stopping|preempt|cancel|drain|warned/, "orange"],
   [/lost|failed|expired|denied/, "red"], [/started|captured|metered|confirmed|proposed|charged/, "blue"],
@@ -68,7 +75,7 @@ export function TimelineList({ entries }: { entries: TimelineEntry[] }) {
             <span className="break">
               <span className={`text-tone tone-${toneOf(first.type)}`}>{many ? "metered" : words(first.type)}</span>{" "}
               <span className="muted">{many ? count(group.entries.length, "report") : words(first.type).endsWith(first.detail) ? "" : visible(first.detail)}</span>
-              {!many && first.slices?.length ? <span className="faint small"> from {first.slices.map((slice) => `${visible(slice.grant)} ${formatAmount(slice.amount)}`).join(", ")}</span> : null}
+              {!many && first.slices?.length ? <span className="faint small"> from {bySource(first.slices).map(([grant, taken]) => `${visible(grant)} ${formatAmount(taken)}`).join(", ")}</span> : null}
             </span>
             <span className="end">{amount === undefined || amount === 0n ? "" : <Amount value={amount} />}</span>
           </li>

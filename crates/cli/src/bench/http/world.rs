@@ -144,10 +144,19 @@ pub(in crate::bench) async fn set_up(target: &Target, accounts: usize) -> Result
         })
     });
     let all: Vec<Value> = opened.chain(granted).collect();
+    create_all(target, &mut connection, &all).await
+}
+
+/// Sends operations in batches. Each of them must create something.
+pub(in crate::bench) async fn create_all(
+    target: &Target,
+    connection: &mut Connection,
+    all: &[Value],
+) -> Result<(), Failure> {
     for operations in all.chunks(AT_ONCE) {
         let body = json!({ "operations": operations }).to_string();
         let request = target.request("POST", "/v1/batch", None, &body);
-        let done = call(&mut connection, &request, 200).await?;
+        let done = call(connection, &request, 200).await?;
         let results = done["results"].as_array().map(Vec::as_slice).unwrap_or_default();
         if let Some(failed) = results.iter().find(|result| result["status"] != 201) {
             return Err(wrong(format_args!("the preparation: {failed}")));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::arguments::{ACCOUNT_KINDS, duration, object, pair, word};
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
-use crate::session::{ChangeArguments, ListArguments, Session, no_more_known};
+use crate::session::{ChangeArguments, ConfirmArguments, ListArguments, Session, no_more_known};
 
 #[derive(Subcommand)]
 pub(crate) enum AccountCommand {
@@ -35,7 +35,7 @@ pub(crate) enum AccountCommand {
     Change(ChangeAccountArguments),
     /// Stop new spending in the subtree of an account.
     #[command(after_help = "Example:\n  bursar account freeze acme:nlp")]
-    Freeze(OneAccount),
+    Freeze(FreezeArguments),
     /// Allow new spending again.
     #[command(after_help = "Example:\n  bursar account unfreeze acme:nlp")]
     Unfreeze(OneAccount),
@@ -50,6 +50,14 @@ pub(crate) struct OneAccount {
     account: String,
     #[command(flatten)]
     change: ChangeArguments,
+}
+
+#[derive(Args)]
+pub(crate) struct FreezeArguments {
+    #[command(flatten)]
+    of: OneAccount,
+    #[command(flatten)]
+    confirm: ConfirmArguments,
 }
 
 #[derive(Args)]
@@ -139,7 +147,9 @@ pub(crate) async fn run(session: &Session, command: AccountCommand) -> Result<()
             session.list(accounts::list(&filter), &arguments.list).await
         }
         AccountCommand::Change(arguments) => change(session, arguments).await,
-        AccountCommand::Freeze(OneAccount { account, change }) => {
+        AccountCommand::Freeze(FreezeArguments { of: OneAccount { account, change }, confirm }) => {
+            let question = format!("freeze {account}? New jobs and charges below it are refused.");
+            confirm.ask_for_name(&change, &question, &account)?;
             session.change(accounts::freeze(&account), &change, no_more_known).await
         }
         AccountCommand::Unfreeze(OneAccount { account, change }) => {

@@ -1,22 +1,27 @@
-//! `bursar balance`, `bursar statement`, `bursar forecast`.
+//! `bursar balance`.
 
 use bursar_client::accounts::balances;
 use bursar_client::api::Time;
-use bursar_client::api::accounts::balance::{
-    Balance, BalanceQuery, Expiring, Forecast, Statement, StatementLine, StatementQuery,
-};
+use bursar_client::api::accounts::balance::{Balance, BalanceQuery, Expiring};
+use bursar_client::api::accounts::effective::{Effective, EffectiveQuery, FreeCredits, PathBudget};
+use bursar_client::api::amount::Sum;
 use clap::Args;
+use serde::Serialize;
 
-use crate::arguments::{instant, month};
-use crate::exit::{Exit, Failure};
+use crate::arguments::instant;
+use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
 use crate::session::{Session, WatchArguments};
+
+/// Credits that expire within this time are pointed out.
+const SOON_MS: i64 = 14 * 86_400_000;
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bursar balance acme:nlp\n  \
     bursar balance acme:nlp --gpu-type H100 --watch\n  bursar balance acme --at 2027-01-01")]
 pub(crate) struct BalanceArguments {
-    /// The account.
+    /// The account; else BURSAR_ACCOUNT.
+    #[arg(env = "BURSAR_ACCOUNT")]
     account: String,
     /// The instant. A past one gives the balance at that time; a future one assumes no more spending.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
@@ -34,81 +39,111 @@ pub(crate) struct BalanceArguments {
     watch: WatchArguments,
 }
 
-#[derive(Args)]
-#[command(after_help = "Examples:\n  bursar statement acme --month 2026-11\n  \
-    bursar statement acme --from 2026-11-01 --to 2026-11-08 -o csv")]
-pub(crate) struct StatementArguments {
-    /// The account.
-    account: String,
-    /// A whole month in UTC, such as 2026-11.
-    #[arg(long, value_parser = month, conflicts_with_all = ["from", "to"])]
-    month: Option<(Time, Time)>,
-    /// The first instant of the period.
-    #[arg(long, value_name = "WHEN", value_parser = instant, requires = "to")]
-    from: Option<Time>,
-    /// The first instant after the period.
-    #[arg(long, value_name = "WHEN", value_parser = instant, requires = "from")]
-    to: Option<Time>,
-}
-
-#[derive(Args)]
-#[command(after_help = "Example:\n  bursar forecast acme:nlp")]
-pub(crate) struct ForecastArguments {
-    /// The account.
-    account: String,
-}
-
 pub(crate) async fn balance(session: &Session, arguments: BalanceArguments) -> Result<(), Failure> {
+    let BalanceArguments { account, at, gpu_type, region, class, watch } = arguments;
     let query = BalanceQuery {
-        at: arguments.at,
-        gpu_type: arguments.gpu_type,
-        region: arguments.region,
-        class: arguments.class,
+        at,
+        gpu_type: gpu_type.clone(),
+        region: region.clone(),
+        class: class.clone(),
         min_position: None,
         stale_ok: None,
     };
-    session.watch(balances::at(&arguments.account, &query), &arguments.watch).await
-}
-
-pub(crate) async fn statement(
-    session: &Session,
-    arguments: StatementArguments,
-) -> Result<(), Failure> {
-    let (from, to) = match (arguments.month, arguments.from, arguments.to) {
-        (Some(month), _, _) => month,
-        (None, Some(from), Some(to)) => (from, to),
-        (None, _, _) => {
-            return Err(Failure::because(Exit::Usage, "the period is needed")
-                .with_next("give --month 2026-11, or --from and --to"));
-        }
+    let now = balances::at(&account, &query);
+    if at.is_some() {
+        return session.watch(now, &watch).await;
+    }
+    let read = async || {
+        let balance = session.send(now.clone()).await?.value;
+        let query = EffectiveQuery {
+            gpu_type: gpu_type.clone(),
+            region: region.clone(),
+            class: class.clone(),
+            min_position: Some(balance.position),
+        };
+        let effective = session.send(balances::effective(&account, &query)).await?.value;
+        session.rendered_value(&Wallet::of(balance, effective))
     };
-    session.read(balances::statement(&arguments.account, &StatementQuery { from, to })).await
+    session.refresh(&watch, read).await
 }
 
-pub(crate) async fn forecast(
-    session: &Session,
-    arguments: ForecastArguments,
-) -> Result<(), Failure> {
-    session.read(balances::forecast(&arguments.account)).await
+/// A balance, and what the account can spend and has spent of the credits of others.
+#[derive(Serialize)]
+struct Wallet {
+    #[serde(flatten)]
+    balance: Balance,
+    largest_hold: Sum,
+    held_by_me: Sum,
+    spent_by_me: Sum,
+    inherited: Vec<FreeCredits>,
+    budgets: Vec<PathBudget>,
+}
+
+impl Wallet {
+    fn of(balance: Balance, effective: Effective) -> Wallet {
+        let Effective { largest_hold, held_by_me, spent_by_me, inherited, budgets, .. } = effective;
+        Wallet { balance, largest_hold, held_by_me, spent_by_me, inherited, budgets }
+    }
+
+    /// The credits that expire soon, its own and those above it, and when the first do.
+    fn expiring_soon(&self) -> Option<(Sum, Time)> {
+        let end = self.balance.as_of.millis() + SOON_MS;
+        let inherited = self.inherited.iter().flat_map(|credits| &credits.expiring);
+        let soon = self.balance.expiring.iter().chain(inherited);
+        let soon: Vec<&Expiring> = soon.filter(|one| one.expires_at.millis() <= end).collect();
+        let first = soon.iter().map(|one| one.expires_at).min()?;
+        let sum = Sum::from_micros(soon.iter().map(|one| one.amount.micros()).sum());
+        Some((sum, first))
+    }
+}
+
+fn fields(balance: &Balance) -> Vec<(&'static str, Cell)> {
+    let tone = if balance.spendable.micros() > 0 { Tone::Good } else { Tone::Bad };
+    vec![
+        ("account", Cell::new(&balance.account)),
+        ("spendable", Cell::new(balance.spendable).with_tone(tone)),
+        ("available", Cell::new(balance.available)),
+        ("held", Cell::new(balance.held)),
+        ("purchase", Cell::new(balance.by_kind.purchase)),
+        ("grant", Cell::new(balance.by_kind.grant)),
+        ("promotion", Cell::new(balance.by_kind.promotion)),
+        ("compensation", Cell::new(balance.by_kind.compensation)),
+        ("uncollected", Cell::new(balance.uncollected)),
+    ]
+}
+
+fn ends(balance: &Balance) -> [(&'static str, Cell); 2] {
+    [("as_of", Cell::time(balance.as_of)), ("position", Cell::new(balance.position))]
 }
 
 impl View for Balance {
     fn sheet(&self) -> Sheet {
-        let tone = if self.spendable.micros() > 0 { Tone::Good } else { Tone::Bad };
-        let sheet = Sheet::record([
-            ("account", Cell::new(&self.account)),
-            ("spendable", Cell::new(self.spendable).with_tone(tone)),
-            ("available", Cell::new(self.available)),
-            ("held", Cell::new(self.held)),
-            ("purchase", Cell::new(self.by_kind.purchase)),
-            ("grant", Cell::new(self.by_kind.grant)),
-            ("promotion", Cell::new(self.by_kind.promotion)),
-            ("compensation", Cell::new(self.by_kind.compensation)),
-            ("uncollected", Cell::new(self.uncollected)),
-            ("as_of", Cell::time(self.as_of)),
-            ("position", Cell::new(self.position)),
-        ]);
+        let sheet = Sheet::record(fields(self).into_iter().chain(ends(self)));
         sheet.with_section("expiring", Sheet::list(&self.expiring))
+    }
+}
+
+impl View for Wallet {
+    fn sheet(&self) -> Sheet {
+        let mut fields = fields(&self.balance);
+        fields.extend([
+            ("largest_hold", Cell::new(self.largest_hold)),
+            ("held_by_me", Cell::new(self.held_by_me)),
+            ("spent_by_me", Cell::new(self.spent_by_me)),
+        ]);
+        if let Some((sum, first)) = self.expiring_soon() {
+            fields.push(("expiring_in_14_days", Cell::new(sum).with_tone(Tone::Bad)));
+            fields.push(("first_expiry_at", Cell::time(first).with_tone(Tone::Bad)));
+        }
+        let mut sheet = Sheet::record(fields.into_iter().chain(ends(&self.balance)));
+        sheet = sheet.with_section("expiring", Sheet::list(&self.balance.expiring));
+        if !self.inherited.is_empty() {
+            sheet = sheet.with_section("inherited", Sheet::list(&self.inherited));
+        }
+        if !self.budgets.is_empty() {
+            sheet = sheet.with_section("budgets", Sheet::list(&self.budgets));
+        }
+        sheet
     }
 }
 
@@ -120,44 +155,51 @@ impl Row for Expiring {
     }
 }
 
-impl View for Statement {
-    fn sheet(&self) -> Sheet {
-        let end = |kind: &str, amount| StatementLine { kind: kind.into(), amount, count: 0 };
-        let mut lines = vec![end("opening", self.opening)];
-        lines.extend(self.movements.iter().cloned());
-        lines.push(end("closing", self.closing));
-        Sheet::list(&lines)
-    }
-}
-
-impl Row for StatementLine {
-    const COLUMNS: &'static [Column] = &[words("type"), numbers("amount"), numbers("count")];
+impl Row for FreeCredits {
+    const COLUMNS: &'static [Column] = &[
+        words("account"),
+        numbers("available"),
+        numbers("purchase"),
+        numbers("grant"),
+        numbers("promotion"),
+        numbers("compensation"),
+    ];
 
     fn cells(&self) -> Vec<Cell> {
-        let count = Some(self.count).filter(|count| *count > 0);
-        vec![Cell::new(&self.kind), Cell::new(self.amount), Cell::maybe(count)]
+        vec![
+            Cell::new(&self.account),
+            Cell::new(self.available),
+            Cell::new(self.by_kind.purchase),
+            Cell::new(self.by_kind.grant),
+            Cell::new(self.by_kind.promotion),
+            Cell::new(self.by_kind.compensation),
+        ]
     }
 }
 
-impl View for Forecast {
-    fn sheet(&self) -> Sheet {
-        let runway =
-            self.runway_seconds.map_or("no spending in the last day".to_owned(), |seconds| {
-                format!(
-                    "{}d {:02}h {:02}m",
-                    seconds / 86_400,
-                    seconds / 3600 % 24,
-                    seconds / 60 % 60
-                )
-            });
-        Sheet::record([
-            ("account", Cell::new(&self.account)),
-            ("spendable", Cell::new(self.spendable)),
-            ("burn_per_hour", Cell::new(self.burn_per_hour)),
-            ("runway", Cell::new(runway)),
-            ("at_risk", Cell::new(self.at_risk)),
-            ("as_of", Cell::time(self.as_of)),
-        ])
+impl Row for PathBudget {
+    const COLUMNS: &'static [Column] = &[
+        words("account"),
+        words("name"),
+        numbers("limit"),
+        numbers("used"),
+        numbers("remaining"),
+        words("unit"),
+        words("mode"),
+        words("binds"),
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            Cell::new(&self.account),
+            Cell::new(&self.name),
+            Cell::new(self.limit),
+            Cell::new(self.used),
+            Cell::new(self.remaining),
+            Cell::word(&self.unit),
+            Cell::word(&self.mode),
+            Cell::maybe(self.binds.then_some("first")),
+        ]
     }
 }
 
@@ -194,19 +236,50 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_adds_up_from_opening_to_closing() {
-        let body = r#"{"account":"acme","from":"2026-11-01T00:00:00.000Z",
-            "to":"2026-12-01T00:00:00.000Z","opening":"0","movements":[
-            {"type":"granted","amount":"1000","count":2},
-            {"type":"held","amount":"-28.8","count":1}],"closing":"971.2",
+    fn a_balance_of_a_user_shows_what_it_inherits_and_which_budget_binds() {
+        let balance = r#"{"account":"acme:nlp:ada","available":"0","held":"0","by_kind":
+            {"purchase":"0","grant":"0","promotion":"0","compensation":"0"},
+            "spendable":"92.5","expiring":[],"uncollected":"0",
             "as_of":"2026-11-15T06:30:00.000Z","position":42}"#;
-        let statement: Statement = serde_json::from_str(body).expect("a statement");
+        let effective = r#"{"account":"acme:nlp:ada","spendable":"92.5","largest_hold":"20",
+            "own":{"account":"acme:nlp:ada","available":"0","by_kind":{"purchase":"0","grant":"0",
+            "promotion":"0","compensation":"0"},"expiring":[]},
+            "inherited":[{"account":"acme","available":"92.5","by_kind":{"purchase":"80",
+            "grant":"12.5","promotion":"0","compensation":"0"},"expiring":[
+            {"expires_at":"2026-11-20T00:00:00.000Z","amount":"12.5","kind":"grant"}]}],
+            "held_by_me":"24","spent_by_me":"7","uncollected":"0","budgets":[
+            {"account":"acme:nlp","name":"monthly","unit":"credits","mode":"hard","limit":"50",
+            "used":"30","remaining":"20","period_end":null,"binds":true}],
+            "as_of":"2026-11-15T06:30:00.000Z","position":42}"#;
+        let wallet = Wallet::of(
+            serde_json::from_str(balance).expect("a balance"),
+            serde_json::from_str(effective).expect("what it can spend"),
+        );
         expect![[r#"
-            TYPE     AMOUNT  COUNT
-            opening     0
-            granted  1000        2
-            held      -28.8      1
-            closing   971.2"#]]
-        .assert_eq(&statement.sheet().text(false));
+            account              acme:nlp:ada
+            spendable            92.5
+            available            0
+            held                 0
+            purchase             0
+            grant                0
+            promotion            0
+            compensation         0
+            uncollected          0
+            largest hold         20
+            held by me           24
+            spent by me          7
+            expiring in 14 days  12.5
+            first expiry at      2026-11-20T00:00:00Z
+            as of                2026-11-15T06:30:00Z
+            position             42
+
+            inherited:
+            ACCOUNT  AVAILABLE  PURCHASE  GRANT  PROMOTION  COMPENSATION
+            acme          92.5        80   12.5          0             0
+
+            budgets:
+            ACCOUNT   NAME     LIMIT  USED  REMAINING  UNIT     MODE  BINDS
+            acme:nlp  monthly     50    30         20  credits  hard  first"#]]
+        .assert_eq(&wallet.sheet().text(false));
     }
 }

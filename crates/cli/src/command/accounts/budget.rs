@@ -3,7 +3,8 @@
 use bursar_client::accounts::budgets;
 use bursar_client::api::Amount;
 use bursar_client::api::accounts::budget::{
-    Budget, BudgetMode, BudgetPeriod, BudgetUnit, Budgets, SetBudget,
+    BindingBudget, Budget, BudgetLevel, BudgetMode, BudgetPeriod, BudgetTree, BudgetUnit, Budgets,
+    SetBudget,
 };
 use clap::{Args, Subcommand};
 
@@ -29,6 +30,12 @@ pub(crate) enum BudgetCommand {
     /// List the budgets of an account.
     #[command(after_help = "Example:\n  bursar budget ls acme:nlp")]
     Ls {
+        /// The account.
+        account: String,
+    },
+    /// Show the budgets of an account and of all below it, and which of them refuse first.
+    #[command(after_help = "Example:\n  bursar budget tree acme")]
+    Tree {
         /// The account.
         account: String,
     },
@@ -79,6 +86,7 @@ pub(crate) async fn run(session: &Session, command: BudgetCommand) -> Result<(),
         BudgetCommand::Set(arguments) => set(session, arguments).await,
         BudgetCommand::Show { account, name } => session.read(budgets::show(&account, &name)).await,
         BudgetCommand::Ls { account } => session.read(budgets::list(&account)).await,
+        BudgetCommand::Tree { account } => session.read(budgets::tree(&account)).await,
         BudgetCommand::Rm(RemoveArguments { account, name, change }) => {
             let done = format!("the budget {name} of {account} is removed");
             session.remove(budgets::remove(&account, &name), &change, &done).await
@@ -163,5 +171,70 @@ impl View for Budget {
             ("period_start", Cell::maybe_time(self.period_start)),
             ("period_end", Cell::maybe_time(self.period_end)),
         ])
+    }
+}
+
+/// One line of a tree: a level, with one of its budgets if it has any.
+struct Branch {
+    account: String,
+    budget: Option<Budget>,
+    binding: String,
+}
+
+/// The lines of a level. Its depth below the root is shown by spaces.
+fn branches(level: &BudgetLevel, root: &str) -> Vec<Branch> {
+    let below = level.account.strip_prefix(root).unwrap_or_default().matches(':').count();
+    let account = format!("{}{}", "  ".repeat(below), level.account);
+    let name = |binding: &BindingBudget| match binding.account == level.account {
+        true => format!("{} ({} left)", binding.name, binding.remaining),
+        false => format!("{} of {} ({} left)", binding.name, binding.account, binding.remaining),
+    };
+    let names: Vec<String> = level.binding.iter().map(name).collect();
+    let branch = |budget: Option<&Budget>| Branch {
+        account: account.clone(),
+        budget: budget.cloned(),
+        binding: names.join(", "),
+    };
+    if level.budgets.is_empty() {
+        return vec![branch(None)];
+    }
+    level.budgets.iter().map(|budget| branch(Some(budget))).collect()
+}
+
+impl View for BudgetTree {
+    fn sheet(&self) -> Sheet {
+        let lines = self.levels.iter().flat_map(|level| branches(level, &self.account));
+        Sheet::list(&lines.collect::<Vec<Branch>>())
+    }
+}
+
+impl Row for Branch {
+    const COLUMNS: &'static [Column] = &[
+        words("account"),
+        words("budget"),
+        numbers("limit"),
+        numbers("spent"),
+        numbers("held"),
+        numbers("remaining"),
+        words("unit"),
+        words("period"),
+        words("mode"),
+        words("refuses_first"),
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        let own = self.budget.as_ref();
+        vec![
+            Cell::new(&self.account),
+            Cell::maybe(own.map(|budget| &budget.name)),
+            Cell::maybe(own.map(|budget| budget.limit)),
+            Cell::maybe(own.map(|budget| budget.spent)),
+            Cell::maybe(own.map(|budget| budget.held)),
+            Cell::maybe(own.map(|budget| budget.remaining)),
+            own.map_or_else(|| Cell::new(""), |budget| Cell::word(&budget.unit)),
+            own.map_or_else(|| Cell::new(""), |budget| Cell::word(&budget.period)),
+            own.map_or_else(|| Cell::new(""), |budget| Cell::word(&budget.mode)),
+            Cell::new(&self.binding),
+        ]
     }
 }

@@ -1,9 +1,11 @@
 //! `bursar batch`: many operations from a file.
 
+use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bursar_client::api::credits::batch::{Batch, MAX_OPERATIONS, Operation, OperationResult};
+use bursar_client::api::words::counted;
 use bursar_client::credits::batches;
 use clap::Args;
 
@@ -39,7 +41,8 @@ pub(crate) async fn run(session: &Session, arguments: BatchArguments) -> Result<
         return Err(Failure::because(Exit::Usage, why).with_next(next));
     }
     if arguments.change.is_dry_run() {
-        return print(&format!("would send {count} operations, atomic: {}", batch.atomic));
+        let operations = counted(count, "operation");
+        return print(&format!("would send {operations}, atomic: {}", batch.atomic));
     }
     let results = send(session, &batch, &arguments.change).await?;
     if matches!(session.format(), Format::Table | Format::Csv) {
@@ -84,19 +87,39 @@ fn read(file: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
+/// Why a file is not a batch.
+#[derive(Debug)]
+enum BatchFileError {
+    /// A line is not an operation.
+    Line(usize, serde_json::Error),
+    /// There is nothing in it.
+    Empty,
+}
+
+impl fmt::Display for BatchFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BatchFileError::Line(number, error) => {
+                write!(f, "line {number} is not an operation: {error}")
+            }
+            BatchFileError::Empty => f.write_str("the file has no operation"),
+        }
+    }
+}
+
 /// A whole batch, or one operation a line.
-fn parse(text: &str) -> Result<Batch, String> {
+fn parse(text: &str) -> Result<Batch, BatchFileError> {
     if let Ok(batch) = serde_json::from_str::<Batch>(text) {
         return Ok(batch);
     }
     let mut operations = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let operation: Operation = serde_json::from_str(line)
-            .map_err(|error| format!("line {} is not an operation: {error}", index + 1))?;
+        let operation: Operation =
+            serde_json::from_str(line).map_err(|error| BatchFileError::Line(index + 1, error))?;
         operations.push(operation);
     }
     if operations.is_empty() {
-        Err("the file has no operation".into())
+        Err(BatchFileError::Empty)
     } else {
         Ok(Batch { operations, atomic: false })
     }
@@ -138,7 +161,7 @@ fn outcome(results: &[OperationResult]) -> Result<(), Failure> {
     match first {
         None => Ok(()),
         Some((number, exit)) => {
-            let why = format!("{failed} of {} operations failed", results.len());
+            let why = format!("{failed} of {} failed", counted(results.len(), "operation"));
             let next =
                 format!("look at operation {number} first; successful operations stay applied");
             Err(Failure::because(exit, why).with_next(next))
@@ -165,7 +188,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
         let error = parse(&format!("{LINE}\nnot json")).expect_err("the second line");
-        assert!(error.starts_with("line 2 is not an operation"), "{error}");
+        assert!(matches!(error, BatchFileError::Line(2, _)), "{error}");
         assert!(parse("").is_err());
         assert!(parse(r#"{"method":"POST","path":"/","colour":1}"#).is_err());
     }

@@ -1,20 +1,24 @@
 //! `bursar charge`.
 
-use bursar_client::api::credits::charge::{Charge, CreateCharge};
+use bursar_client::api::credits::charge::{Charge, ChargeFilter, CreateCharge};
 use bursar_client::api::{Amount, Time};
 use bursar_client::credits::charges;
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::arguments::{ContextArguments, instant};
 use crate::command::effect;
 use crate::exit::{Exit, Failure};
-use crate::render::sheet::{Cell, Sheet, View};
-use crate::session::{ChangeArguments, Session};
+use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
+use crate::session::{ChangeArguments, PeriodArguments, Session};
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Examples:\n  bursar charge acme:nlp 5\n  \
-    bursar charge acme:nlp 5 --allow-partial --id invoice-7\n  bursar charge --show invoice-7")]
+    bursar charge acme:nlp 5 --allow-partial --id invoice-7\n  bursar charge --show invoice-7\n  \
+    bursar charge ls --account acme --from 2026-11-01")]
 pub(crate) struct ChargeArguments {
+    #[command(subcommand)]
+    command: Option<ChargeCommand>,
     /// The account that spends.
     #[arg(required_unless_present = "show")]
     account: Option<String>,
@@ -39,7 +43,26 @@ pub(crate) struct ChargeArguments {
     change: ChangeArguments,
 }
 
+#[derive(Subcommand)]
+pub(crate) enum ChargeCommand {
+    /// List charges, newest first.
+    #[command(after_help = "Example:\n  bursar charge ls --account acme --from 2026-11-01 --all")]
+    Ls {
+        /// Only of this account and all below it.
+        #[arg(long)]
+        account: Option<String>,
+        #[command(flatten)]
+        period: PeriodArguments,
+    },
+}
+
 pub(crate) async fn run(session: &Session, arguments: ChargeArguments) -> Result<(), Failure> {
+    if let Some(ChargeCommand::Ls { account, period }) = arguments.command {
+        let PeriodArguments { from, to, list } = period;
+        let (limit, cursor) = (list.limit, list.cursor.clone());
+        let filter = ChargeFilter { account, from, to, limit, cursor };
+        return session.list(charges::list(&filter), &list).await;
+    }
     if let Some(id) = arguments.show {
         return session.read(charges::show(&id)).await;
     }
@@ -74,5 +97,27 @@ impl View for Charge {
         ]);
         let title = if self.lots_truncated { "drawn from (first 100)" } else { "drawn from" };
         sheet.with_section(title, Sheet::list(&self.lots))
+    }
+}
+
+impl Row for Charge {
+    const COLUMNS: &'static [Column] = &[
+        words("created_at"),
+        words("account"),
+        numbers("charged"),
+        numbers("refunded"),
+        words("effective_at"),
+        words("id"),
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            Cell::time(self.created_at),
+            Cell::new(&self.account),
+            Cell::new(self.charged),
+            Cell::maybe(self.refunded),
+            Cell::maybe_time(self.effective_at),
+            Cell::new(&self.id),
+        ]
     }
 }

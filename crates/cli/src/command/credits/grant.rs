@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use crate::arguments::{Expiry, GRANT_KINDS, expiry, instant, object, pair, some, word};
 use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
-use crate::session::{ChangeArguments, ListArguments, Session};
+use crate::session::{ChangeArguments, ConfirmArguments, ListArguments, Session};
 
 #[derive(Subcommand)]
 pub(crate) enum GrantCommand {
@@ -42,7 +42,7 @@ pub(crate) struct AddArguments {
     /// The first instant at which it can be spent; now if not given.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     effective: Option<Time>,
-    /// The last instant, or the last day in UTC, at which it can be spent; it never expires if not
+    /// The last instant, or the last day, at which it can be spent; it never expires if not
     /// given.
     #[arg(long, value_name = "WHEN", value_parser = expiry)]
     expires: Option<Expiry>,
@@ -88,6 +88,8 @@ pub(crate) struct RevokeArguments {
     /// Its id.
     id: String,
     #[command(flatten)]
+    confirm: ConfirmArguments,
+    #[command(flatten)]
     change: ChangeArguments,
 }
 
@@ -103,7 +105,9 @@ pub(crate) async fn run(session: &Session, command: GrantCommand) -> Result<(), 
             let filter = GrantFilter { account, limit: list.limit, cursor: list.cursor.clone() };
             session.list(grants::list(&filter), &list).await
         }
-        GrantCommand::Revoke(RevokeArguments { id, change }) => {
+        GrantCommand::Revoke(RevokeArguments { id, confirm, change }) => {
+            let question = format!("revoke {id}? Its unspent credits are gone.");
+            confirm.ask_for_name(&change, &question, &id)?;
             let effect = async |session: &Session| {
                 let grant = session.send(grants::show(&id)).await?.value;
                 Ok(vec![format!(

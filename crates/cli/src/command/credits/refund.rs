@@ -2,19 +2,25 @@
 
 use bursar_client::api::Amount;
 use bursar_client::api::amount::Sum;
-use bursar_client::api::credits::refund::{CreateRefund, Refund};
+use bursar_client::api::credits::refund::{CreateRefund, Refund, RefundFilter};
 use bursar_client::credits::{charges, holds, refunds};
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::command::effect;
 use crate::exit::Failure;
-use crate::render::sheet::{Cell, Sheet, View};
-use crate::session::{ChangeArguments, Session};
+use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
+use crate::session::{ChangeArguments, PeriodArguments, Session};
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  bursar refund --charge invoice-7\n  \
-    bursar refund --hold run-7 --amount 2 --compensate")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    after_help = "Examples:\n  bursar refund --charge invoice-7 --reason 'Wrong account'\n  \
+    bursar refund --hold run-7 --amount 2 --compensate --reference ticket-12\n  \
+    bursar refund ls --account acme --from 2026-11-01\n  bursar refund show refund-3"
+)]
 pub(crate) struct RefundArguments {
+    #[command(subcommand)]
+    command: Option<RefundCommand>,
     #[command(flatten)]
     what: What,
     /// The amount; all credits not yet refunded if not given.
@@ -23,6 +29,12 @@ pub(crate) struct RefundArguments {
     /// Re-issue credits whose grants have expired since.
     #[arg(long)]
     compensate: bool,
+    /// Why, for people.
+    #[arg(long)]
+    reason: Option<String>,
+    /// Your own reference, such as the number of a ticket.
+    #[arg(long)]
+    reference: Option<String>,
     /// An id; generated if not given.
     #[arg(long)]
     id: Option<String>,
@@ -45,7 +57,50 @@ pub(crate) struct What {
     job: Option<String>,
 }
 
+#[derive(Subcommand)]
+pub(crate) enum RefundCommand {
+    /// List refunds, newest first.
+    #[command(after_help = "Example:\n  bursar refund ls --account acme --job train-7")]
+    Ls {
+        /// Only of what this account, or one below it, had spent.
+        #[arg(long)]
+        account: Option<String>,
+        /// Only of this charge.
+        #[arg(long, value_name = "ID")]
+        charge: Option<String>,
+        /// Only of this hold.
+        #[arg(long, value_name = "ID", conflicts_with = "charge")]
+        hold: Option<String>,
+        /// Only of this job.
+        #[arg(long, value_name = "ID", conflicts_with_all = ["charge", "hold"])]
+        job: Option<String>,
+        #[command(flatten)]
+        period: PeriodArguments,
+    },
+    /// Show a refund.
+    #[command(after_help = "Example:\n  bursar refund show refund-3")]
+    Show {
+        /// The refund.
+        id: String,
+    },
+}
+
+async fn look(session: &Session, command: RefundCommand) -> Result<(), Failure> {
+    match command {
+        RefundCommand::Ls { account, charge, hold, job, period } => {
+            let PeriodArguments { from, to, list } = period;
+            let (limit, cursor) = (list.limit, list.cursor.clone());
+            let filter = RefundFilter { account, charge, hold, job, from, to, limit, cursor };
+            session.list(refunds::list(&filter), &list).await
+        }
+        RefundCommand::Show { id } => session.read(refunds::show(&id)).await,
+    }
+}
+
 pub(crate) async fn run(session: &Session, arguments: RefundArguments) -> Result<(), Failure> {
+    if let Some(command) = arguments.command {
+        return look(session, command).await;
+    }
     let refund = CreateRefund {
         id: arguments.id,
         charge: arguments.what.charge,
@@ -53,6 +108,8 @@ pub(crate) async fn run(session: &Session, arguments: RefundArguments) -> Result
         job: arguments.what.job,
         amount: arguments.amount,
         compensate: arguments.compensate.then_some(true),
+        reason: arguments.reason,
+        reference: arguments.reference,
     };
     let effect = async |session: &Session| {
         let spent = match (&refund.charge, &refund.hold) {
@@ -79,8 +136,41 @@ impl View for Refund {
             ("id", Cell::new(&self.id)),
             ("charge", Cell::maybe(self.charge.as_ref())),
             ("hold", Cell::maybe(self.hold.as_ref())),
+            ("job", Cell::maybe(self.job.as_ref())),
+            ("account", Cell::maybe(self.account.as_ref())),
             ("refunded", Cell::new(self.refunded)),
+            ("reason", Cell::maybe(self.reason.as_ref())),
+            ("reference", Cell::maybe(self.reference.as_ref())),
+            ("created_at", Cell::maybe_time(self.created_at)),
         ]);
         sheet.with_section("returned to", Sheet::list(&self.lots))
+    }
+}
+
+impl Row for Refund {
+    const COLUMNS: &'static [Column] = &[
+        words("created_at"),
+        words("account"),
+        numbers("refunded"),
+        words("job"),
+        words("hold"),
+        words("charge"),
+        words("reason"),
+        words("reference"),
+        words("id"),
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            Cell::maybe_time(self.created_at),
+            Cell::maybe(self.account.as_ref()),
+            Cell::new(self.refunded),
+            Cell::maybe(self.job.as_ref()),
+            Cell::maybe(self.hold.as_ref()),
+            Cell::maybe(self.charge.as_ref()),
+            Cell::maybe(self.reason.as_ref()),
+            Cell::maybe(self.reference.as_ref()),
+            Cell::new(&self.id),
+        ]
     }
 }

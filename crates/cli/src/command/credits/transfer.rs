@@ -2,24 +2,31 @@
 
 use bursar_client::accounts::balances;
 use bursar_client::api::Amount;
-use bursar_client::api::credits::transfer::{CreateTransfer, Transfer};
+use bursar_client::api::credits::transfer::{CreateTransfer, Transfer, TransferFilter};
 use bursar_client::credits::transfers;
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::command::effect;
-use crate::exit::Failure;
-use crate::render::sheet::{Cell, Sheet, View};
-use crate::session::{ChangeArguments, Session};
+use crate::exit::{Exit, Failure};
+use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
+use crate::session::{ChangeArguments, PeriodArguments, Session};
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  bursar transfer acme acme:nlp 100")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "Examples:\n  bursar transfer acme acme:nlp 100\n  \
+    bursar transfer ls --account acme:nlp --from 2026-11-01")]
 pub(crate) struct TransferArguments {
+    #[command(subcommand)]
+    command: Option<TransferCommand>,
     /// The account whose own grants are drawn.
-    from: String,
+    #[arg(required = true)]
+    from: Option<String>,
     /// The account that receives the credits.
-    to: String,
+    #[arg(required = true)]
+    to: Option<String>,
     /// The amount, with at most six decimals.
-    amount: Amount,
+    #[arg(required = true)]
+    amount: Option<Amount>,
     /// An id; generated if not given.
     #[arg(long)]
     id: Option<String>,
@@ -27,8 +34,46 @@ pub(crate) struct TransferArguments {
     change: ChangeArguments,
 }
 
+#[derive(Subcommand)]
+pub(crate) enum TransferCommand {
+    /// List transfers, newest first.
+    #[command(after_help = "Example:\n  bursar transfer ls --account acme:nlp --from 2026-11-01")]
+    Ls {
+        /// Only from or to this account or one below it.
+        #[arg(long)]
+        account: Option<String>,
+        #[command(flatten)]
+        period: PeriodArguments,
+    },
+    /// Show a transfer.
+    #[command(after_help = "Example:\n  bursar transfer show transfer-3")]
+    Show {
+        /// The transfer.
+        id: String,
+    },
+}
+
+async fn look(session: &Session, command: TransferCommand) -> Result<(), Failure> {
+    match command {
+        TransferCommand::Ls { account, period } => {
+            let PeriodArguments { from, to, list } = period;
+            let (limit, cursor) = (list.limit, list.cursor.clone());
+            let filter = TransferFilter { account, from, to, limit, cursor };
+            session.list(transfers::list(&filter), &list).await
+        }
+        TransferCommand::Show { id } => session.read(transfers::show(&id)).await,
+    }
+}
+
 pub(crate) async fn run(session: &Session, arguments: TransferArguments) -> Result<(), Failure> {
-    let TransferArguments { from, to, amount, id, change } = arguments;
+    let TransferArguments { command, from, to, amount, id, change } = arguments;
+    if let Some(command) = command {
+        return look(session, command).await;
+    }
+    let (Some(from), Some(to), Some(amount)) = (from, to, amount) else {
+        let missing = "the two accounts and the amount are needed";
+        return Err(Failure::because(Exit::Usage, missing));
+    };
     let transfer = CreateTransfer { id, from, to, amount };
     let effect = async |session: &Session| {
         let balance = session.send(balances::now(&transfer.from)).await?.value;
@@ -50,7 +95,23 @@ impl View for Transfer {
             ("from", Cell::new(&self.from)),
             ("to", Cell::new(&self.to)),
             ("amount", Cell::new(self.amount)),
+            ("created_at", Cell::maybe_time(self.created_at)),
         ]);
         sheet.with_section("drawn from", Sheet::list(&self.lots))
+    }
+}
+
+impl Row for Transfer {
+    const COLUMNS: &'static [Column] =
+        &[words("created_at"), words("from"), words("to"), numbers("amount"), words("id")];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            Cell::maybe_time(self.created_at),
+            Cell::new(&self.from),
+            Cell::new(&self.to),
+            Cell::new(self.amount),
+            Cell::new(&self.id),
+        ]
     }
 }

@@ -1,20 +1,25 @@
 //! `bursar usage`: usage measured by another system, such as Slurm or Kubernetes.
 
 use bursar_client::api::Amount;
-use bursar_client::api::credits::usage::{ReportUsage, UsageRecord, UsageResults};
+use bursar_client::api::credits::usage::{ReportUsage, UsageEnded, UsageRecord, UsageResults};
 use bursar_client::credits::usage;
 use clap::{Args, Subcommand};
 
+use crate::arguments::word;
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Sheet, View};
 use crate::session::{ChangeArguments, Session};
+
+/// How usage may have ended, as in the API.
+const USAGE_ENDS: &[&str] = &["succeeded", "failed", "cancelled", "lost"];
 
 #[derive(Subcommand)]
 pub(crate) enum UsageCommand {
     /// Report the cumulative usage of a hold or a job.
     #[command(
         after_help = "Examples:\n  bursar usage report --hold slurm-812 --seq 4 --amount 3.75\n  \
-        bursar usage report --job run-7 --seq 2 --gpu-ms 7200000 --ended"
+        bursar usage report --job run-7 --seq 2 --gpu-ms 7200000 --ended\n  \
+        bursar usage report --job run-7 --seq 3 --gpu-ms 7200000 --ended=failed"
     )]
     Report(Box<ReportArguments>),
 }
@@ -39,9 +44,11 @@ pub(crate) struct ReportArguments {
     /// GPU-milliseconds in total.
     #[arg(long, value_name = "MS", requires = "job")]
     gpu_ms: Option<u64>,
-    /// The usage is complete: return the remainder of the hold.
-    #[arg(long)]
-    ended: bool,
+    /// The usage is complete: return the remainder of the hold. A job ends as succeeded (the default),
+    /// failed, cancelled or lost.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true,
+        default_missing_value = "succeeded", value_parser = word::<UsageEnded>(USAGE_ENDS))]
+    ended: Option<UsageEnded>,
     #[command(flatten)]
     change: ChangeArguments,
 }
@@ -55,11 +62,12 @@ pub(crate) async fn run(session: &Session, command: UsageCommand) -> Result<(), 
         seq: arguments.seq,
         gpu_ms_total: arguments.gpu_ms,
         amount_total: arguments.amount,
-        ended: arguments.ended.then_some(true),
+        ended: arguments.ended,
     };
     let call = usage::report(&ReportUsage { records: vec![record] });
     if arguments.change.is_dry_run() {
-        return session.plan(&call, &[]);
+        let is_checked = session.check(&call).await?;
+        return session.plan(&call, &[], is_checked);
     }
     let answer = session.send_change(call, &arguments.change).await?;
     let status = answer.value.results.first().map_or(0, |result| result.status);

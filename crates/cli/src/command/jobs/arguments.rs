@@ -56,6 +56,9 @@ pub(crate) struct JobArguments {
     /// A label to find it by; may be given several times.
     #[arg(short, long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
+    /// The job runs outside Bursar, under Slurm for example. Report its usage: bursar usage report.
+    #[arg(long)]
+    external: bool,
     /// Whether it may be preempted and queued again; the default of its class if not given.
     #[arg(long, value_name = "YES")]
     preemptible: Option<bool>,
@@ -122,6 +125,7 @@ impl JobArguments {
             node_labels: map(self.node_labels),
             max_runtime_seconds: self.max_runtime.map(|time| time.as_secs()),
             class: self.class,
+            external: self.external.then_some(true),
             preemptible: self.preemptible,
             resumable: self.resumable.then_some(true),
             grace_seconds: self.grace.map(seconds),

@@ -7,19 +7,11 @@ use bursar_client::api::jobs::job::{Job, JobState};
 use bursar_client::jobs;
 
 use super::job::gpu_time;
+use super::select::Selected;
 use crate::exit::Failure;
 use crate::render::format::{colours, print_styled};
 use crate::render::sheet::{Cell, Sheet};
 use crate::session::Session;
-
-/// The jobs that an id stands for: those of an array, or the job itself. `first` is the server's
-/// answer to the id.
-pub(crate) fn members(id: &str, first: &Job) -> Vec<String> {
-    match &first.array {
-        Some(array) if first.id != id => array.clone(),
-        Some(_) | None => vec![first.id.clone()],
-    }
-}
 
 /// The sums of an array.
 pub(crate) struct Totals {
@@ -62,14 +54,15 @@ impl fmt::Display for Totals {
 }
 
 /// Shows an array: its state and cost, then its jobs.
-pub(crate) async fn show(session: &Session, id: &str, first: &Job) -> Result<(), Failure> {
+pub(crate) async fn show(session: &Session, array: &Selected) -> Result<(), Failure> {
+    let first = array.job();
     let mut all = Vec::new();
-    for member in members(id, first) {
+    for member in array.members() {
         all.push(session.send(jobs::show(&member)).await?.value);
     }
     let totals = Totals::of(&all);
     let fields = Sheet::record([
-        ("id", Cell::new(id)),
+        ("id", Cell::new(&array.id)),
         ("account", Cell::new(&first.account)),
         ("jobs", Cell::new(all.len())),
         ("state", Cell::new(totals.state_line())),

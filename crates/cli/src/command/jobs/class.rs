@@ -4,7 +4,9 @@ use bursar_client::api::amount::Amount;
 use bursar_client::api::jobs::class::{Class, SetClass};
 use bursar_client::jobs::classes;
 use clap::{Args, Subcommand};
+use std::time::Duration;
 
+use crate::arguments::duration;
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
 use crate::session::{ChangeArguments, ListArguments, Session, no_more_known};
@@ -22,7 +24,7 @@ pub(crate) enum ClassCommand {
     },
     /// Set or replace a priority class.
     #[command(after_help = "Example:\n  \
-        bursar class set deadline --rank 35 --preempts batch,normal --grace 120 --multiplier 1.5")]
+        bursar class set deadline --rank 35 --preempts batch,normal --grace 2m --multiplier 1.5")]
     Set(SetArguments),
 }
 
@@ -36,9 +38,9 @@ pub(crate) struct SetArguments {
     /// The classes whose jobs may be preempted for this one, separated by commas.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     preempts: Vec<String>,
-    /// The seconds between the stop signal and the kill.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    grace: u32,
+    /// The time between the stop signal and the kill, such as 90s or 2m.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    grace: Duration,
     /// Its jobs are preemptible unless they state otherwise.
     #[arg(long)]
     preemptible: bool,
@@ -66,7 +68,7 @@ pub(crate) async fn run(session: &Session, command: ClassCommand) -> Result<(), 
             let class = SetClass {
                 rank: arguments.rank,
                 preempts: arguments.preempts,
-                grace_seconds: arguments.grace,
+                grace_seconds: u32::try_from(arguments.grace.as_secs()).unwrap_or(u32::MAX),
                 default_preemptible: arguments.preemptible,
                 price_multiplier: arguments.multiplier,
             };

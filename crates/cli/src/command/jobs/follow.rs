@@ -1,7 +1,6 @@
-//! `bursar logs` and `bursar wait`, and the following of `bursar run`: output of the job on standard
-//! output, state and cost on standard error, and the exit code of the job.
+//! `bursar wait`, and the following of `bursar run`: output of the job on standard output, state and
+//! cost on standard error, and the exit code of the job.
 
-use std::io::Write;
 use std::time::Duration;
 
 use bursar_client::api::jobs::job::{Job, JobState, LogQuery};
@@ -10,52 +9,29 @@ use bursar_client::{ClientError, jobs};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::array::{self, Totals};
+use super::array::Totals;
+use super::efficiency::efficiency;
 use super::job::{JOB_STATES, gpu_time};
+use super::logs::{Output, show_output};
+use super::select;
 use crate::arguments::word;
 use crate::exit::{Exit, Failure};
-use crate::render::format::{Format, is_terminal};
+use crate::render::format::Format;
 use crate::render::note;
-use crate::render::output::Sieve;
 use crate::session::Session;
 
 /// The interval between reads of a job.
-const LOOK: Duration = Duration::from_millis(500);
-
-#[derive(Args)]
-#[command(after_help = "Examples:\n  bursar logs job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
-    bursar logs -f job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
-    bursar logs --rank 3 job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n\n\
-    Each node of a gang has its own output; that of the first, rank 0, is shown unless you say.")]
-pub(crate) struct LogsArguments {
-    /// The job.
-    job: String,
-    /// Follow the output until the job has ended.
-    #[arg(short, long)]
-    follow: bool,
-    /// The attempt; the last one if not given.
-    #[arg(long)]
-    attempt: Option<String>,
-    /// The rank of the node in a multi-node job, as in BURSAR_RANK; 0 if not given.
-    #[arg(long, value_name = "N")]
-    rank: Option<u32>,
-    /// Show the output of all nodes so far, one after the other, each line prefixed with its rank.
-    #[arg(long, conflicts_with_all = ["rank", "follow"])]
-    all_ranks: bool,
-    /// Print control characters unchanged on a terminal, such as colours. Without it they are
-    /// escaped. Files and pipes always receive the output unchanged.
-    #[arg(long)]
-    raw: bool,
-}
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bursar wait job_01JAB2C3D4E5F6G7H8J9K0MNPQ && echo done\n  \
-    bursar wait sweep\n  bursar wait --for running job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n\n\
+    bursar wait sweep\n  bursar wait sweep.3-8\n  bursar wait --for running job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n\n\
     The id of an array stands for all of its jobs. Ends as the job does, as `bursar run` would; of \
     several jobs, as the first that did not succeed. With --for it ends once every job has \
     reached the state, and fails if a job ends without it.")]
 pub(crate) struct WaitArguments {
-    /// The jobs and arrays.
+    /// The jobs and arrays: ids, beginnings of ids, some of an array (`sweep.3-8`), or `last` for the
+    /// newest.
     #[arg(required = true)]
     jobs: Vec<String>,
     /// Wait for this state instead of the end.
@@ -63,61 +39,24 @@ pub(crate) struct WaitArguments {
     until: Option<JobState>,
 }
 
-/// Shows the output of a job.
-pub(crate) async fn logs(session: &Session, arguments: LogsArguments) -> Result<(), Failure> {
-    let LogsArguments { job, follow, attempt, rank, all_ranks, raw } = arguments;
-    let mut out = Output::new(raw);
-    if all_ranks {
-        return show_all_ranks(session, &job, attempt, &mut out).await;
-    }
-    if follow && attempt.is_none() && rank.unwrap_or(0) == 0 {
-        let quiet = ProgressBar::hidden();
-        return watch(session, &job, Show::OutputOfLast, &quiet, &mut out).await.map(|_| ());
-    }
-    let query = LogQuery { follow: Some(follow), attempt, rank };
-    let shown = show_output(session, &job, &query, &mut 0, None, &mut out).await;
-    shown.map_err(|error| session.explain(&error, None))
-}
-
-/// The output of every node of a job, in the order of their ranks.
-async fn show_all_ranks(
-    session: &Session,
-    id: &str,
-    attempt: Option<String>,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let explain = |error: ClientError| session.explain(&error, None);
-    let job = session.send(jobs::show(id)).await?.value;
-    for rank in 0..job.spec.nodes.unwrap_or(1) {
-        let query = LogQuery { follow: Some(false), attempt: attempt.clone(), rank: Some(rank) };
-        let mut stream = session.client().stream(jobs::logs(id, &query)).await.map_err(explain)?;
-        let mut output = Vec::new();
-        while let Some(piece) = stream.next().await.map_err(explain)? {
-            output.extend_from_slice(&piece);
-        }
-        for line in output.split_inclusive(|byte| *byte == b'\n') {
-            out.write(&[format!("[{rank}] ").as_bytes(), line].concat());
-        }
-        if output.last().is_some_and(|last| *last != b'\n') {
-            out.write(b"\n");
-        }
-    }
-    Ok(())
-}
-
 /// Waits for jobs.
 pub(crate) async fn wait(session: &Session, arguments: WaitArguments) -> Result<(), Failure> {
     let WaitArguments { jobs: ids, until } = arguments;
     let mut reached = Vec::new();
+    let mut all = Vec::new();
     for id in &ids {
-        let first = session.send(jobs::show(id)).await?.value;
+        all.extend(select::find_all(session, id).await?);
+    }
+    for selected in all {
         let mut of_id = Vec::new();
-        for member in array::members(id, &first) {
+        for member in selected.members() {
             of_id.push(end_of(session, &member, until).await?);
         }
         match (session.format(), of_id.as_slice()) {
-            (Format::Table, [job]) => note(&summary(job)),
-            (Format::Table, several) => note(&format!("{id}: {}", Totals::of(several))),
+            (Format::Table, [job]) => say_end(job),
+            (Format::Table, several) => {
+                note(&format!("{}: {}", selected.id, Totals::of(several)));
+            }
             (Format::Json | Format::Yaml | Format::Csv, several) => {
                 several.iter().try_for_each(|job| session.show_value(job))?;
             }
@@ -168,7 +107,7 @@ pub(crate) async fn to_the_end(session: &Session, id: &str, raw: bool) -> Result
     let style = ProgressStyle::with_template("{spinner} {msg}").expect("it is well-formed");
     bar.set_style(style);
     let job = tokio::select! {
-        job = watch(session, id, Show::Everything, &bar, &mut out) => job?,
+        job = watch(session, id, Show::Everything, LOOK, &bar, &mut out) => job?,
         _ = tokio::signal::ctrl_c() => {
             bar.finish_and_clear();
             return Err(Failure::because(Exit::Failed, format!("detached; {id} is still running"))
@@ -180,24 +119,26 @@ pub(crate) async fn to_the_end(session: &Session, id: &str, raw: bool) -> Result
     if session.format() != Format::Table {
         session.show_value(&job)?;
     }
-    note(&summary(&job));
+    say_end(&job);
     if job.state == JobState::Succeeded { Ok(()) } else { Err(failure_of(&job)) }
 }
 
 /// What is shown of a job.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Show {
+pub(super) enum Show {
     /// State, cost, and the output of all attempts.
     Everything,
     /// The output of the last attempt and later ones.
     OutputOfLast,
 }
 
-/// Shows a job until it has ended, attempt after attempt. Waits while the server is unreachable.
-async fn watch(
+/// Shows a job until it has ended, attempt after attempt, and looks at it in an interval. Waits while
+/// the server is unreachable.
+pub(super) async fn watch(
     session: &Session,
     id: &str,
     show: Show,
+    interval: Duration,
     bar: &ProgressBar,
     out: &mut Output,
 ) -> Result<Job, Failure> {
@@ -232,7 +173,7 @@ async fn watch(
         loop {
             tokio::select! {
                 _ = &mut output, if flows => flows = false,
-                news = next(session, id) => {
+                news = next(session, id, interval) => {
                     job = news?;
                     if show == Show::Everything {
                         say(&job, bar, &mut said);
@@ -252,9 +193,9 @@ fn has_moved_on(job: &Job, at: usize) -> bool {
 }
 
 /// The job after the interval. Retries while there is no answer.
-async fn next(session: &Session, id: &str) -> Result<Job, Failure> {
+async fn next(session: &Session, id: &str, interval: Duration) -> Result<Job, Failure> {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(interval).await;
         match session.client().send(jobs::show(id)).await {
             Ok(answer) => return Ok(answer.value),
             Err(ClientError::Unreachable { .. }) => {}
@@ -279,62 +220,11 @@ fn say(job: &Job, bar: &ProgressBar, said: &mut String) {
     *said = state;
 }
 
-/// Prints output that was not printed before.
-async fn show_output(
-    session: &Session,
-    id: &str,
-    query: &LogQuery,
-    shown: &mut usize,
-    bar: Option<&ProgressBar>,
-    out: &mut Output,
-) -> Result<(), ClientError> {
-    let mut stream = session.client().stream(jobs::logs(id, query)).await?;
-    let mut skip = *shown;
-    while let Some(piece) = stream.next().await? {
-        let known = skip.min(piece.len());
-        skip -= known;
-        let fresh = &piece[known..];
-        if !fresh.is_empty() {
-            *shown += fresh.len();
-            match bar {
-                Some(bar) => bar.suspend(|| out.write(fresh)),
-                None => out.write(fresh),
-            }
-        }
-    }
-    out.end();
-    Ok(())
-}
-
-/// The destination of job output.
-struct Output(Option<Sieve>);
-
-impl Output {
-    /// Standard output; on a terminal control characters are escaped unless `raw`.
-    fn new(raw: bool) -> Output {
-        Output((!raw && is_terminal()).then(Sieve::default))
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        match &mut self.0 {
-            Some(sieve) => write_out(sieve.pass(bytes).as_bytes()),
-            None => write_out(bytes),
-        }
-    }
-
-    /// Ends the output.
-    fn end(&mut self) {
-        if let Some(sieve) = &mut self.0 {
-            write_out(sieve.end().as_bytes());
-        }
-    }
-}
-
-fn write_out(bytes: &[u8]) {
-    let mut out = std::io::stdout().lock();
-    if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
-        // The reader has closed the pipe, as `head` does.
-        std::process::exit(0);
+/// Says how a job ended, and what it did with the time that it asked for.
+fn say_end(job: &Job) {
+    note(&summary(job));
+    if let Some(line) = efficiency(job).filter(|_| job.state.is_final()) {
+        note(&format!("  {line}"));
     }
 }
 

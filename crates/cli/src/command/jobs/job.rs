@@ -1,18 +1,23 @@
 //! `bursar job`, `bursar ls`, `bursar why` and `bursar cancel`.
 
 use bursar_client::api::Blocker;
-use bursar_client::api::jobs::job::{Attempt, EndReason, Job, JobFilter, JobState, SubmitJob, Why};
+use bursar_client::api::amount::Sum;
+use bursar_client::api::jobs::job::{
+    Attempt, EndReason, Job, JobFilter, JobHold, JobState, SubmitJob, Why,
+};
 use bursar_client::api::jobs::timeline::{Timeline, TimelineEntry};
+use bursar_client::api::words::counted;
 use bursar_client::jobs;
 use clap::{Args, Subcommand};
 
-use super::array;
+use super::select::{self, Selected};
+use super::{array, retry};
 use crate::arguments::word;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::render::format::Format;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
 use crate::session::problem::fix;
-use crate::session::{ChangeArguments, ListArguments, Session, WatchArguments, no_more_known};
+use crate::session::{ChangeArguments, ConfirmArguments, ListArguments, Session, WatchArguments};
 
 pub(crate) const JOB_STATES: &[&str] = &[
     "queued",
@@ -34,7 +39,7 @@ pub(crate) enum JobCommand {
     /// Show a job, its attempts and what they cost; of an array, its state and total cost.
     #[command(after_help = "Example:\n  bursar job show job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
     Show {
-        /// The job.
+        /// The job: its id, the beginning of it, or `last` for the newest.
         job: String,
         #[command(flatten)]
         watch: WatchArguments,
@@ -43,16 +48,17 @@ pub(crate) enum JobCommand {
     #[command(after_help = "Examples:\n  bursar job timeline job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
         bursar job timeline job_01JAB2C3D4E5F6G7H8J9K0MNPQ --all")]
     Timeline {
-        /// The job.
+        /// The job: its id, the beginning of it, or `last` for the newest.
         job: String,
         /// Show the reports of usage too. JSON and YAML always have them.
         #[arg(long)]
         all: bool,
     },
     /// Submit a job that has ended once more, with the same command and resources.
-    #[command(after_help = "Example:\n  bursar job retry job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
+    #[command(after_help = "Examples:\n  bursar job retry job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
+        bursar job retry sweep                of an array, every job that did not succeed")]
     Retry {
-        /// The job.
+        /// The job: its id, the beginning of it, or `last` for the newest.
         job: String,
         #[command(flatten)]
         change: ChangeArguments,
@@ -60,7 +66,7 @@ pub(crate) enum JobCommand {
     /// Stop a running job and queue it again.
     #[command(after_help = "Example:\n  bursar job preempt job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
     Preempt {
-        /// The job.
+        /// The job: its id, the beginning of it, or `last` for the newest.
         job: String,
         #[command(flatten)]
         change: ChangeArguments,
@@ -88,16 +94,21 @@ pub(crate) struct LsArguments {
 #[derive(Args)]
 #[command(after_help = "Example:\n  bursar why job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
 pub(crate) struct WhyArguments {
-    /// The job.
+    /// The job: its id, the beginning of it, or `last` for the newest.
     job: String,
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  bursar cancel job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
+#[command(after_help = "Examples:\n  bursar cancel job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
+    bursar cancel sweep                   all jobs of an array\n  \
+    bursar cancel sweep.3-8               some of them\n\n\
+    Asks on a terminal if it means several jobs, or one that is not named by its whole id.")]
 pub(crate) struct CancelArguments {
-    /// The jobs.
+    /// The jobs and arrays: ids, beginnings of ids, or `last` for the newest.
     #[arg(required = true)]
     jobs: Vec<String>,
+    #[command(flatten)]
+    confirm: ConfirmArguments,
     #[command(flatten)]
     change: ChangeArguments,
 }
@@ -106,12 +117,14 @@ pub(crate) async fn run(session: &Session, command: JobCommand) -> Result<(), Fa
     match command {
         JobCommand::Ls(arguments) => ls(session, arguments).await,
         JobCommand::Show { job, watch } if watch.is_on() => {
+            let job = select::find(session, &job).await?.id;
             session.watch(jobs::show(&job), &watch).await
         }
         JobCommand::Show { job, .. } => show(session, &job).await,
         JobCommand::Timeline { job, all } => timeline(session, &job, all).await,
-        JobCommand::Retry { job, change } => retry(session, &job, &change).await,
+        JobCommand::Retry { job, change } => retry::retry(session, &job, &change).await,
         JobCommand::Preempt { job, change } => {
+            let job = select::find(session, &job).await?.id;
             session
                 .change(jobs::preempt(&job), &change, async |session: &Session| {
                     now(session, &job).await
@@ -122,12 +135,11 @@ pub(crate) async fn run(session: &Session, command: JobCommand) -> Result<(), Fa
 }
 
 async fn show(session: &Session, id: &str) -> Result<(), Failure> {
-    let answer = session.send(jobs::show(id)).await?;
-    let is_array = answer.value.array.is_some() && answer.value.id != id;
-    if is_array && session.format() == Format::Table {
-        return array::show(session, id, &answer.value).await;
+    let selected = select::find(session, id).await?;
+    if selected.is_array() && session.format() == Format::Table {
+        return array::show(session, &selected).await;
     }
-    session.show(&answer)
+    session.show(&selected.answer)
 }
 
 /// Entries that repeat with every report of a node.
@@ -141,7 +153,8 @@ const OF_METERING: &[&str] = &[
 ];
 
 async fn timeline(session: &Session, job: &str, all: bool) -> Result<(), Failure> {
-    let mut answer = session.send(jobs::timeline(job)).await?;
+    let job = select::find(session, job).await?.id;
+    let mut answer = session.send(jobs::timeline(&job)).await?;
     if all || matches!(session.format(), Format::Json | Format::Yaml) {
         return session.show(&answer);
     }
@@ -149,22 +162,9 @@ async fn timeline(session: &Session, job: &str, all: bool) -> Result<(), Failure
     answer.value.data.retain(|entry| !OF_METERING.contains(&entry.kind.as_str()));
     session.show(&answer)?;
     let hidden = before - answer.value.data.len();
-    let remark = format!("{hidden} reports of usage are not shown: --all");
+    let remark = format!("without {} of usage: --all shows all", counted(hidden, "report"));
     session.remark((hidden > 0).then_some(remark.as_str()));
     Ok(())
-}
-
-/// Submits an ended job again, under a new id.
-async fn retry(session: &Session, id: &str, change: &ChangeArguments) -> Result<(), Failure> {
-    let job = session.send(jobs::show(id)).await?.value;
-    if !job.state.is_final() {
-        let state = job.state.as_str();
-        let why = format!("{id} is {state}: only a job that has ended can be retried");
-        return Err(Failure::because(Exit::Refused, why)
-            .with_next(format!("bursar cancel {id}, or bursar job preempt {id} to restart it")));
-    }
-    let again = SubmitJob { id: None, array: None, ..job.spec };
-    session.change(jobs::submit(&again), change, no_more_known).await
 }
 
 pub(crate) async fn ls(session: &Session, arguments: LsArguments) -> Result<(), Failure> {
@@ -175,22 +175,39 @@ pub(crate) async fn ls(session: &Session, arguments: LsArguments) -> Result<(), 
 }
 
 pub(crate) async fn why(session: &Session, arguments: WhyArguments) -> Result<(), Failure> {
-    session.read(jobs::why(&arguments.job)).await
+    let job = select::find(session, &arguments.job).await?.id;
+    session.read(jobs::why(&job)).await
 }
 
 pub(crate) async fn cancel(session: &Session, arguments: CancelArguments) -> Result<(), Failure> {
-    for (number, job) in arguments.jobs.iter().enumerate() {
-        let change = arguments.change.of_part(number);
+    let CancelArguments { jobs: named, confirm, change } = arguments;
+    let mut selected = Vec::new();
+    for job in &named {
+        selected.extend(select::find_all(session, job).await?);
+    }
+    if let Some(question) = question(&named, &selected) {
+        confirm.ask(&change, &question)?;
+    }
+    for (number, Selected { id: job, .. }) in selected.iter().enumerate() {
+        let change = change.of_part(number);
         let effect = async |session: &Session| now(session, job).await;
         session.change(jobs::cancel(job), &change, effect).await?;
     }
     Ok(())
 }
 
+/// Asked before more than one job is cancelled, or one that was not named by its whole id.
+fn question(named: &[String], selected: &[Selected]) -> Option<String> {
+    let count: usize = selected.iter().map(|one| one.members().len()).sum();
+    let ids: Vec<&str> = selected.iter().map(|one| one.id.as_str()).collect();
+    let is_plain = count == 1 && named.iter().map(String::as_str).eq(ids.iter().copied());
+    (!is_plain).then(|| format!("cancel {}? {}", ids.join(", "), counted(count, "job")))
+}
+
 /// The present state of a job, for --dry-run.
 async fn now(session: &Session, job: &str) -> Result<Vec<String>, Failure> {
     let job = session.send(jobs::show(job)).await?.value;
-    let held = job.hold.map_or_else(String::new, |hold| format!(", {} held", hold.amount));
+    let held = job.hold.as_ref().map_or_else(String::new, |hold| format!(", {} held", left(hold)));
     Ok(vec![format!("it is {} now, {} charged{held}", job.state.as_str(), job.charged)])
 }
 
@@ -238,7 +255,7 @@ impl Row for Job {
         words("state"),
         words("gpus"),
         words("region"),
-        numbers("charged"),
+        numbers("cost"),
         words("created_at"),
     ];
 
@@ -250,10 +267,15 @@ impl Row for Job {
             state_cell(self.state),
             Cell::new(gpus(&self.spec)),
             Cell::maybe(self.region.as_ref()),
-            Cell::new(self.charged),
+            Cell::new(self.cost_so_far.unwrap_or(self.charged)),
             Cell::time(self.created_at),
         ]
     }
+}
+
+/// What a hold still has: held means the same here as in a balance.
+fn left(hold: &JobHold) -> Sum {
+    Sum::from_micros(hold.amount.micros() - hold.captured.micros())
 }
 
 impl View for Job {
@@ -269,8 +291,9 @@ impl View for Job {
             ("region", Cell::maybe(self.region.as_ref())),
             ("command", Cell::maybe(self.spec.command.as_ref().map(|words| words.join(" ")))),
             ("hold", Cell::maybe(hold.map(|hold| &hold.id))),
-            ("held", Cell::maybe(hold.filter(|_| !self.state.is_final()).map(|hold| hold.amount))),
+            ("held", Cell::maybe(hold.filter(|_| !self.state.is_final()).map(left))),
             ("charged", Cell::new(self.charged)),
+            ("cost_so_far", Cell::maybe(self.cost_so_far)),
             ("returned", Cell::new(self.returned)),
             ("position", Cell::maybe(self.position)),
             ("estimated_start_at", Cell::maybe_time(self.estimated_start_at)),

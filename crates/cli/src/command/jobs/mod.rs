@@ -3,7 +3,11 @@
 mod arguments;
 mod array;
 pub(super) mod class;
+mod efficiency;
 pub(super) mod follow;
 pub(super) mod job;
+pub(super) mod logs;
 pub(super) mod quote;
+mod retry;
 pub(super) mod run;
+mod select;

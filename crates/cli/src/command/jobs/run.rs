@@ -24,7 +24,8 @@ use crate::session::{ChangeArguments, Session, confirmed};
     python train.py\n  bursar run -a acme:nlp -g H100 -t 10m --yes --detach -- nvidia-smi\n  \
     bursar run ./train.sh\n\n\
     A script may have its options in lines such as `#BURSAR --gpus H100:4 --time 2h` before its \
-    first command. Options on the command line override them.\n\n\
+    first command. Options on the command line override them. Without such lines the common options \
+    of `#SBATCH` lines are used.\n\n\
     Ends with the exit code of the job: 0 if it succeeded, 130 if it was cancelled, 124 if it ran \
     out of time, 1 if there is none.")]
 pub(crate) struct RunArguments {
@@ -55,7 +56,9 @@ pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<()
     let quote = session.send(jobs::quote(&job)).await?.value;
     if change.is_dry_run() {
         let lines = plan(&quote, job.max_runtime_seconds, job.reserve);
-        return session.plan(&jobs::submit(&job), &[lines]);
+        let call = jobs::submit(&job);
+        let is_checked = session.check(&call).await?;
+        return session.plan(&call, &[lines], is_checked);
     }
     if !quote.admissible {
         return Err(refusal(&job, &quote));

@@ -2,6 +2,7 @@
 
 use bursar_client::api::amount::Sum;
 use bursar_client::api::nodes::node::{DrainNode, Node, NodeFilter, NodeGpu, NodeState};
+use bursar_client::api::words::counted;
 use bursar_client::nodes;
 use clap::{Args, Subcommand};
 
@@ -93,7 +94,7 @@ pub(crate) async fn run(session: &Session, command: NodeCommand) -> Result<(), F
             session.change(nodes::resume(&node), &change, effect).await
         }
         NodeCommand::Rm { node, confirm, change } => {
-            confirm.ask(&change, &format!("remove {node}?"))?;
+            confirm.ask_for_name(&change, &format!("remove {node}?"), &node)?;
             let done = format!("{node} is removed");
             session.remove(nodes::delete(&node), &change, &done).await
         }
@@ -103,7 +104,9 @@ pub(crate) async fn run(session: &Session, command: NodeCommand) -> Result<(), F
 /// The running attempts of a node, for --dry-run.
 async fn running(session: &Session, node: &str) -> Result<Vec<String>, Failure> {
     let node = session.send(nodes::show(node)).await?.value;
-    Ok(vec![format!("{} attempts run there now", node.attempts.len())])
+    let count = node.attempts.len();
+    let verb = if count == 1 { "runs" } else { "run" };
+    Ok(vec![format!("{} {verb} there now", counted(count, "attempt"))])
 }
 
 fn state_cell(state: NodeState) -> Cell {

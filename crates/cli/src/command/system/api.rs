@@ -46,7 +46,8 @@ pub(crate) async fn run(session: &Session, arguments: ApiArguments) -> Result<()
         call = call.with_json(text_of(&body)?);
     }
     if change.is_dry_run() {
-        return session.plan(&call, &[]);
+        let is_checked = session.check(&call).await?;
+        return session.plan(&call, &[], is_checked);
     }
     let answer = session.send_change(call, &change).await?;
     match session.format() {

@@ -16,6 +16,15 @@ pub(crate) enum AuditCommand {
     #[command(after_help = "Examples:\n  bursar audit ls --account acme:nlp\n  \
         bursar audit ls --after 1200 --limit 100 -o json")]
     Ls(AuditArguments),
+    /// Show what a record of the journal says: who, which command, and every event with its fields.
+    #[command(after_help = "Examples:\n  bursar audit show 1200\n  \
+        bursar audit show 1200 -o json\n\n\
+        The proof that the record is in the journal is checked first. Positions are in the answers to \
+        changes and in `bursar audit ls`.")]
+    Show {
+        /// The position of the record.
+        position: u64,
+    },
     /// Show a signed checkpoint of the journal.
     #[command(after_help = "Example:\n  bursar audit checkpoint -o json > checkpoint.json")]
     Checkpoint,
@@ -51,6 +60,7 @@ pub(crate) async fn run(session: &Session, command: AuditCommand) -> Result<(), 
             let call = audit::list(&AuditQuery { account, job, after, limit, cursor });
             session.list(call, &list).await
         }
+        AuditCommand::Show { position } => verify::show(session, position).await,
         AuditCommand::Checkpoint => session.read(audit::checkpoint()).await,
         AuditCommand::Proof { position } => session.read(audit::proof(position)).await,
         AuditCommand::Local(command) => match command.remote() {

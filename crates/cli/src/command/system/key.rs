@@ -48,7 +48,7 @@ pub(crate) struct CreateArguments {
     /// Display name.
     #[arg(long)]
     name: String,
-    /// The last instant, or the last day in UTC, at which it is valid; never expires if not given.
+    /// The last instant, or the last day, at which it is valid; never expires if not given.
     #[arg(long, value_name = "WHEN", value_parser = expiry)]
     expires: Option<Expiry>,
     /// Agents only: the region it is bound to.
@@ -77,7 +77,7 @@ pub(crate) struct RotateArguments {
     /// Leave the old key valid; revoke it once the new one is installed.
     #[arg(long)]
     keep_old: bool,
-    /// The last instant, or the last day in UTC, of the new key; that of the old one if not given.
+    /// The last instant, or the last day, of the new key; that of the old one if not given.
     #[arg(long, value_name = "WHEN", value_parser = expiry)]
     expires: Option<Expiry>,
     /// Write the secret to this new file, readable by its owner only, instead of showing it.
@@ -108,7 +108,8 @@ pub(crate) async fn run(session: &Session, command: KeyCommand) -> Result<(), Fa
         }
         KeyCommand::Rotate(arguments) => rotate(session, arguments).await,
         KeyCommand::Revoke(RevokeArguments { id, confirm, change }) => {
-            confirm.ask(&change, &format!("revoke {id}? programs that use it stop working"))?;
+            let question = format!("revoke {id}? Programs that use it stop working.");
+            confirm.ask_for_name(&change, &question, &id)?;
             let done = format!("the key {id} is revoked");
             session.remove(keys::revoke(&id), &change, &done).await
         }

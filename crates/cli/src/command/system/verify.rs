@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
+use bursar_audit::export::{Of, one_record};
 use bursar_client::api::system::audit::{Checkpoint, Proof};
+use bursar_client::api::words::counted;
 use bursar_client::system::audit;
 use bursar_journal::JournalId;
 use bursar_journal::merkle::{InclusionProof, ProofError, SignedCheckpoint, Verifier};
 use clap::Args;
-use ed25519_dalek::VerifyingKey;
 use serde_json::json;
 
 use crate::exit::{Exit, Failure};
-use crate::local::audit::bytes;
-use crate::render::format::{Format, print};
+use crate::local::audit::{bytes, public_key};
+use crate::render::format::{Format, print, yaml};
 use crate::session::Session;
 
 /// What to verify a server against.
@@ -25,12 +26,20 @@ pub(crate) struct RemoteArguments {
     /// The identity of the journal, as 32 hexadecimal digits; else that of --since.
     #[arg(long, value_name = "HEX", conflicts_with_all = ["data", "store"])]
     journal: Option<String>,
-    /// The public key of the checkpoints, as 64 hexadecimal digits; else that of --since.
-    #[arg(long, value_name = "HEX", conflicts_with_all = ["data", "store"])]
-    public_key: Option<String>,
+    /// The public key of the checkpoints, as 64 hexadecimal digits; else that of --since, or the one
+    /// that the store names. Of a store whose key was replaced, give each.
+    #[arg(long, value_name = "HEX")]
+    public_key: Vec<String>,
     /// How many records to fetch with their proofs, evenly spread.
     #[arg(long, default_value_t = 16, conflicts_with_all = ["data", "store"])]
     samples: u64,
+}
+
+impl RemoteArguments {
+    /// The public keys that were given.
+    pub(crate) fn public_keys(&self) -> &[String] {
+        &self.public_key
+    }
 }
 
 /// The result.
@@ -50,9 +59,12 @@ pub(crate) async fn run(session: &Session, arguments: &RemoteArguments) -> Resul
     let checkpoint = session.send(audit::checkpoint()).await?.value;
     let named = since.as_ref().unwrap_or(&checkpoint);
     let journal = arguments.journal.as_ref().unwrap_or(&named.journal);
-    let key = arguments.public_key.as_ref().unwrap_or(&named.public_key);
-    let key = VerifyingKey::from_bytes(&bytes(key, "--public-key")?)
-        .map_err(|error| Failure::new("--public-key", error))?;
+    let key = match arguments.public_keys() {
+        [] => &named.public_key,
+        [key] => key,
+        _ => return Err(Failure::because(Exit::Usage, "--public-key: give one for a server")),
+    };
+    let key = public_key(key, "--public-key")?;
     let verifier = Verifier::new(JournalId(bytes(journal, "--journal")?), key);
     verifier.checkpoint(&signed(&checkpoint)?).map_err(refused("the server's checkpoint"))?;
     if let Some(since) = &since {
@@ -68,10 +80,27 @@ pub(crate) async fn run(session: &Session, arguments: &RemoteArguments) -> Resul
             .inclusion(&signed(&proof.checkpoint)?, position, &frame, &path)
             .map_err(refused(&format!("record {position}")))?;
     }
-    let given = arguments.journal.is_some() && arguments.public_key.is_some();
+    let given = arguments.journal.is_some() && !arguments.public_key.is_empty();
     let trusted = given || since.is_some();
     let since = since.map(|since| since.size);
     print(&describe(&Shown { checkpoint, trusted, since, records: samples }, session.format()))
+}
+
+/// Shows what a record says, after its proof was checked.
+pub(super) async fn show(session: &Session, position: u64) -> Result<(), Failure> {
+    let proof = session.send(audit::proof(position)).await?.value;
+    let key = public_key(&proof.checkpoint.public_key, "public_key")?;
+    let verifier = Verifier::new(JournalId(bytes(&proof.checkpoint.journal, "journal")?), key);
+    let (frame, path) = (frame(&proof)?, path(&proof)?);
+    verifier
+        .inclusion(&signed(&proof.checkpoint)?, position, &frame, &path)
+        .map_err(refused(&format!("record {position}")))?;
+    let record = one_record(position, &frame, Of::Ledger)
+        .map_err(|why| Failure::new("the record cannot be read", why))?;
+    match session.format() {
+        Format::Json => print(&record.to_string()),
+        Format::Table | Format::Yaml | Format::Csv => print(&yaml(&record.to_string())?),
+    }
 }
 
 /// Verifies that the journal begins with the records of an earlier checkpoint.
@@ -83,11 +112,14 @@ async fn continued(
     let older = signed(since)?;
     verifier.checkpoint(&older).map_err(refused("the earlier checkpoint"))?;
     let proof = session.send(audit::proof(since.size)).await.map_err(|failure| {
-        failure.with_particular(format!("the earlier checkpoint has {} records", since.size))
+        failure.with_particular(format!(
+            "the earlier checkpoint has {}",
+            counted(since.size, "record")
+        ))
     })?;
     let newer = signed(&proof.value.checkpoint)?;
     let (frame, path) = (frame(&proof.value)?, path(&proof.value)?);
-    let what = format!("the history since {} records", since.size);
+    let what = format!("the history since {}", counted(since.size, "record"));
     verifier.continuation(&older, &newer, &frame, &path).map_err(refused(&what))
 }
 
@@ -107,7 +139,7 @@ fn describe(shown: &Shown, format: Format) -> String {
         checkpoint.root.get(..16).unwrap_or(&checkpoint.root)
     );
     if let Some(since) = since {
-        text.push_str(&format!("continues    the checkpoint of {since} records\n"));
+        text.push_str(&format!("continues    the checkpoint of {}\n", counted(*since, "record")));
     }
     text.push_str(&format!("records      {records} are where the journal says\n"));
     text.push_str("not checked  balances: run this on the store, with --data or --store\n");

@@ -22,7 +22,10 @@ function setUp(issuer, redirect) {
   const provider = new Provider(issuer, {
     jwks: { keys: [key] },
     clients: [
-      { client_id: "bursar", client_secret: "a secret: +/%", redirect_uris: [redirect], response_types: ["code"] },
+      {
+        client_id: "bursar", client_secret: "a secret: +/%", redirect_uris: [redirect],
+        post_logout_redirect_uris: [new URL("/", redirect).href], response_types: ["code"],
+      },
     ],
     cookies: { keys: [crypto.randomUUID()] },
     pkce: { required: () => true },

@@ -26,7 +26,7 @@ use super::share::decay::ScaledUsage;
 pub use super::share::quota::CellQuota;
 use super::state::Cell;
 use crate::message::Mark;
-use crate::name::GpuModel;
+use crate::name::{AccountPath, ClassName, GpuModel};
 use crate::time::Timestamp;
 
 /// A whole cell as plain data. Lists without another order are in the order of their numbers.
@@ -39,7 +39,7 @@ pub struct Image {
     /// The last message received from each ledger shard.
     pub marks: Vec<(u16, Mark)>,
     /// The number of the last message to each ledger shard.
-    pub told: Vec<(u16, u64)>,
+    pub sent: Vec<(u16, u64)>,
     /// GPU models.
     pub models: Vec<GpuModel>,
     /// Node labels.
@@ -49,7 +49,7 @@ pub struct Image {
     /// List prices.
     pub prices: Vec<(ModelId, u64)>,
     /// The classes that a class may preempt.
-    pub preempts: Vec<(CompactString, Vec<CompactString>)>,
+    pub preempts: Vec<(ClassName, Vec<ClassName>)>,
     /// Shapes of jobs.
     pub shapes: Vec<Shape>,
     /// Requests of jobs.
@@ -66,6 +66,8 @@ pub struct Image {
     pub scopes: Vec<AccountId>,
     /// The names that nodes of each tenant have used.
     pub used_names: Vec<NamesImage>,
+    /// Drained nodes that were removed while their lease was valid, with its end.
+    pub left_drained: Vec<(CompactString, Timestamp)>,
     /// Nodes.
     pub nodes: Vec<NodeImage>,
     /// The number that the next new node gets.
@@ -106,7 +108,7 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CellAccountImage {
     /// Its path; that of the root is empty.
-    pub path: CompactString,
+    pub path: AccountPath,
     /// Its fair-share weight.
     pub weight: u32,
     /// Whether no job may start at or below it.
@@ -148,7 +150,7 @@ pub struct NodeImage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamesImage {
     /// The tenant.
-    pub owner: CompactString,
+    pub owner: AccountPath,
     /// GPU models.
     pub models: Vec<ModelId>,
     /// Labels.
@@ -161,7 +163,7 @@ pub struct NamesImage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupImage {
     /// The tenant.
-    pub tenant: CompactString,
+    pub tenant: AccountPath,
     /// Its name.
     pub name: CompactString,
     /// How many of its jobs may have GPUs at once.
@@ -255,7 +257,7 @@ impl Cell {
             now: self.now,
             config: self.config.clone(),
             marks: self.marks.iter().map(|(shard, mark)| (*shard, *mark)).collect(),
-            told: self.sent.iter().map(|(shard, number)| (*shard, *number)).collect(),
+            sent: self.sent.iter().map(|(shard, number)| (*shard, *number)).collect(),
             models: self.models.values().iter().cloned().collect(),
             labels: self.labels.values().iter().cloned().collect(),
             racks: self.racks.values().iter().cloned().collect(),
@@ -269,6 +271,7 @@ impl Cell {
             requests_done: self.requests_done.iter().cloned().collect(),
             scopes: self.scopes.iter().copied().collect(),
             used_names: self.names_images(),
+            left_drained: self.left_drained.iter().map(|(name, at)| (name.clone(), *at)).collect(),
             nodes: self.node_images(),
             next_node: self.inventory.next_id(),
             memory_of_models: self.inventory.supply().memory_of_models(),

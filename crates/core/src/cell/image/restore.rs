@@ -56,7 +56,7 @@ impl Cell {
             now: image.now,
             config: image.config,
             marks: image.marks.into_iter().collect(),
-            sent: image.told.into_iter().collect(),
+            sent: image.sent.into_iter().collect(),
             models: interned(image.models, "a model")?,
             labels: interned(image.labels, "a label")?,
             racks: interned(image.racks, "a rack")?,
@@ -87,6 +87,7 @@ impl Cell {
         }
         cell.scopes = image.scopes.into_iter().collect();
         cell.restore_names(image.used_names)?;
+        cell.left_drained = image.left_drained.into_iter().collect();
         cell.restore_nodes(image.nodes, image.next_node)?;
         cell.inventory.remember_memory(&image.memory_of_models);
         for GroupImage { tenant, name, limit } in image.groups {

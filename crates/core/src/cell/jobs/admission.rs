@@ -9,6 +9,7 @@ use crate::cell::index::interner::InternedId;
 use crate::cell::schedule::shape::Shape;
 use crate::cell::share::quota::CellQuota;
 use crate::cell::state::Cell;
+use crate::name::parent_of;
 use crate::time::Timestamp;
 
 impl CellConfig {
@@ -78,7 +79,7 @@ impl Cell {
             match rest {
                 Some(path) => match self.accounts.find(path) {
                     Some(id) => break id,
-                    None => rest = path.rsplit_once(':').map(|(parent, _)| parent),
+                    None => rest = parent_of(path),
                 },
                 None => break crate::cell::share::accounts::ROOT,
             }
@@ -180,7 +181,7 @@ impl Cell {
             requeues: 0,
             share_preemptions: 0,
             guest_turns: 0,
-            untold: None,
+            unsent_end: None,
             preempted_by: None,
             failed_plans: 0,
             plan_after: at,

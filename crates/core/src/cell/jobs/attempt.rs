@@ -410,7 +410,7 @@ impl Cell {
             }
         }
         if requeued.is_some() && self.fences.contains_key(&id.job) {
-            self.job_mut(id.job).untold = Some(Box::new(end));
+            self.job_mut(id.job).unsent_end = Some(Box::new(end));
         }
         if let Some(group) = group {
             self.groups.get_mut(group).active -= 1;
@@ -453,7 +453,7 @@ impl Cell {
             if *fences == 0 {
                 self.fences.remove(&id.job);
                 if let Some(job) = self.jobs.get_mut(&id.job) {
-                    job.untold = None;
+                    job.unsent_end = None;
                 }
             }
         }

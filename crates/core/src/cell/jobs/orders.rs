@@ -10,6 +10,8 @@ use crate::cell::ids::AttemptId;
 use crate::cell::nodes::inventory::{Held, NodeRecord};
 use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
+use crate::name::NodeName;
+use crate::opaque::Opaque;
 use crate::time::Timestamp;
 
 /// The name that a gang sees for a node that was deleted after its part there had ended.
@@ -53,11 +55,11 @@ pub struct StartOrder {
     /// The uuids of the same devices. Empty if the node gave none.
     pub uuids: Vec<CompactString>,
     /// The nodes of the attempt, in the order of their ranks.
-    pub nodes: Vec<CompactString>,
+    pub nodes: Vec<NodeName>,
     /// The rank of this node.
     pub rank: u16,
     /// The job's payload, as the ledger admitted it.
-    pub payload: Box<str>,
+    pub payload: Opaque,
     /// The time between the stop signal and the kill.
     pub grace_ms: i64,
 }
@@ -124,7 +126,7 @@ impl Cell {
         let names = live.members.iter().map(|member| {
             self.inventory.get(member.node).map_or_else(|| DELETED_NODE.into(), name)
         });
-        let nodes: Vec<CompactString> = names.collect();
+        let nodes: Vec<NodeName> = names.collect();
         let rank = live.members.iter().position(|member| member.node == node);
         let rank = rank.expect("an attempt is held by the nodes that it runs on");
         StartOrder {

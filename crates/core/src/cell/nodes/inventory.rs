@@ -20,11 +20,13 @@ pub(crate) use super::record::{Claim, NodeRecord, Visit};
 use crate::cell::command::NodeOffer;
 use crate::cell::ids::{AttemptId, HardwareId};
 use crate::cell::index::interner::InternedId;
+use crate::cell::invariant::CellViolation;
 use crate::cell::schedule::candidates::Candidates;
 use crate::cell::schedule::demand::DemandMix;
 use crate::cell::schedule::forecast::{Outlook, Profile};
 use crate::cell::schedule::shape::{ModelId, Shape, Shapes};
 use crate::cell::schedule::supply::Supply;
+use crate::name::{AccountPath, NodeName};
 use crate::name_hash::NameMap;
 use crate::time::Timestamp;
 
@@ -61,7 +63,7 @@ pub(crate) struct Inventory {
     numbers: NodeNumbers,
     by_key: BTreeMap<NodeKey, NodeId>,
     /// The nodes of an owner that list a GPU: at most one, apart from lost nodes.
-    by_uuid: BTreeSet<(Option<CompactString>, CompactString, NodeId)>,
+    by_uuid: BTreeSet<(Option<AccountPath>, CompactString, NodeId)>,
     hardware: HardwareTable,
     states: Vec<State>,
     /// What is free on a node is what its agent chose: the table is keyed.
@@ -80,7 +82,7 @@ impl Inventory {
 
     /// The nodes of this name, of every owner.
     pub(crate) fn called(&self, name: &str) -> impl Iterator<Item = NodeId> {
-        let first = NodeKey::from(name);
+        let first = NodeKey::new(NodeName::unchecked(name), None);
         let name = first.name.clone();
         let named = self.by_key.range(first..).take_while(move |(key, _)| key.name == name);
         named.map(|(_, id)| *id)
@@ -100,7 +102,7 @@ impl Inventory {
         uuid: &CompactString,
         except: Option<NodeId>,
     ) -> Option<NodeId> {
-        let first = (owner.map(CompactString::from), uuid.clone(), NodeId(0));
+        let first = (owner.map(AccountPath::unchecked), uuid.clone(), NodeId(0));
         let named = self.by_uuid.range(first.clone()..);
         let named = named.take_while(|entry| (&entry.0, &entry.1) == (&first.0, &first.1));
         let others = named.map(|(_, _, id)| *id).filter(|id| Some(*id) != except);
@@ -112,7 +114,7 @@ impl Inventory {
     /// Adds or removes the GPUs of a node in the list of uuids.
     fn list_uuids(&mut self, id: NodeId, listed: bool) {
         let Some(record) = self.nodes[id.index()].as_ref() else { return };
-        let owner = owner_of(record.offer.scope.as_deref()).map(CompactString::from);
+        let owner = owner_of(record.offer.scope.as_deref()).map(AccountPath::unchecked);
         for uuid in &record.offer.uuids {
             let entry = (owner.clone(), uuid.clone(), id);
             if listed {
@@ -417,7 +419,7 @@ impl Inventory {
         shapes: &Shapes,
         mix: &DemandMix,
         named: impl Iterator<Item = NodeId>,
-    ) -> Result<(), String> {
+    ) -> Result<(), CellViolation> {
         self.check_states()?;
         let mut numbers = NodeNumbers::default();
         named.for_each(|id| numbers.name(id));
@@ -445,13 +447,13 @@ impl Inventory {
 
     /// Checks that every node and GPU is listed under its owner, and that no owner has a GPU twice
     /// (L8).
-    fn check_names(&self) -> Result<(), String> {
+    fn check_names(&self) -> Result<(), CellViolation> {
         let keys = self.iter().map(|(id, record)| (NodeKey::of(&record.offer), id));
         if keys.collect::<BTreeMap<_, _>>() != self.by_key {
             return Err("the list of names differs from the nodes' names".into());
         }
         let uuids = self.iter().flat_map(|(id, record)| {
-            let owner = owner_of(record.offer.scope.as_deref()).map(CompactString::from);
+            let owner = owner_of(record.offer.scope.as_deref()).map(AccountPath::unchecked);
             record.offer.uuids.iter().map(move |uuid| (owner.clone(), uuid.clone(), id))
         });
         if uuids.collect::<BTreeSet<_>>() != self.by_uuid {
@@ -460,18 +462,18 @@ impl Inventory {
         for (owner, uuid, id) in &self.by_uuid {
             let used = self.get(*id).is_some_and(|record| !record.members.is_empty());
             if used && self.holder(owner.as_deref(), uuid, Some(*id)).is_some() {
-                return Err(format!("L8: {uuid} of {owner:?} is offered by two nodes"));
+                return Err(format!("L8: {uuid} of {owner:?} is offered by two nodes").into());
             }
         }
         Ok(())
     }
 
     /// Checks that every node is in the slot of its state and nowhere else.
-    fn check_states(&self) -> Result<(), String> {
+    fn check_states(&self) -> Result<(), CellViolation> {
         let mut placed = 0;
         for (id, record) in self.iter() {
             if record.node.is_drained() == record.is_open() {
-                return Err(format!("{id:?}: drained while open, or the reverse"));
+                return Err(format!("{id:?}: drained while open, or the reverse").into());
             }
             match record.slot {
                 Some(slot) if record.is_open() => {
@@ -486,16 +488,20 @@ impl Inventory {
                     let alike =
                         alike && *self.hardware.get(record.hardware) == Hardware::of(&record.node);
                     if !alike || !first || !state.nodes.contains(&id) {
-                        return Err(format!("{id:?} is in the slot of another state"));
+                        return Err(format!("{id:?} is in the slot of another state").into());
                     }
                 }
                 None if !record.is_open() => {}
-                _ => return Err(format!("{id:?} has a slot while closed, or none while open")),
+                _ => {
+                    return Err(
+                        format!("{id:?} has a slot while closed, or none while open").into()
+                    );
+                }
             }
         }
         let listed: usize = self.states.iter().map(|state| state.nodes.len()).sum();
         if listed != placed {
-            return Err(format!("{listed} nodes are in slots, {placed} should be"));
+            return Err(format!("{listed} nodes are in slots, {placed} should be").into());
         }
         Ok(())
     }

@@ -15,6 +15,9 @@ use crate::cell::jobs::job::check_path;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
+/// The most drained nodes that are remembered after their removal.
+const MAX_LEFT_DRAINED: usize = 4096;
+
 impl NodeOffer {
     /// Refuses values without meaning.
     fn check(&self) -> Result<(), Refusal> {
@@ -73,13 +76,18 @@ impl Cell {
         self.check_room_for(offer, known.is_none())?;
         let incarnation = record.map_or(1, |(_, record)| record.incarnation + 1);
         let lease_until = now.plus_millis(self.config.node_lease_ms);
+        let node = known.unwrap_or_else(|| self.inventory.free_id());
         events.push(Event::NodeRegistered {
-            node: known.unwrap_or_else(|| self.inventory.free_id()),
+            node,
             offer: Box::new(offer.clone()),
             incarnation,
             lease_until,
             kept_until: self.keeps_until(record.map(|(_, record)| record), lease_until),
         });
+        let left = self.left_drained.get(&NodeKey::of(offer).full());
+        if known.is_none() && left.is_some_and(|until| now <= *until) {
+            events.push(Event::NodeDrained { node });
+        }
         Ok(incarnation)
     }
 
@@ -181,6 +189,7 @@ impl Cell {
         if let Some(record) = self.inventory.get(id) {
             self.timers.clear(record.lease_until, Timer::NodeLease(id));
         }
+        self.left_drained.remove(&NodeKey::of(offer).full());
         self.inventory.register(id, Box::new(offer.clone()), node, incarnation, lease_until);
         self.inventory.change(id, |record| record.kept_until = kept_until);
         self.timers.set(lease_until, Timer::NodeLease(id));
@@ -216,12 +225,29 @@ impl Cell {
     }
 
     pub(crate) fn apply_removed(&mut self, id: NodeId) {
-        let lease_until = self.inventory.node(id).lease_until;
+        let record = self.inventory.node(id);
+        let lease_until = record.lease_until;
+        let left = (record.drained && record.alive).then(|| NodeKey::of(&record.offer).full());
+        self.note_left_drained(left, lease_until);
         self.timers.clear(lease_until, Timer::NodeLease(id));
         self.drop_reservations_on(id);
         for window in self.maintenance.values_mut() {
             window.nodes.retain(|node| *node != id);
         }
         self.inventory.remove(id);
+    }
+
+    /// Notes a drained node that is removed while its agent may still run. Nodes whose lease has ended
+    /// since are dropped, and the one that ends first if there are too many.
+    fn note_left_drained(&mut self, left: Option<CompactString>, until: Timestamp) {
+        let now = self.now;
+        self.left_drained.retain(|_, until| now <= *until);
+        let Some(name) = left else { return };
+        self.left_drained.insert(name, until);
+        if self.left_drained.len() > MAX_LEFT_DRAINED {
+            let first = self.left_drained.iter().min_by_key(|(name, until)| (**until, *name));
+            let first = first.map(|(name, _)| name.clone());
+            first.map(|name| self.left_drained.remove(&name));
+        }
     }
 }

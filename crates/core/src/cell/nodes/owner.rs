@@ -8,28 +8,29 @@ use std::fmt;
 use compact_str::CompactString;
 
 use crate::cell::command::NodeOffer;
+use crate::name::{AccountPath, NodeName, tenant_of};
 
 /// Separates owner and name in the full name. Neither contains it.
 const BETWEEN: char = '/';
 
 /// The tenant that owns nodes with this scope. `None`: the platform.
 pub fn owner_of(scope: Option<&str>) -> Option<&str> {
-    scope.map(|path| path.split(':').next().unwrap_or(path))
+    scope.map(tenant_of)
 }
 
 /// A node's name and owner. Sorts by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeKey {
     /// Its name.
-    pub name: CompactString,
+    pub name: NodeName,
     /// The tenant that owns it. `None`: the platform.
-    pub owner: Option<CompactString>,
+    pub owner: Option<AccountPath>,
 }
 
 impl NodeKey {
     /// The node of this name, as named by an agent with this scope.
-    pub fn new(name: impl Into<CompactString>, scope: Option<&str>) -> NodeKey {
-        NodeKey { name: name.into(), owner: owner_of(scope).map(CompactString::from) }
+    pub fn new(name: impl Into<NodeName>, scope: Option<&str>) -> NodeKey {
+        NodeKey { name: name.into(), owner: owner_of(scope).map(AccountPath::unchecked) }
     }
 
     /// The key of an offered node.
@@ -40,7 +41,7 @@ impl NodeKey {
     /// The full name: `n1` of the platform, `acme/n1` of a tenant.
     pub fn full(&self) -> CompactString {
         match &self.owner {
-            None => self.name.clone(),
+            None => self.name.clone().into(),
             Some(owner) => compact_str::format_compact!("{owner}{BETWEEN}{}", self.name),
         }
     }

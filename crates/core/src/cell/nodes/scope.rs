@@ -10,16 +10,14 @@ use crate::cell::ids::{AccountId, JobId};
 use crate::cell::jobs::job::{Request, Waiting};
 use crate::cell::schedule::shape::Shape;
 use crate::cell::state::Cell;
+use crate::name::is_at_or_below;
 
 /// Whether scope `wide` includes all of scope `narrow`. `None` is all accounts.
 pub fn covers(wide: Option<&str>, narrow: Option<&str>) -> bool {
     match (wide, narrow) {
         (None, _) => true,
         (Some(_), None) => false,
-        (Some(wide), Some(narrow)) => {
-            let below = narrow.strip_prefix(wide);
-            below.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-        }
+        (Some(wide), Some(narrow)) => is_at_or_below(narrow, wide),
     }
 }
 

@@ -11,6 +11,7 @@ use super::owner::owner_of;
 use crate::cell::command::{NodeOffer, Refusal};
 use crate::cell::schedule::shape::{LabelId, ModelId};
 use crate::cell::state::Cell;
+use crate::name::AccountPath;
 
 /// The most nodes of one tenant in a region.
 pub const MAX_NODES_PER_TENANT: usize = 4096;
@@ -83,7 +84,7 @@ impl Cell {
     /// Records the names that a node uses.
     pub(crate) fn note_names(&mut self, offer: &NodeOffer, spec: &NodeSpec) {
         let Some(owner) = owner_of(offer.scope.as_deref()) else { return };
-        let used = self.used_names.entry(owner.into()).or_default();
+        let used = self.used_names.entry(AccountPath::unchecked(owner)).or_default();
         used.models.insert(spec.model);
         used.labels.extend(spec.labels.iter().copied());
         used.racks.insert(spec.rack);

@@ -11,6 +11,7 @@ use super::demand::DemandMix;
 use super::score::{Cost, placement_cost_from, useless};
 use super::shape::{ModelId, Shape, ShapeId, Shapes};
 use crate::cell::index::interner::InternedId;
+use crate::cell::invariant::CellViolation;
 use crate::cell::nodes::inventory::Inventory;
 use crate::cell::nodes::node::{NodeId, NodeState};
 
@@ -212,7 +213,7 @@ impl Candidates {
         inventory: &Inventory,
         shapes: &Shapes,
         mix: &DemandMix,
-    ) -> Result<(), String> {
+    ) -> Result<(), CellViolation> {
         let mut kept = self.clone();
         let touches = self.touches.clone();
         let mut fresh = Candidates { shapes: Vec::new(), touches, worth: Worth::default() };
@@ -220,7 +221,7 @@ impl Candidates {
             let id = ShapeId(u32::try_from(index).expect("fewer than 2^32 shapes"));
             let kept = kept.ranked(inventory, id, shape, mix);
             if kept != fresh.ranked(inventory, id, shape, mix) {
-                return Err(format!("the index of {id:?} is out of date"));
+                return Err(format!("the index of {id:?} is out of date").into());
             }
         }
         Ok(())

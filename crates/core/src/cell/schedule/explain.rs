@@ -7,10 +7,12 @@ use compact_str::CompactString;
 use crate::cell::command::FundsBlocker;
 use crate::cell::ids::{AccountId, ClassRank, JobId};
 use crate::cell::jobs::job::{CellJob, Waiting, when_free};
+use crate::cell::schedule::forecast::fits_at;
+use crate::cell::schedule::reservation::Reservation;
 use crate::cell::share::accounts::ROOT;
 use crate::cell::share::quota::QuotaLimit;
 use crate::cell::state::Cell;
-use crate::name::GpuModel;
+use crate::name::{AccountPath, GpuModel};
 use crate::time::Timestamp;
 
 /// The state of a job and, if it waits, all of its blockers.
@@ -20,7 +22,8 @@ pub struct Why {
     /// Its position in the queue if all shares stayed as they are, from 1. `None` unless it
     /// competes.
     pub position: Option<u64>,
-    /// When it can start.
+    /// When it can start. `None` if that is unknown: something other than time must change first, or
+    /// an attempt in the way has no known end.
     pub estimate: Option<Estimate>,
     /// All blockers. Never empty while it waits (law L14).
     pub blockers: Vec<PlacementBlocker>,
@@ -61,12 +64,12 @@ pub enum PlacementBlocker {
     /// An account on its path is frozen.
     Frozen {
         /// The account, if the cell knows which.
-        account: Option<CompactString>,
+        account: Option<AccountPath>,
     },
     /// A quota would be exceeded.
     Quota {
         /// The account that has the quota.
-        account: CompactString,
+        account: AccountPath,
         /// The limited GPU model. `None`: all models together, or jobs.
         model: Option<GpuModel>,
         /// Whether the limit is on jobs, not GPUs.
@@ -95,7 +98,7 @@ pub enum PlacementBlocker {
     /// Suitable nodes exist, but their scope excludes the job's account.
     Scope {
         /// The job's account.
-        account: CompactString,
+        account: AccountPath,
         /// The accepted models. Empty: any.
         models: Vec<GpuModel>,
     },
@@ -127,12 +130,15 @@ pub enum PlacementBlocker {
         /// When the reservation begins.
         from: Timestamp,
     },
-    /// Suitable nodes take no work: drained, in maintenance, or without a lease.
+    /// Suitable nodes take no work: drained or in maintenance.
     Drain {
         /// The number of such nodes.
         nodes: u32,
-        /// How many of them are lost: their lease ended without a report.
-        lost: u32,
+    },
+    /// Suitable nodes are lost: their lease ended without a report.
+    Lost {
+        /// The number of such nodes.
+        nodes: u32,
     },
     /// Other jobs are ahead in the queue.
     Priority {
@@ -147,6 +153,32 @@ pub enum PlacementBlocker {
 }
 
 impl PlacementBlocker {
+    /// Whether the job can start only after something other than time has changed.
+    fn has_no_known_end(&self) -> bool {
+        match self {
+            PlacementBlocker::Credits
+            | PlacementBlocker::Budget
+            | PlacementBlocker::Frozen { .. }
+            | PlacementBlocker::Quota { .. }
+            | PlacementBlocker::Group { .. } => true,
+            PlacementBlocker::GpuType { .. }
+            | PlacementBlocker::Scope { .. }
+            | PlacementBlocker::Memory { .. }
+            | PlacementBlocker::Capacity { .. }
+            | PlacementBlocker::Gang { .. }
+            | PlacementBlocker::Reservation { .. }
+            | PlacementBlocker::Drain { .. }
+            | PlacementBlocker::Lost { .. }
+            | PlacementBlocker::Priority { .. }
+            | PlacementBlocker::Delayed { .. } => false,
+        }
+    }
+
+    /// Whether it says that too few nodes have room now.
+    fn is_lack_of_room(&self) -> bool {
+        matches!(self, PlacementBlocker::Capacity { .. } | PlacementBlocker::Gang { .. })
+    }
+
     /// The name of this kind of blocker in the API.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -157,7 +189,7 @@ impl PlacementBlocker {
             PlacementBlocker::Group { .. } => "group",
             PlacementBlocker::GpuType { .. } | PlacementBlocker::Scope { .. } => "gpu_type",
             PlacementBlocker::Memory { .. } => "memory",
-            PlacementBlocker::Capacity { .. } => "capacity",
+            PlacementBlocker::Capacity { .. } | PlacementBlocker::Lost { .. } => "capacity",
             PlacementBlocker::Gang { .. } => "gang",
             PlacementBlocker::Reservation { .. } => "reservation",
             PlacementBlocker::Drain { .. } => "drain",
@@ -170,7 +202,7 @@ impl PlacementBlocker {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FairShare {
     /// The account's path.
-    pub account: CompactString,
+    pub account: AccountPath,
     /// Its weight among its siblings.
     pub weight: u32,
     /// Usage of it and its subtree, decayed to now, in micro-credits.
@@ -221,14 +253,10 @@ impl Cell {
             return Some(Why { state, position: None, estimate: None, blockers: Vec::new() });
         };
         let ahead = (waiting == Waiting::Competing).then(|| self.ahead_of(job));
-        let kept = self.reservations.get(&id);
-        let estimate = match kept {
-            Some(kept) => Some(Estimate { at: kept.start_at.max(now), reserved: true }),
-            None => self.earliest(now, job).map(|(at, ..)| Estimate { at, reserved: false }),
-        };
         let mut blockers = Vec::new();
         self.push_policy_blockers(job, waiting, &mut blockers);
         self.push_room_blockers(now, job, &mut blockers);
+        let estimate = self.estimate(now, job, waiting, &blockers);
         if let Some(ahead) = ahead.filter(|ahead| *ahead > 0 || blockers.is_empty()) {
             blockers.push(PlacementBlocker::Priority { ahead });
         }
@@ -238,6 +266,47 @@ impl Cell {
         }
         let position = ahead.map(|ahead| ahead + 1);
         Some(Why { state: PlacementState::Queued, position, estimate, blockers })
+    }
+
+    /// When a waiting job can start, as far as is known at `now`.
+    fn estimate(
+        &self,
+        now: Timestamp,
+        job: &CellJob,
+        waiting: Waiting,
+        blockers: &[PlacementBlocker],
+    ) -> Option<Estimate> {
+        if blockers.iter().any(PlacementBlocker::has_no_known_end) {
+            return None;
+        }
+        let kept = self.reservations.get(&job.spec.job);
+        let free_at = match kept {
+            Some(kept) => self.reserved_start(now, job, kept),
+            None => self.earliest(now, job).map(|(at, ..)| at)?,
+        };
+        let at = match waiting {
+            Waiting::Delayed(until) if until < when_free() => free_at.max(until),
+            Waiting::Delayed(_)
+            | Waiting::Competing
+            | Waiting::Group
+            | Waiting::Funds(_)
+            | Waiting::Nominated
+            | Waiting::Moving => free_at,
+        };
+        // The attempts in the way should be gone and are not: their ends are not known.
+        let is_overdue = at <= now && blockers.iter().any(PlacementBlocker::is_lack_of_room);
+        (!is_overdue).then_some(Estimate { at, reserved: kept.is_some() })
+    }
+
+    /// When the nodes that are reserved for a job will be free: earlier than reserved if attempts
+    /// have ended early, later if they should have ended and have not.
+    fn reserved_start(&self, now: Timestamp, job: &CellJob, kept: &Reservation) -> Timestamp {
+        let shape = self.shapes.get(job.shape);
+        let nodes = kept.nodes.iter().filter_map(|id| self.inventory.get(*id));
+        let free = nodes
+            .filter_map(|record| fits_at(&record.node, &record.members, &self.shapes, shape, now));
+        let free = free.max().unwrap_or(kept.start_at);
+        if kept.start_at > now { free.min(kept.start_at) } else { free }
     }
 
     /// How many jobs are ahead of a competing one, if all shares stayed as they are.
@@ -370,8 +439,11 @@ impl Cell {
         if wanted > 1 && available > 0 {
             blockers.push(PlacementBlocker::Gang { wanted, available });
         }
-        if closed > 0 {
-            blockers.push(PlacementBlocker::Drain { nodes: closed, lost });
+        if closed > lost {
+            blockers.push(PlacementBlocker::Drain { nodes: closed - lost });
+        }
+        if lost > 0 {
+            blockers.push(PlacementBlocker::Lost { nodes: lost });
         }
         for (job, from) in claims {
             blockers.push(PlacementBlocker::Reservation { job, from });

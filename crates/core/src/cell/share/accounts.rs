@@ -1,6 +1,5 @@
 //! The account tree of a cell: weights, usage, quotas, and the lanes of waiting jobs.
 
-use compact_str::CompactString;
 use smallvec::SmallVec;
 
 use super::decay::{Decay, ScaledUsage, ShareKey};
@@ -10,13 +9,14 @@ use crate::cell::command::DEFAULT_WEIGHT;
 use crate::cell::ids::{AccountId, ClassRank};
 use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::InternedId;
+use crate::name::{AccountPath, parent_of};
 use crate::name_hash::NameMap;
 use crate::time::Timestamp;
 
 /// An account with its limits, usage and lanes.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
-    pub(crate) path: CompactString,
+    pub(crate) path: AccountPath,
     pub(crate) parent: Option<AccountId>,
     pub(crate) children: Vec<AccountId>,
     pub(crate) weight: u32,
@@ -70,7 +70,7 @@ impl Account {
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
     accounts: Vec<Account>,
-    by_path: NameMap<CompactString, AccountId>,
+    by_path: NameMap<AccountPath, AccountId>,
     pub(crate) decay: Decay,
 }
 
@@ -80,11 +80,11 @@ pub(crate) const ROOT: AccountId = AccountId(0);
 impl Accounts {
     pub(crate) fn new(decay: Decay) -> Accounts {
         let mut accounts = Accounts { accounts: Vec::new(), by_path: NameMap::default(), decay };
-        accounts.add(CompactString::default(), None);
+        accounts.add(AccountPath::default(), None);
         accounts
     }
 
-    fn add(&mut self, path: CompactString, parent: Option<AccountId>) -> AccountId {
+    fn add(&mut self, path: AccountPath, parent: Option<AccountId>) -> AccountId {
         let index = u32::try_from(self.accounts.len()).expect("fewer than 2^32 accounts");
         self.by_path.insert(path.clone(), AccountId(index));
         self.accounts.push(Account {
@@ -118,11 +118,11 @@ impl Accounts {
         if let Some(id) = self.find(path) {
             return id;
         }
-        let parent = match path.rsplit_once(':') {
-            Some((parent, _)) => self.ensure(parent),
+        let parent = match parent_of(path) {
+            Some(parent) => self.ensure(parent),
             None => ROOT,
         };
-        self.add(path.into(), Some(parent))
+        self.add(AccountPath::unchecked(path), Some(parent))
     }
 
     pub(crate) fn get(&self, id: AccountId) -> &Account {

@@ -1,10 +1,9 @@
 //! Which priority classes may preempt which.
 
-use compact_str::CompactString;
-
 use crate::cell::jobs::job::CellJob;
 use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
+use crate::name::ClassName;
 
 impl Cell {
     /// Whether the classes of two jobs allow preemption. Within a class only shares decide. A class
@@ -30,15 +29,11 @@ impl Cell {
     }
 
     /// The classes that a class may preempt. `None`: every lower one.
-    pub fn preempted_by(&self, class: &str) -> Option<&[CompactString]> {
+    pub fn preempted_by(&self, class: &str) -> Option<&[ClassName]> {
         self.preempts.get(class).map(Vec::as_slice)
     }
 
-    pub(crate) fn apply_class_set(
-        &mut self,
-        class: &CompactString,
-        preempts: Option<&Vec<CompactString>>,
-    ) {
+    pub(crate) fn apply_class_set(&mut self, class: &ClassName, preempts: Option<&Vec<ClassName>>) {
         match preempts {
             Some(list) => drop(self.preempts.insert(class.clone(), list.clone())),
             None => drop(self.preempts.remove(class)),

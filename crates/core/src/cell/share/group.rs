@@ -8,6 +8,7 @@ use super::lanes::Ticket;
 use crate::cell::ids::{AccountId, ClassRank, GroupId, JobId, RequestId};
 use crate::cell::index::interner::InternedId;
 use crate::cell::jobs::job::CellJob;
+use crate::name::AccountPath;
 use crate::name_hash::NameMap;
 
 /// Jobs that differ only in their order of submission.
@@ -16,7 +17,7 @@ pub(crate) type Kind = (ClassRank, AccountId, RequestId);
 /// A concurrency group of a tenant.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    pub(crate) tenant: CompactString,
+    pub(crate) tenant: AccountPath,
     pub(crate) name: CompactString,
     pub(crate) limit: u32,
     /// Jobs that have GPUs.
@@ -77,13 +78,13 @@ impl Group {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     groups: Vec<Group>,
-    by_name: NameMap<(CompactString, CompactString), GroupId>,
+    by_name: NameMap<(AccountPath, CompactString), GroupId>,
 }
 
 impl Groups {
     /// The group of a tenant. The limit given last applies.
     pub(crate) fn ensure(&mut self, tenant: &str, name: &CompactString, limit: u32) -> GroupId {
-        let key = (CompactString::from(tenant), name.clone());
+        let key = (AccountPath::unchecked(tenant), name.clone());
         if let Some(id) = self.by_name.get(&key) {
             self.groups[id.index()].limit = limit;
             return *id;

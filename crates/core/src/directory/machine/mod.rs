@@ -6,9 +6,8 @@ use super::price::Versions;
 use super::state::{ApiKey, Class, Directory, DirectoryKeptAnswer};
 use crate::digest::Digest;
 use crate::ledger::command::Envelope;
-use crate::ledger::id::{Name, is_valid_name, is_valid_path, is_valid_segment};
 use crate::machine::Machine;
-use crate::name::{GpuModel, NAME_FORM, Region};
+use crate::name::{AccountPath, ClassName, GpuModel, KeyId, NAME_FORM, Region, is_valid_name};
 use crate::time::Timestamp;
 
 /// How long an answer is kept for its idempotency key.
@@ -239,7 +238,7 @@ impl Directory {
                 Ok(Reply::Price { version, effective_at })
             }
             Command::SetClass { name, class } => {
-                let lower = |other: &Name| {
+                let lower = |other: &ClassName| {
                     let known = self.classes.get(other).filter(|_| other != name);
                     known.is_some_and(|known| known.rank < class.rank)
                 };
@@ -268,7 +267,7 @@ impl Directory {
         &self,
         now: Timestamp,
         envelope: &Envelope,
-        id: &Name,
+        id: &KeyId,
         key: &ApiKey,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
@@ -319,7 +318,7 @@ impl Command {
                 require(Region::is_valid(region), "region", Region::FORM)
             }
             Command::AssignOrg { org, shard: _ } => {
-                require(is_valid_segment(org), "org", "must be the first segment of a path")
+                require(AccountPath::is_tenant(org), "org", "must be the first segment of a path")
             }
             Command::CreateKey { id, key } => {
                 require(is_valid_name(id), "id", NAME_FORM)?;
@@ -343,7 +342,7 @@ impl Command {
 }
 
 fn validate_key(key: &ApiKey) -> Result<(), Refusal> {
-    let scope = key.scope.as_ref().is_none_or(|scope| is_valid_path(scope));
+    let scope = key.scope.as_ref().is_none_or(|scope| AccountPath::is_valid(scope));
     require(scope, "scope", "must be an account path or \"*\"")?;
     let named = (1..=256).contains(&key.name.len());
     require(named, "name", "must have 1 to 256 bytes")?;

@@ -5,6 +5,7 @@ use crate::credits::Credits;
 use crate::directory::key_ring::{MAX_ENDED_KEYS, MAX_TENANT_KEYS};
 use crate::directory::state::{Role, Secret};
 use crate::machine::{advance, execute};
+use crate::name::AccountPath;
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
@@ -109,7 +110,7 @@ fn ids_of_keys_are_unique_per_tenant() {
     assert!(directory.key("k", Some("umbra")).is_some());
     assert_eq!(directory.keys_named("k").count(), 1);
     let ended: Vec<(Option<&str>, bool)> =
-        directory.ended_in("k").map(|(tenant, by)| (tenant.map(Name::as_str), by)).collect();
+        directory.ended_in("k").map(|(tenant, by)| (tenant.map(AccountPath::as_str), by)).collect();
     assert_eq!(ended, [(None, true), (Some("acme"), false)]);
     // As in older journals, where ids were unique over all tenants.
     let before = Event::KeyRevoked { id: "k".into(), tenant: None, by_platform: false };

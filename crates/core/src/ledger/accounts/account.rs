@@ -7,18 +7,18 @@ use super::quota::{PolicyChange, Quota};
 use crate::ledger::command::{AccountKind, AccountSettings, ClearedSettings, Envelope};
 use crate::ledger::credits::spend_order::{BucketOrder, FirstBucket};
 use crate::ledger::event::Event;
-use crate::ledger::id::{AccountNo, MAX_DEPTH, Name};
+use crate::ledger::id::AccountNo;
 use crate::ledger::refusal::{Blocker, Refusal, Resource};
 use crate::ledger::reply::{AccountReply, Reply};
 use crate::ledger::state::{Ledger, short_fingerprint};
 use crate::ledger::undo::Undo;
-use crate::name::Region;
+use crate::name::{AccountPath, MAX_DEPTH, Region, parent_of};
 
 /// One account.
 #[derive(Clone, Debug)]
 pub struct Account {
     /// Its full path.
-    pub path: Name,
+    pub path: AccountPath,
     /// The parent account; `None` for a tenant.
     pub parent: Option<AccountNo>,
     /// The first account of its path.
@@ -150,9 +150,12 @@ impl Ledger {
         self.account_names.find(self.account_names.hash_of(&path), is_it).map(AccountNo)
     }
 
-    pub(in crate::ledger) fn existing_account(&self, path: &Name) -> Result<AccountNo, Refusal> {
+    pub(in crate::ledger) fn existing_account(
+        &self,
+        path: &AccountPath,
+    ) -> Result<AccountNo, Refusal> {
         self.find_account(path)
-            .ok_or_else(|| Refusal::NotFound { what: Resource::Account, name: path.clone() })
+            .ok_or_else(|| Refusal::NotFound { what: Resource::Account, name: path.clone().into() })
     }
 
     /// An account.
@@ -201,7 +204,7 @@ impl Ledger {
     pub(in crate::ledger) fn decide_open_account(
         &self,
         envelope: &Envelope,
-        path: &Name,
+        path: &AccountPath,
         kind: AccountKind,
         settings: &AccountSettings,
         events: &mut Vec<Event>,
@@ -210,10 +213,10 @@ impl Ledger {
             return if envelope.made(self.account(account).fingerprint) {
                 Ok(self.account_reply(account, UNCHANGED, None))
             } else {
-                Err(Refusal::AlreadyExists { what: Resource::Account, name: path.clone() })
+                Err(Refusal::AlreadyExists { what: Resource::Account, name: path.clone().into() })
             };
         }
-        if let Some((parent, _)) = path.rsplit_once(':') {
+        if let Some(parent) = parent_of(path) {
             let parent = self.find_account(parent).ok_or(Refusal::InvalidField {
                 field: "id",
                 reason: "the parent account does not exist; open it first",
@@ -268,7 +271,7 @@ impl Ledger {
 
     pub(in crate::ledger) fn decide_change_account(
         &self,
-        path: &Name,
+        path: &AccountPath,
         settings: &AccountSettings,
         cleared: ClearedSettings,
         events: &mut Vec<Event>,
@@ -287,7 +290,7 @@ impl Ledger {
 
     pub(in crate::ledger) fn decide_freeze(
         &self,
-        path: &Name,
+        path: &AccountPath,
         by_platform: bool,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
@@ -306,7 +309,7 @@ impl Ledger {
 
     pub(in crate::ledger) fn decide_unfreeze(
         &self,
-        path: &Name,
+        path: &AccountPath,
         by_platform: bool,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
@@ -327,13 +330,13 @@ impl Ledger {
     pub(in crate::ledger) fn apply_account_opened(
         &mut self,
         account: AccountNo,
-        path: &Name,
+        path: &AccountPath,
         kind: AccountKind,
         settings: &AccountSettings,
         fingerprint: u128,
     ) {
         assert_eq!(account.index(), self.accounts.len(), "accounts are numbered in order");
-        let parent = path.rsplit_once(':').and_then(|(parent, _)| self.find_account(parent));
+        let parent = parent_of(path).and_then(|parent| self.find_account(parent));
         let tenant = parent.map_or(account, |parent| self.account(parent).tenant);
         let rare = (*settings != AccountSettings::default()).then(|| {
             Box::new(AccountRare { settings: settings.clone(), ..AccountRare::default() })

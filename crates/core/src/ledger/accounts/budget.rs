@@ -9,11 +9,12 @@ use crate::ledger::command::{BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit};
 use crate::ledger::credits::price::{HOUR_MS, WHOLE_GPU};
 use crate::ledger::event::Event;
 use crate::ledger::holds::hold::Hold;
-use crate::ledger::id::{AccountNo, Name};
+use crate::ledger::id::AccountNo;
 use crate::ledger::refusal::{Blocker, Refusal, Resource};
 use crate::ledger::reply::{BudgetReply, Reply};
 use crate::ledger::state::Ledger;
 use crate::ledger::undo::Undo;
+use crate::name::{AccountPath, BudgetName};
 use crate::time::{DAY_MS, Timestamp, days_from_civil};
 
 /// The most budgets of one account. A draw checks all of them on its path, and a refusal may name
@@ -24,7 +25,7 @@ pub const MAX_BUDGETS: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// Its name, unique within its account.
-    pub name: Name,
+    pub name: BudgetName,
     /// Its terms.
     pub terms: BudgetTerms,
     /// The start of the period that the numbers below are for.
@@ -73,6 +74,19 @@ impl BudgetPeriod {
                 (days_from_civil(year, month, 1), days_from_civil(next_year, next_month, 1))
             }
         })
+    }
+}
+
+impl BudgetUnit {
+    /// A number of a budget in millionths of a credit or of a GPU-hour, rounded down.
+    pub fn micros(self, number: i128) -> i128 {
+        match self {
+            BudgetUnit::Credits => number,
+            // From thousandths of a GPU-millisecond to millionths of a GPU-hour.
+            BudgetUnit::GpuHours => {
+                number / (i128::from(HOUR_MS) * i128::from(WHOLE_GPU) / 1_000_000)
+            }
+        }
     }
 }
 
@@ -294,8 +308,8 @@ impl Ledger {
     pub(in crate::ledger) fn decide_set_budget(
         &self,
         now: Timestamp,
-        path: &Name,
-        name: &Name,
+        path: &AccountPath,
+        name: &BudgetName,
         terms: &BudgetTerms,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
@@ -330,20 +344,25 @@ impl Ledger {
 
     pub(in crate::ledger) fn decide_remove_budget(
         &self,
-        path: &Name,
-        name: &Name,
+        path: &AccountPath,
+        name: &BudgetName,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let account = self.existing_account(path)?;
         if !self.account(account).budgets().iter().any(|b| b.name == *name) {
-            return Err(Refusal::NotFound { what: Resource::Budget, name: name.clone() });
+            return Err(Refusal::NotFound { what: Resource::Budget, name: name.clone().into() });
         }
         events.push(Event::BudgetRemoved { account, budget: name.clone() });
         Ok(Reply::Done)
     }
 
     /// Whether the usage of the subtree must be counted to set a budget.
-    pub(super) fn must_count(&self, account: AccountNo, name: &Name, terms: &BudgetTerms) -> bool {
+    pub(super) fn must_count(
+        &self,
+        account: AccountNo,
+        name: &BudgetName,
+        terms: &BudgetTerms,
+    ) -> bool {
         let budgets = self.account(account).budgets();
         match budgets.iter().find(|budget| budget.name == *name) {
             Some(present) => !present.terms.counts_like(terms),
@@ -397,7 +416,7 @@ impl Ledger {
     pub(in crate::ledger) fn apply_budget_set(
         &mut self,
         account: AccountNo,
-        name: &Name,
+        name: &BudgetName,
         terms: &BudgetTerms,
         numbers: (Timestamp, i128, i128),
     ) {
@@ -424,7 +443,11 @@ impl Ledger {
         }
     }
 
-    pub(in crate::ledger) fn apply_budget_removed(&mut self, account: AccountNo, name: &Name) {
+    pub(in crate::ledger) fn apply_budget_removed(
+        &mut self,
+        account: AccountNo,
+        name: &BudgetName,
+    ) {
         self.remember_account(account);
         self.rare_account(account).budgets.retain(|budget| budget.name != *name);
     }
@@ -432,7 +455,7 @@ impl Ledger {
     pub(in crate::ledger) fn apply_threshold(
         &mut self,
         account: AccountNo,
-        name: &Name,
+        name: &BudgetName,
         percent: u16,
     ) {
         self.remember_account(account);
@@ -447,7 +470,7 @@ impl Ledger {
 }
 
 /// Whether the decision has already pushed a threshold.
-fn is_pushed(events: &[Event], number: AccountNo, name: &Name, threshold: u16) -> bool {
+fn is_pushed(events: &[Event], number: AccountNo, name: &BudgetName, threshold: u16) -> bool {
     events.iter().any(|event| {
         if let Event::BudgetThresholdReached { account, budget, percent, used: _ } = event {
             (*account, budget, *percent) == (number, name, threshold)

@@ -3,7 +3,7 @@
 
 use super::budget::Budget;
 use super::view::{Expiring, soonest};
-use crate::ledger::command::{BudgetMode, BudgetUnit, Context};
+use crate::ledger::command::{BudgetMode, BudgetUnit, Context, KindAmounts};
 use crate::ledger::id::AccountNo;
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
@@ -15,8 +15,8 @@ pub struct FreeCredits {
     pub account: AccountNo,
     /// All of them.
     pub available: i128,
-    /// By kind, in the order of [`GrantKind::ALL`](crate::ledger::command::GrantKind::ALL).
-    pub by_kind: [i128; 4],
+    /// By kind.
+    pub by_kind: KindAmounts,
     /// Those that will expire, soonest first, at most twenty entries.
     pub expiring: Vec<Expiring>,
 }
@@ -66,7 +66,7 @@ impl Ledger {
     /// The free credits of an account's own grants.
     pub(super) fn free_credits(&self, account: AccountNo) -> FreeCredits {
         let own = self.account(account);
-        let mut by_kind = [0; 4];
+        let mut by_kind = KindAmounts::default();
         let mut expiring: Vec<Expiring> = Vec::new();
         for ((rank, bucket), ()) in own.open.iter() {
             let amount = i128::from(self.bucket(*bucket).line.free());

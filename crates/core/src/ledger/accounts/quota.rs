@@ -15,7 +15,7 @@ use crate::ledger::refusal::{Blocker, Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::Ledger;
 use crate::message::ToCell;
-use crate::name::{GpuModel, Region};
+use crate::name::{AccountPath, GpuModel, Region};
 
 /// Limits on what an account uses at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,7 +71,7 @@ impl Ledger {
 
     pub(in crate::ledger) fn decide_set_quota(
         &self,
-        path: &Name,
+        path: &AccountPath,
         region: Option<&Region>,
         quota: &Quota,
         events: &mut Vec<Event>,
@@ -90,13 +90,13 @@ impl Ledger {
 
     pub(in crate::ledger) fn decide_remove_quota(
         &self,
-        path: &Name,
+        path: &AccountPath,
         region: Option<&Region>,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let account = self.existing_account(path)?;
         if !self.quotas(account).iter().any(|(own, _)| own.as_ref() == region) {
-            return Err(Refusal::NotFound { what: Resource::Quota, name: path.clone() });
+            return Err(Refusal::NotFound { what: Resource::Quota, name: path.clone().into() });
         }
         events.push(Event::QuotaRemoved { account, region: region.cloned() });
         let change = PolicyChange { quota: Some((region, None)), ..PolicyChange::default() };
@@ -117,16 +117,16 @@ impl Ledger {
                 .is_some_and(|(region, _)| region.is_some_and(|region| *region != book.region));
             if !elsewhere {
                 let policy = self.policy_in(account, &book.region, Some(change));
-                self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
+                self.send(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
             }
         }
     }
 
     /// Sends the weight of a new account to every cell.
-    pub(super) fn push_new_policy(&self, path: &Name, weight: u32, events: &mut Vec<Event>) {
+    pub(super) fn push_new_policy(&self, path: &AccountPath, weight: u32, events: &mut Vec<Event>) {
         for (cell, _) in self.cells() {
             let policy = AccountPolicy { weight, ..AccountPolicy::new(path.clone()) };
-            self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
+            self.send(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
         }
     }
 

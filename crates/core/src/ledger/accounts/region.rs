@@ -23,7 +23,7 @@ pub struct CellBook {
     /// The shard number of this ledger, as it appears in the job ids of the cell.
     pub shard: u16,
     /// The number of the last message to it.
-    pub told: u64,
+    pub sent: u64,
     /// The last message from it.
     pub mark: Mark,
 }
@@ -70,7 +70,7 @@ impl Ledger {
         let mut special = self.accounts_with_policy(AccountNo(0));
         for account in special.by_ref().take(STEP_EVENTS) {
             let policy = self.policy_in(account, region, None);
-            self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
+            self.send(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
         }
         // The rest follows at once, in further steps.
         if let Some(next) = special.next() {
@@ -81,13 +81,13 @@ impl Ledger {
 
     /// Pushes a message to a cell, numbered after the messages that this decision has already
     /// pushed.
-    pub(in crate::ledger) fn tell(&self, cell: CellNo, message: ToCell, events: &mut Vec<Event>) {
+    pub(in crate::ledger) fn send(&self, cell: CellNo, message: ToCell, events: &mut Vec<Event>) {
         let said = events.iter().rev().find_map(|event| {
             let Event::CellTold { cell: to, number, message: _ } = event else { return None };
             (*to == cell).then_some(*number)
         });
-        let told = || self.cells.get(cell.index()).map_or(0, |book| book.told);
-        let number = said.unwrap_or_else(told) + 1;
+        let sent = || self.cells.get(cell.index()).map_or(0, |book| book.sent);
+        let number = said.unwrap_or_else(sent) + 1;
         events.push(Event::CellTold { cell, number, message: Box::new(message) });
     }
 
@@ -173,7 +173,7 @@ impl Ledger {
     ) {
         assert_eq!(cell.index(), self.cells.len(), "cells are numbered in order");
         let mark = Mark::default();
-        self.cells.push(CellBook { region: region.clone(), shard, told: 0, mark });
+        self.cells.push(CellBook { region: region.clone(), shard, sent: 0, mark });
         self.remember(|| Undo::CellOpened);
     }
 
@@ -194,7 +194,7 @@ impl Ledger {
         number: u64,
         message: &ToCell,
     ) {
-        self.change_cell(cell, |book| book.told = number);
+        self.change_cell(cell, |book| book.sent = number);
         self.apply_message_about_job(cell, message);
     }
 
@@ -209,8 +209,8 @@ impl Ledger {
 
     fn change_cell(&mut self, cell: CellNo, change: impl FnOnce(&mut CellBook)) {
         let book = &mut self.cells[cell.index()];
-        let (told, mark) = (book.told, book.mark);
+        let (sent, mark) = (book.sent, book.mark);
         change(book);
-        self.remember(|| Undo::Cell(cell, told, mark));
+        self.remember(|| Undo::Cell(cell, sent, mark));
     }
 }

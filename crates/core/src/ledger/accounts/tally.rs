@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ledger::command::{BudgetTerms, BudgetUnit, Command, Envelope};
-use crate::ledger::id::{AccountNo, HoldNo, Name};
+use crate::ledger::id::{AccountNo, HoldNo};
 use crate::ledger::state::Ledger;
+use crate::name::{AccountPath, BudgetName};
 use crate::time::Timestamp;
 
 /// The most holds that one decision reads. In a ledger with more, they are counted in steps.
@@ -179,12 +180,12 @@ impl Ledger {
     pub fn counted_in_group<'a>(
         &self,
         commands: &'a [(Envelope, Command)],
-    ) -> Vec<(&'a Name, &'a BudgetTerms)> {
+    ) -> Vec<(&'a AccountPath, &'a BudgetTerms)> {
         let mut counted = Vec::new();
         if !self.counts_in_steps() {
             return counted;
         }
-        let mut left: BTreeMap<(&Name, &Name), Option<&BudgetTerms>> = BTreeMap::new();
+        let mut left: BTreeMap<(&AccountPath, &BudgetName), Option<&BudgetTerms>> = BTreeMap::new();
         for (_, command) in commands {
             if let Command::RemoveBudget { path, budget } = command {
                 left.insert((path, budget), None);
@@ -208,7 +209,7 @@ impl Ledger {
     pub(in crate::ledger) fn keep_up(
         &mut self,
         now: Timestamp,
-        path: &Name,
+        path: &AccountPath,
         terms: &BudgetTerms,
     ) -> bool {
         let Some(account) = self.find_account(path) else { return true };
@@ -225,7 +226,7 @@ impl Ledger {
     pub(in crate::ledger) fn count_some(
         &mut self,
         now: Timestamp,
-        path: &Name,
+        path: &AccountPath,
         terms: &BudgetTerms,
     ) -> bool {
         let Some(account) = self.find_account(path) else { return true };

@@ -4,7 +4,7 @@ use fefo::{Part, Span};
 
 use super::account::Path;
 use super::effective::FreeCredits;
-use crate::ledger::command::{Context, GrantKind};
+use crate::ledger::command::{Context, GrantKind, KindAmounts};
 use crate::ledger::credits::grant::Grant;
 use crate::ledger::credits::spend_order::draw::Request;
 use crate::ledger::event::Piece;
@@ -20,8 +20,8 @@ pub struct Balance {
     pub available: i128,
     /// Units of its own grants that open holds of any account still hold.
     pub held: i128,
-    /// Free credits by kind, in the order of [`GrantKind::ALL`].
-    pub by_kind: [i128; 4],
+    /// Free credits by kind.
+    pub by_kind: KindAmounts,
     /// The amount that a hold of this account could draw.
     pub spendable: i128,
     /// Credits that will expire, soonest first, at most twenty entries.
@@ -67,20 +67,6 @@ impl Ledger {
             expiring,
             uncollected: own.uncollected(),
         }
-    }
-
-    /// The available credits of an account at a later instant if nothing is spent until then.
-    pub fn balance_at(&self, account: AccountNo, at: Timestamp) -> i128 {
-        let open = self.account(account).open.iter();
-        let kept = open.filter(|((rank, _), ())| !self.expires_by(rank, at));
-        let kept: i128 =
-            kept.map(|((_, bucket), ())| i128::from(self.bucket(*bucket).line.free())).sum();
-        let waiting = self.timers.activations.iter().take_while(|(from, _)| *from <= at);
-        let started = waiting.map(|(_, grant)| self.grant(*grant)).filter(|grant| {
-            let lasts = grant.pending.as_ref().is_some_and(|t| !self.expires_by(&t.rank, at));
-            grant.account == account && lasts
-        });
-        kept + started.map(|grant| i128::from(grant.amount.micros())).sum::<i128>()
     }
 
     /// The amount that a hold of this account could draw.

@@ -6,18 +6,19 @@ use super::spend_order::Rank;
 use crate::credits::Credits;
 use crate::ledger::command::{Envelope, IssueGrant, Restriction};
 use crate::ledger::event::{Event, GrantIssued, GrantOrigin, Piece, Pieces};
-use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
+use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo};
 use crate::ledger::refusal::{Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::{Ledger, short_fingerprint};
 use crate::ledger::undo::Undo;
+use crate::name::{AccountPath, GrantId};
 use crate::time::Timestamp;
 
 /// One grant: an interval on the line of its bucket.
 #[derive(Clone, Debug, Hash)]
 pub struct Grant {
     /// Its name.
-    pub id: Name,
+    pub id: GrantId,
     /// The account that has it.
     pub account: AccountNo,
     /// The bucket it lies in; `None` until it can be spent.
@@ -123,7 +124,10 @@ impl Ledger {
             return if envelope.made(self.grant(grant).fingerprint) {
                 Ok(Reply::Grant { grant, parts: self.grant_parts(grant) })
             } else {
-                Err(Refusal::AlreadyExists { what: Resource::Grant, name: command.id.clone() })
+                Err(Refusal::AlreadyExists {
+                    what: Resource::Grant,
+                    name: command.id.clone().into(),
+                })
             };
         }
         let effective_at = command.effective_at.unwrap_or(now);
@@ -187,21 +191,21 @@ impl Ledger {
     }
 
     /// A name that no grant of the tenant has. A client may have used the plain name already.
-    fn derived_name(&self, tenant: AccountNo, grant: GrantNo) -> Name {
+    fn derived_name(&self, tenant: AccountNo, grant: GrantNo) -> GrantId {
         let mut name = compact_str::format_compact!("grant_auto-{grant}");
         while self.find_grant(tenant, &name).is_some() {
             name.push('x');
         }
-        name
+        GrantId::unchecked(name)
     }
 
     pub(in crate::ledger) fn decide_revoke(
         &self,
-        tenant: &Name,
-        id: &Name,
+        tenant: &AccountPath,
+        id: &GrantId,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
-        let not_found = || Refusal::NotFound { what: Resource::Grant, name: id.clone() };
+        let not_found = || Refusal::NotFound { what: Resource::Grant, name: id.clone().into() };
         let tenant = self.find_account(tenant).ok_or_else(not_found)?;
         let grant = self.find_grant(tenant, id).ok_or_else(not_found)?;
         let mut parts = self.grant_parts(grant);

@@ -3,260 +3,36 @@
 //! An event records what changed, not the rule behind it. Replay never draws, prices or attributes
 //! again, so rules can change while old journals stay valid.
 
+mod details;
+mod pieces;
 pub mod subject;
 
 use std::sync::Arc;
 
-use fefo::Span;
 use smallvec::SmallVec;
+
+pub use details::{
+    AttemptConfirmed, Charged, Forgetting, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement,
+};
+pub use pieces::{Piece, Pieces, SliceAmount, credits_of, total};
 
 use super::accounts::quota::Quota;
 use super::command::{
-    AccountKind, AccountSettings, BudgetTerms, Cause, ClearedSettings, Context, GrantKind,
-    OnExpiry, Policy, Restriction,
+    AccountKind, AccountSettings, BudgetTerms, Cause, ClearedSettings, Policy, RefundNote,
 };
 use super::credits::price::Rate;
 use super::holds::archive::ArchivedHold;
 use super::holds::hold::HoldState;
-use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo, Name};
+use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::index::aside::LedgerAside;
 use super::jobs::table::Review;
 use super::jobs::{AttemptEnd, JobOrder, JobState, OnExhausted};
 use super::refusal::Refusal;
 use super::reply::Answer;
 use crate::credits::Credits;
-use crate::message::{ProposedMember, ToCell};
-use crate::name::{GpuModel, Region};
+use crate::message::ToCell;
+use crate::name::{AccountPath, BudgetName, Region};
 use crate::time::Timestamp;
-
-/// Consecutive units of one bucket.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Piece {
-    /// The bucket.
-    pub bucket: BucketNo,
-    /// The units on its line.
-    pub span: Span,
-}
-
-/// Units of one or more buckets, in the order in which they were drawn.
-pub type Pieces = SmallVec<[Piece; 2]>;
-
-/// The number of units of pieces together.
-pub fn total(pieces: &[Piece]) -> u64 {
-    // Pieces of one draw never add up to more than one amount, which fits in 63 bits.
-    pieces.iter().map(|piece| piece.span.len()).sum()
-}
-
-/// An amount of one slice of a hold.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SliceAmount {
-    /// The place of the slice in its hold.
-    pub slice: u32,
-    /// How many units of it.
-    pub amount: u64,
-}
-
-/// The origin of a grant.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum GrantOrigin {
-    /// A command.
-    Issued,
-    /// Returned credits had expired, and the platform was the cause.
-    Compensation {
-        /// The hold or charge that returned them.
-        hold: HoldNo,
-    },
-    /// A transfer out of this bucket.
-    Transfer {
-        /// The bucket the credits were moved out of.
-        from: BucketNo,
-    },
-}
-
-/// A grant as it was issued.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GrantIssued {
-    /// Its number.
-    pub grant: GrantNo,
-    /// Its name.
-    pub id: Name,
-    /// The account that has it.
-    pub account: AccountNo,
-    /// Its kind.
-    pub kind: GrantKind,
-    /// How much.
-    pub amount: Credits,
-    /// The first instant at which it can be spent.
-    pub effective_at: Timestamp,
-    /// The last instant at which it can be spent; `None` never expires.
-    pub expires_at: Option<Timestamp>,
-    /// Lower is spent first.
-    pub priority: u8,
-    /// What it may be spent on.
-    pub restriction: Option<Restriction>,
-    /// Its origin.
-    pub origin: GrantOrigin,
-    /// The caller's own reference.
-    pub reference: Option<Box<str>>,
-    /// Free-form text, stored unchanged.
-    pub metadata: Option<Box<str>>,
-    /// The hash of the request that issued it; zero if none did.
-    pub fingerprint: u128,
-}
-
-/// A hold as it was placed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HoldPlaced {
-    /// Its number.
-    pub hold: HoldNo,
-    /// Its name.
-    pub id: Name,
-    /// The account that spends.
-    pub account: AccountNo,
-    /// What was drawn for it.
-    pub pieces: Pieces,
-    /// The last instant before it lapses; `None` if it has no lease.
-    pub expires_at: Option<Timestamp>,
-    /// What it is for.
-    pub context: Context,
-    /// What happens to held credits whose grant expires.
-    pub on_expiry: OnExpiry,
-    /// The pinned rate.
-    pub rate: Option<Rate>,
-    /// The GPU time that it stands for, in GPU-milliseconds.
-    pub gpu_ms: u64,
-    /// The caller's own reference.
-    pub reference: Option<Box<str>>,
-    /// The hash of the request that placed it.
-    pub fingerprint: u128,
-    /// The job that it pays for.
-    pub job: Option<JobNo>,
-}
-
-/// An attempt as it was confirmed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AttemptConfirmed {
-    /// The job.
-    pub job: JobNo,
-    /// The cell that proposed it; `None` if it runs outside Bursar.
-    pub cell: Option<CellNo>,
-    /// Its number there.
-    pub number: u32,
-    /// The GPU type.
-    pub gpu_type: Option<GpuModel>,
-    /// Where it runs.
-    pub members: SmallVec<[ProposedMember; 1]>,
-    /// The pinned price.
-    pub per_gpu_hour: Credits,
-    /// The running time that is paid for; `None` if all of it is.
-    pub funded_ms: Option<i64>,
-}
-
-/// A charge as it was made.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Charged {
-    /// Its number, among the holds.
-    pub hold: HoldNo,
-    /// Its name.
-    pub id: Name,
-    /// The account that spent.
-    pub account: AccountNo,
-    /// What was spent.
-    pub pieces: Pieces,
-    /// The requested amount.
-    pub requested: Credits,
-    /// When the usage happened, if it was reported late.
-    pub late_for: Option<Timestamp>,
-    /// What the account could still spend in the same context afterwards.
-    pub spendable_after: i128,
-    /// The hash of the request that made it.
-    pub fingerprint: u128,
-}
-
-/// A named movement: refund, transfer or collection.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NamedMovement {
-    /// Its number among the movements.
-    pub movement: u32,
-    /// Its name.
-    pub id: Name,
-    /// The units that moved, in order.
-    pub pieces: Pieces,
-    /// The hash of the request.
-    pub fingerprint: u128,
-}
-
-impl Event {
-    /// The number of its parts: one, and one for each piece of credits that it contains. The sum
-    /// over one decision is bounded.
-    pub fn parts(&self) -> usize {
-        1 + match self {
-            Event::ExpiryReversed { pieces }
-            | Event::ReturnExpired { pieces, .. }
-            | Event::ReturnRevoked { pieces, .. }
-            | Event::HoldExtended { pieces, .. } => pieces.len(),
-            Event::HoldPlaced(placed) => placed.pieces.len(),
-            Event::Charged(charged) => charged.pieces.len(),
-            Event::Refunded { movement, .. }
-            | Event::CreditsMoved { movement, .. }
-            | Event::UncollectedCollected { movement, .. } => movement.pieces.len(),
-            Event::HoldCaptured { taken, .. } => taken.len(),
-            Event::HoldCut { cut, .. } => cut.len(),
-            Event::HoldPinned { returned, .. } => returned.len(),
-            Event::DependenciesMet { met, .. } => met.len(),
-            Event::JobSubmitted { after, .. } => after.len(),
-            Event::HoldRevived { record, .. } => record.hold.slices.len(),
-            Event::PolicySet(_)
-            | Event::AccountOpened { .. }
-            | Event::AccountChanged { .. }
-            | Event::AccountFrozen { .. }
-            | Event::AccountUnfrozen { .. }
-            | Event::GrantIssued(_)
-            | Event::GrantActivated { .. }
-            | Event::GrantRevoked { .. }
-            | Event::BucketExpired { .. }
-            | Event::HoldClosed { .. }
-            | Event::BudgetSet { .. }
-            | Event::BudgetRemoved { .. }
-            | Event::BudgetThresholdReached { .. }
-            | Event::Answered { .. }
-            | Event::CreditsDenied { .. }
-            | Event::Forgotten { .. }
-            | Event::RegionOpened { .. }
-            | Event::RegionBriefed { .. }
-            | Event::SetAside { .. }
-            | Event::QuotaSet { .. }
-            | Event::QuotaRemoved { .. }
-            | Event::AttemptConfirmed(_)
-            | Event::AttemptStarted { .. }
-            | Event::AttemptFunded { .. }
-            | Event::AttemptStopping { .. }
-            | Event::AttemptEnded { .. }
-            | Event::CancelAsked { .. }
-            | Event::JobEnded { .. }
-            | Event::HeldUpReviewed { .. }
-            | Event::CellTold { .. }
-            | Event::MessageReceived { .. }
-            | Event::ExhaustionWarned { .. } => 0,
-        }
-    }
-}
-
-/// Forgetting what the archive has durably. Places count from zero over the holds that were examined, those of the
-/// window first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Forgetting {
-    /// The position of the archive.
-    pub through: u64,
-    /// How many closed holds were examined that stayed for the whole retention, oldest first.
-    pub old_holds: u32,
-    /// The places of holds that stay, because they have changed or an answer refers to them.
-    pub kept: Vec<u32>,
-    /// The places of holds that stay for the whole retention.
-    pub longer: Vec<u32>,
-    /// The places of movements that stay.
-    pub kept_movements: Vec<u32>,
-}
 
 /// An event of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -268,7 +44,7 @@ pub enum Event {
         /// Its number.
         account: AccountNo,
         /// Its path.
-        path: Name,
+        path: AccountPath,
         /// What it represents.
         kind: AccountKind,
         /// Its settings.
@@ -391,6 +167,8 @@ pub enum Event {
         movement: NamedMovement,
         /// The hold or charge.
         hold: HoldNo,
+        /// Why; of a refund with several parts, with the first.
+        note: Option<Box<RefundNote>>,
     },
     /// Credits were transferred to another account; the new grants follow as separate events.
     CreditsMoved {
@@ -413,7 +191,7 @@ pub enum Event {
         /// The account.
         account: AccountNo,
         /// Its name there.
-        budget: Name,
+        budget: BudgetName,
         /// Its terms.
         terms: BudgetTerms,
         /// When the current period began.
@@ -428,14 +206,14 @@ pub enum Event {
         /// The account.
         account: AccountNo,
         /// The budget's name there.
-        budget: Name,
+        budget: BudgetName,
     },
     /// A budget reached one of its thresholds, for the first time in its period.
     BudgetThresholdReached {
         /// The account.
         account: AccountNo,
         /// The budget's name there.
-        budget: Name,
+        budget: BudgetName,
         /// The threshold, in percent.
         percent: u16,
         /// What is used.
@@ -627,4 +405,60 @@ pub enum Event {
         /// What happens then: the attempt is stopped, or it continues on overdraft.
         then: OnExhausted,
     },
+}
+
+impl Event {
+    /// The number of its parts: one, and one for each piece of credits that it contains. The sum
+    /// over one decision is bounded.
+    pub fn parts(&self) -> usize {
+        1 + match self {
+            Event::ExpiryReversed { pieces }
+            | Event::ReturnExpired { pieces, .. }
+            | Event::ReturnRevoked { pieces, .. }
+            | Event::HoldExtended { pieces, .. } => pieces.len(),
+            Event::HoldPlaced(placed) => placed.pieces.len(),
+            Event::Charged(charged) => charged.pieces.len(),
+            Event::Refunded { movement, .. }
+            | Event::CreditsMoved { movement, .. }
+            | Event::UncollectedCollected { movement, .. } => movement.pieces.len(),
+            Event::HoldCaptured { taken, .. } => taken.len(),
+            Event::HoldCut { cut, .. } => cut.len(),
+            Event::HoldPinned { returned, .. } => returned.len(),
+            Event::DependenciesMet { met, .. } => met.len(),
+            Event::JobSubmitted { after, .. } => after.len(),
+            Event::HoldRevived { record, .. } => record.hold.slices.len(),
+            Event::PolicySet(_)
+            | Event::AccountOpened { .. }
+            | Event::AccountChanged { .. }
+            | Event::AccountFrozen { .. }
+            | Event::AccountUnfrozen { .. }
+            | Event::GrantIssued(_)
+            | Event::GrantActivated { .. }
+            | Event::GrantRevoked { .. }
+            | Event::BucketExpired { .. }
+            | Event::HoldClosed { .. }
+            | Event::BudgetSet { .. }
+            | Event::BudgetRemoved { .. }
+            | Event::BudgetThresholdReached { .. }
+            | Event::Answered { .. }
+            | Event::CreditsDenied { .. }
+            | Event::Forgotten { .. }
+            | Event::RegionOpened { .. }
+            | Event::RegionBriefed { .. }
+            | Event::SetAside { .. }
+            | Event::QuotaSet { .. }
+            | Event::QuotaRemoved { .. }
+            | Event::AttemptConfirmed(_)
+            | Event::AttemptStarted { .. }
+            | Event::AttemptFunded { .. }
+            | Event::AttemptStopping { .. }
+            | Event::AttemptEnded { .. }
+            | Event::CancelAsked { .. }
+            | Event::JobEnded { .. }
+            | Event::HeldUpReviewed { .. }
+            | Event::CellTold { .. }
+            | Event::MessageReceived { .. }
+            | Event::ExhaustionWarned { .. } => 0,
+        }
+    }
 }

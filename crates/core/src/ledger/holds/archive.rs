@@ -75,7 +75,10 @@ impl Ledger {
         self.require_genuine(record)?;
         let tenant = self.account(hold.account).tenant;
         if self.find_hold(tenant, hold.kind, &hold.id).is_some() {
-            return Err(Refusal::AlreadyExists { what: Resource::Hold, name: hold.id.clone() });
+            return Err(Refusal::AlreadyExists {
+                what: Resource::Hold,
+                name: hold.id.clone().into(),
+            });
         }
         let number = HoldNo(self.holds.next());
         let reply = Reply::Hold(hold.reply(number));

@@ -29,7 +29,10 @@ impl Ledger {
             return if envelope.made(self.live_hold(hold).fingerprint) {
                 Ok(self.charge_reply(hold))
             } else {
-                Err(Refusal::AlreadyExists { what: Resource::Charge, name: command.id.clone() })
+                Err(Refusal::AlreadyExists {
+                    what: Resource::Charge,
+                    name: command.id.clone().into(),
+                })
             };
         }
         if let Some(answer) =

@@ -6,18 +6,19 @@ use crate::credits::Credits;
 use crate::ledger::command::{Context, Envelope};
 use crate::ledger::credits::spend_order::draw::Request;
 use crate::ledger::event::{Event, NamedMovement, total};
-use crate::ledger::id::{AccountNo, Name};
+use crate::ledger::id::AccountNo;
 use crate::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::Ledger;
+use crate::name::{AccountPath, MovementId};
 use crate::time::Timestamp;
 
 impl Ledger {
     pub(in crate::ledger) fn decide_collect(
         &self,
         envelope: &Envelope,
-        path: &Name,
-        id: &Name,
+        path: &AccountPath,
+        id: &MovementId,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let account = self.existing_account(path)?;

@@ -15,7 +15,7 @@ use crate::ledger::index::idempotency::{KeptEntry, Refers};
 use crate::ledger::index::recent::{hash_of_key, hash_of_name};
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::reply::Reply;
-use crate::ledger::state::Ledger;
+use crate::ledger::state::{Aging, Ledger};
 use crate::time::Timestamp;
 
 /// What of a ledger may be forgotten.
@@ -88,7 +88,8 @@ impl Ledger {
             Reply::Charge { hold, .. } => self.name_of_hold(*hold),
             Reply::Movement { movement, .. } => {
                 let made = self.movements.get(*movement)?;
-                let (what, tenant, name) = (made.what, made.tenant, made.movement.id.clone());
+                let (what, tenant, name) =
+                    (made.what, made.tenant, made.movement.id.clone().into());
                 Some(ArchivedName { what, tenant, name })
             }
             Reply::Done
@@ -109,7 +110,7 @@ impl Ledger {
         Some(ArchivedName {
             what,
             tenant: self.account(hold.account).tenant,
-            name: hold.id.clone(),
+            name: hold.id.clone().into(),
         })
     }
 
@@ -131,14 +132,13 @@ impl Ledger {
             .clone()
             .enumerate()
             .filter(|(_, (record, (_, number)))| {
-                self.movements.get(*number) != Some(record)
-                    || movement_refs.binary_search(number).is_ok()
+                self.movements.get(*number) != Some(record) || movement_refs.has(*number)
             })
             .map(|(at, _)| place(at))
             .collect();
         let movements = place(examined.len());
         let stays = |record: &ArchivedHold, number: HoldNo| {
-            self.hold(number) != Some(&record.hold) || hold_refs.binary_search(&number.0).is_ok()
+            self.hold(number) != Some(&record.hold) || hold_refs.has(number.0)
         };
         let (mut kept, mut longer) = (Vec::new(), Vec::new());
         let examined = command.holds.iter().zip(&self.aging.holds);
@@ -179,17 +179,15 @@ impl Ledger {
         u32::try_from(same).unwrap_or(u32::MAX)
     }
 
-    /// The numbers of movements, and of holds and charges, that what stays in memory refers to, sorted.
-    fn references(&self, forgotten_answers: u32) -> (Vec<u32>, Vec<u32>) {
-        let (mut movements, mut holds) = (Vec::new(), Vec::new());
+    /// The numbers of movements, and of holds and charges, that what stays in memory refers to.
+    fn references(&self, forgotten_answers: u32) -> (Numbers, Numbers) {
+        let (mut movements, mut holds) = (Numbers::default(), Numbers::default());
         for of in self.answers.references_from(forgotten_answers as usize) {
             match of {
-                Refers::Hold(hold) => holds.push(hold.0),
-                Refers::Movement(movement) => movements.push(movement),
+                Refers::Hold(hold) => holds.add(hold.0),
+                Refers::Movement(movement) => movements.add(movement),
             }
         }
-        movements.sort_unstable();
-        holds.sort_unstable();
         (movements, holds)
     }
 
@@ -287,6 +285,12 @@ impl Ledger {
         records.map(|record| self.account(record.hold.account).tenant).collect()
     }
 
+    /// How many closed holds and charges, movements and kept answers are in memory.
+    pub fn closed_in_memory(&self) -> usize {
+        let Aging { holds, old_holds, movements, .. } = &self.aging;
+        holds.len() + old_holds.len() + movements.len() + self.answers.len()
+    }
+
     /// The archive's position up to which anything was forgotten. A look-up in an older archive may have missed it.
     pub fn forgotten_through(&self) -> u64 {
         // Earlier releases forgot without an archive. Every archive was built from the first record.
@@ -316,6 +320,24 @@ impl Ledger {
     /// Whether an answer that was given at an instant is still promised.
     pub fn promises_answer(&self, now: Timestamp, given_at: Timestamp) -> bool {
         super::retention::answer_ends(given_at, self.policy.idempotency_ttl_ms) > now
+    }
+}
+
+/// A set of numbers, one bit for each: a step asks for thousands of them.
+#[derive(Default)]
+struct Numbers(Vec<u64>);
+
+impl Numbers {
+    fn add(&mut self, number: u32) {
+        let word = number as usize / 64;
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (number % 64);
+    }
+
+    fn has(&self, number: u32) -> bool {
+        self.0.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
     }
 }
 

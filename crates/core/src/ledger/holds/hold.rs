@@ -9,11 +9,12 @@ use crate::ledger::command::{Cause, Context, Envelope, OnExpiry, PlaceHold};
 use crate::ledger::credits::price::{Rate, WHOLE_GPU};
 use crate::ledger::credits::spend_order::draw::Request;
 use crate::ledger::event::{Event, HoldPlaced, Piece, Pieces, total};
-use crate::ledger::id::{AccountNo, BucketNo, HoldNo, JobNo, Name};
+use crate::ledger::id::{AccountNo, BucketNo, HoldNo, JobNo};
 use crate::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
 use crate::ledger::reply::{HoldReply, Reply};
 use crate::ledger::state::Ledger;
 use crate::ledger::undo::Undo;
+use crate::name::{AccountPath, HoldId};
 use crate::time::Timestamp;
 
 /// The state of a hold.
@@ -75,7 +76,7 @@ impl Slice {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
     /// Its name.
-    pub id: Name,
+    pub id: HoldId,
     /// The account that spends.
     pub account: AccountNo,
     /// Whether it is a hold or a charge.
@@ -164,6 +165,11 @@ impl Hold {
         self.amount - self.captured
     }
 
+    /// How much can still be captured without drawing more; zero if the hold has ended.
+    pub fn remaining(&self) -> u64 {
+        if self.is_open() { self.room() } else { 0 }
+    }
+
     /// Usage that could not be collected.
     pub fn uncollected(&self) -> u64 {
         self.metered - self.captured
@@ -224,19 +230,19 @@ impl Ledger {
 
     pub(in crate::ledger) fn existing_hold(
         &self,
-        tenant: &Name,
-        id: &Name,
+        tenant: &AccountPath,
+        id: &HoldId,
     ) -> Result<HoldNo, Refusal> {
         self.find_account(tenant)
             .and_then(|tenant| self.find_hold(tenant, HoldKind::Hold, id))
-            .ok_or_else(|| Refusal::NotFound { what: Resource::Hold, name: id.clone() })
+            .ok_or_else(|| Refusal::NotFound { what: Resource::Hold, name: id.clone().into() })
     }
 
     /// The hold with this name. Refuses a hold of a job, which only the job changes.
     pub(in crate::ledger) fn movable_hold(
         &self,
-        tenant: &Name,
-        id: &Name,
+        tenant: &AccountPath,
+        id: &HoldId,
     ) -> Result<HoldNo, Refusal> {
         let hold = self.existing_hold(tenant, id)?;
         match self.live_hold(hold).job() {
@@ -263,7 +269,10 @@ impl Ledger {
             return if envelope.made(present.fingerprint) {
                 Ok(Reply::Hold(present.reply(hold)))
             } else {
-                Err(Refusal::AlreadyExists { what: Resource::Hold, name: command.id.clone() })
+                Err(Refusal::AlreadyExists {
+                    what: Resource::Hold,
+                    name: command.id.clone().into(),
+                })
             };
         }
         if let Some(answer) =

@@ -6,10 +6,11 @@ use super::forget::resource_of;
 use super::hold::{Hold, HoldKind, HoldState};
 use crate::ledger::command::{Command, Envelope, Usage};
 use crate::ledger::credits::price::Rounding;
-use crate::ledger::id::{AccountNo, Name};
+use crate::ledger::id::AccountNo;
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::{Ledger, short_fingerprint};
+use crate::name::MovementId;
 
 fn archived(hold: &Hold) -> Reply {
     let record = ArchivedHold { hold: hold.clone(), counted: true };
@@ -54,8 +55,8 @@ impl Ledger {
             return Err(Refusal::Conflict(Conflict::HeldByJob));
         }
         let closed = || Refusal::HoldClosed { state: hold.state };
-        if let Command::SettleHold { usage, .. } | Command::ReportUsage { usage, ended: true, .. } =
-            command
+        if let Command::SettleHold { usage, .. }
+        | Command::ReportUsage { usage, ended: Some(_), .. } = command
         {
             return self.settled_before(hold, *usage);
         }
@@ -91,7 +92,10 @@ impl Ledger {
         Some(if envelope.made(hold.fingerprint) {
             Ok(archived(hold))
         } else {
-            Err(Refusal::AlreadyExists { what: resource_of(hold.kind), name: hold.id.clone() })
+            Err(Refusal::AlreadyExists {
+                what: resource_of(hold.kind),
+                name: hold.id.clone().into(),
+            })
         })
     }
 
@@ -100,7 +104,7 @@ impl Ledger {
         &self,
         tenant: AccountNo,
         what: Resource,
-        id: &Name,
+        id: &MovementId,
         envelope: &Envelope,
     ) -> Result<Option<Reply>, Refusal> {
         let Some(parts) = envelope.recalled_movement(tenant, what, id) else { return Ok(None) };
@@ -110,7 +114,7 @@ impl Ledger {
         if same {
             Ok(Some(Reply::Archived(Box::new(RecalledRecord::Movement(parts.to_vec())))))
         } else {
-            Err(Refusal::AlreadyExists { what, name: id.clone() })
+            Err(Refusal::AlreadyExists { what, name: id.clone().into() })
         }
     }
 }

@@ -8,11 +8,12 @@ use crate::credits::Credits;
 use crate::ledger::accounts::budget::Change;
 use crate::ledger::command::{Envelope, RecalledHold, Refund, RefundOf};
 use crate::ledger::event::{Event, NamedMovement, Piece, Pieces, total};
-use crate::ledger::id::{AccountNo, HoldNo, Name};
+use crate::ledger::id::{AccountNo, HoldNo};
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::{Ledger, Movement, short_fingerprint};
 use crate::ledger::undo::Undo;
+use crate::name::{HoldId, JobName, MovementId};
 use crate::time::Timestamp;
 
 impl Ledger {
@@ -30,7 +31,7 @@ impl Ledger {
                 return self.decide_refund_job(now, envelope, command, id, events);
             }
         };
-        let not_found = || Refusal::NotFound { what, name: id.clone() };
+        let not_found = || Refusal::NotFound { what, name: id.clone().into() };
         let tenant = self.find_account(&command.tenant).ok_or_else(not_found)?;
         let again = self.repeated(tenant, Resource::Refund, &command.id, envelope);
         if let Ok(Some(reply)) = again {
@@ -50,7 +51,7 @@ impl Ledger {
         let pieces = source.hold.last_spent(amount);
         let movement = self.new_movement(envelope, &command.id, pieces);
         let reply = self.movement_reply(&movement);
-        self.push_refunded(now, source, movement, command.compensate, events);
+        self.push_refunded(now, source, movement, command, events);
         Ok(reply)
     }
 
@@ -60,10 +61,10 @@ impl Ledger {
         now: Timestamp,
         envelope: &Envelope,
         command: &Refund,
-        id: &Name,
+        id: &JobName,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
-        let not_found = || Refusal::NotFound { what: Resource::Job, name: id.clone() };
+        let not_found = || Refusal::NotFound { what: Resource::Job, name: id.clone().into() };
         let tenant = self.find_account(&command.tenant).ok_or_else(not_found)?;
         let again = self.repeated(tenant, Resource::Refund, &command.id, envelope);
         if let Ok(Some(reply @ Reply::Archived(_))) = again {
@@ -81,7 +82,8 @@ impl Ledger {
         for name in names {
             let source = self.refund_source(tenant, HoldKind::Hold, name, command)?;
             // A hold that is missing would make the refund incomplete.
-            let forgotten = || Refusal::Forgotten { what: Resource::Hold, name: name.clone() };
+            let forgotten =
+                || Refusal::Forgotten { what: Resource::Hold, name: name.clone().into() };
             sources.push(source.ok_or_else(forgotten)?);
         }
         let left: u128 = sources.iter().map(|source| u128::from(source.left())).sum();
@@ -107,7 +109,7 @@ impl Ledger {
                 pieces: source.hold.last_spent(u64::try_from(amount).unwrap_or(0)),
                 fingerprint: envelope.fingerprint,
             };
-            self.push_refunded(now, source, movement, command.compensate, events);
+            self.push_refunded(now, source, movement, command, events);
         }
         let amount = u64::try_from(wanted).ok().and_then(Credits::from_length);
         Ok(Reply::Movement { movement: first, amount: amount.unwrap_or(Credits::MAX) })
@@ -119,7 +121,7 @@ impl Ledger {
         &'a self,
         tenant: AccountNo,
         kind: HoldKind,
-        id: &Name,
+        id: &HoldId,
         command: &'a Refund,
     ) -> Result<Option<RefundSource<'a>>, Refusal> {
         if let Some(number) = self.find_hold(tenant, kind, id) {
@@ -144,7 +146,7 @@ impl Ledger {
         now: Timestamp,
         source: RefundSource<'_>,
         movement: NamedMovement,
-        compensate: bool,
+        command: &Refund,
         events: &mut Vec<Event>,
     ) {
         let hold = source.number.unwrap_or_else(|| {
@@ -157,8 +159,9 @@ impl Ledger {
             hold
         });
         let pieces = movement.pieces.clone();
-        events.push(Event::Refunded { movement, hold });
-        self.push_returned(now, hold, &pieces, compensate, events);
+        let note = command.note.clone().filter(|_| movement.id == command.id);
+        events.push(Event::Refunded { movement, hold, note });
+        self.push_returned(now, hold, &pieces, command.compensate, events);
     }
 
     /// The names of the holds of a job that has ended, the newest first.
@@ -166,9 +169,9 @@ impl Ledger {
         &'a self,
         tenant: AccountNo,
         command: &'a Refund,
-        id: &Name,
-    ) -> Result<impl Iterator<Item = &'a Name>, Refusal> {
-        let not_found = || Refusal::NotFound { what: Resource::Job, name: id.clone() };
+        id: &JobName,
+    ) -> Result<impl Iterator<Item = &'a HoldId>, Refusal> {
+        let not_found = || Refusal::NotFound { what: Resource::Job, name: id.clone().into() };
         let (past, attempts) = match &command.of {
             RefundOf::PastJob(_, holds) => (holds.as_slice(), [].as_slice()),
             RefundOf::Job(_) | RefundOf::Hold(_) | RefundOf::Charge(_) => {
@@ -228,7 +231,7 @@ impl Ledger {
         &self,
         tenant: AccountNo,
         what: Resource,
-        id: &Name,
+        id: &MovementId,
         envelope: &Envelope,
     ) -> Result<Option<Reply>, Refusal> {
         let Some(number) = self.find_movement(tenant, what, id) else {
@@ -238,7 +241,7 @@ impl Ledger {
         if envelope.made(short_fingerprint(made.movement.fingerprint)) {
             Ok(Some(self.movement_reply(&made.movement)))
         } else {
-            Err(Refusal::AlreadyExists { what, name: id.clone() })
+            Err(Refusal::AlreadyExists { what, name: id.clone().into() })
         }
     }
 
@@ -254,7 +257,7 @@ impl Ledger {
     pub(super) fn new_movement(
         &self,
         envelope: &Envelope,
-        id: &Name,
+        id: &MovementId,
         pieces: Pieces,
     ) -> NamedMovement {
         let movement = self.movements.next();
@@ -317,16 +320,16 @@ impl Ledger {
 
 /// The name of one part of a job's refund. The first part has the name of the whole; the others
 /// have names that no client can choose.
-fn part_name(id: &Name, place: usize) -> Name {
+fn part_name(id: &MovementId, place: usize) -> MovementId {
     match place {
         0 => id.clone(),
-        _ => compact_str::format_compact!("{id}/{}", place + 1),
+        _ => MovementId::unchecked(compact_str::format_compact!("{id}/{}", place + 1)),
     }
 }
 
 /// The name of a part in older journals: with a dot, which clients can also use in names.
-fn old_part_name(id: &Name, place: usize) -> Name {
-    compact_str::format_compact!("{id}.{}", place + 1)
+fn old_part_name(id: &MovementId, place: usize) -> MovementId {
+    MovementId::unchecked(compact_str::format_compact!("{id}.{}", place + 1))
 }
 
 /// The hold or charge that a refund returns from.

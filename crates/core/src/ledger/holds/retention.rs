@@ -1,5 +1,5 @@
-//! Retention: closed holds, movements, answers and ended jobs are forgotten when their retention
-//! ends. History keeps them. What an archive has leaves memory earlier: see [`super::forget`].
+//! Retention: answers and ended jobs are forgotten when their retention ends. Closed holds and movements leave memory
+//! through the archive alone: see [`super::forget`]. Earlier releases forgot them by their age; their records replay.
 
 use std::collections::VecDeque;
 
@@ -10,6 +10,7 @@ use crate::ledger::id::HoldNo;
 use crate::ledger::index::aside::LedgerAside;
 use crate::ledger::refusal::{Refusal, Resource};
 use crate::ledger::state::{Aging, Ledger};
+use crate::name::tenant_of;
 use crate::time::Timestamp;
 
 /// Forgetting runs at full minutes, so that one record covers many entries.
@@ -39,6 +40,11 @@ fn first<T>(ages: &VecDeque<(Timestamp, T)>) -> Option<Timestamp> {
 }
 
 impl Ledger {
+    /// Makes it forget closed holds and movements by their age, as earlier releases did: for journals like theirs.
+    pub fn forget_by_age(&mut self) {
+        self.forgets_by_age = true;
+    }
+
     /// When the retention of the oldest entry ends.
     pub(in crate::ledger) fn next_forgetting(&self) -> Option<Timestamp> {
         if self.is_aside(LedgerAside::Forgetting) {
@@ -47,9 +53,10 @@ impl Ledger {
         let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, .. } = self.policy;
         let Aging { holds, movements, buckets, jobs, .. } = &self.aging;
         // The end of time stands for never: there is no later instant to have kept it until.
+        let by_age =
+            earliest(first(holds), retention_ms).min(earliest(first(movements), retention_ms));
         let due = earliest(self.answers.oldest(), idempotency_ttl_ms)
-            .min(earliest(first(holds), retention_ms))
-            .min(earliest(first(movements), retention_ms))
+            .min(if self.forgets_by_age { by_age } else { Timestamp::MAX })
             .min(earliest(first(buckets), lateness_ms))
             .min(earliest(first(jobs), retention_ms));
         Some(full_minute(due.plus_millis(1))).filter(|due| *due < Timestamp::MAX)
@@ -67,10 +74,13 @@ impl Ledger {
         let due = |ages: &mut dyn Iterator<Item = Timestamp>, from: Timestamp| {
             count(ages.take(MAX_AT_ONCE).take_while(|at| *at < from).count())
         };
+        let by_age = |ages: &mut dyn Iterator<Item = Timestamp>| {
+            if self.forgets_by_age { due(ages, holds_from) } else { 0 }
+        };
         events.push(Event::Forgotten {
             answers: due(&mut self.answers.times(), answers_from),
-            holds: due(&mut aging.holds.iter().map(|(at, _)| *at), holds_from),
-            movements: due(&mut aging.movements.iter().map(|(at, _)| *at), holds_from),
+            holds: by_age(&mut aging.holds.iter().map(|(at, _)| *at)),
+            movements: by_age(&mut aging.movements.iter().map(|(at, _)| *at)),
             buckets: due(&mut aging.buckets.iter().map(|(at, _)| *at), buckets_from),
             jobs: due(&mut aging.jobs.iter().map(|(at, _)| *at), holds_from),
             archived: None,
@@ -121,7 +131,7 @@ impl Ledger {
             return Ok(());
         };
         if self.must_look_up(looked_up, what, account, id) {
-            return Err(Refusal::Forgotten { what, name: id.clone() });
+            return Err(Refusal::Forgotten { what, name: id.into() });
         }
         Ok(())
     }
@@ -142,7 +152,7 @@ impl Ledger {
         };
         for (what, account, id) in command.archived_names() {
             if gone(what, account, id) {
-                return Err(Refusal::Forgotten { what, name: id.clone() });
+                return Err(Refusal::Forgotten { what, name: id.into() });
             }
         }
         if envelope.key.is_some_and(|key| self.may_have_forgotten_key(key, looked_up)) {
@@ -166,8 +176,7 @@ impl Ledger {
         if self.forgotten_through() <= looked_up || self.has(what, account, id) {
             return false;
         }
-        let tenant = account.split_once(':').map_or(account, |(tenant, _)| tenant);
-        let tenant = self.find_account(tenant);
+        let tenant = self.find_account(tenant_of(account));
         tenant.is_some_and(|tenant| self.may_have_forgotten(what, tenant, id, looked_up))
     }
 
@@ -189,8 +198,7 @@ impl Ledger {
 
     /// Whether there is a thing with this id that will be forgotten.
     fn has(&self, what: Resource, account: &str, id: &str) -> bool {
-        let tenant = account.split_once(':').map_or(account, |(tenant, _)| tenant);
-        let Some(tenant) = self.find_account(tenant) else { return false };
+        let Some(tenant) = self.find_account(tenant_of(account)) else { return false };
         match what {
             Resource::Hold => self.find_hold(tenant, HoldKind::Hold, id).is_some(),
             Resource::Charge => self.find_hold(tenant, HoldKind::Charge, id).is_some(),

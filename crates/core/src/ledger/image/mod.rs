@@ -18,7 +18,7 @@ use super::credits::bucket::Bucket;
 use super::credits::grant::{Grant, GrantRare};
 use super::credits::spend_order::Rank;
 use super::holds::hold::Hold;
-use super::id::{AccountNo, BucketNo, CellNo, HoldNo, JobNo, Name};
+use super::id::{AccountNo, BucketNo, CellNo, HoldNo, JobNo};
 use super::index::aside::LedgerAside;
 use super::index::idempotency::{KeptAnswer, KeptEntry};
 use super::index::recent::RecentlyForgotten;
@@ -27,7 +27,7 @@ use super::jobs::table::Review;
 use super::reply::Answer;
 use super::state::{Ledger, Movement};
 use crate::credits::Credits;
-use crate::name::Region;
+use crate::name::{AccountPath, GrantId, Region};
 use crate::time::Timestamp;
 
 /// A whole ledger as plain data.
@@ -93,7 +93,7 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccountImage {
     /// Its full path.
-    pub path: Name,
+    pub path: AccountPath,
     /// What it represents.
     pub kind: AccountKind,
     /// Whether new spending is stopped.
@@ -138,7 +138,7 @@ pub struct TermsImage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GrantImage {
     /// Its name.
-    pub id: Name,
+    pub id: GrantId,
     /// The account that has it.
     pub account: AccountNo,
     /// The bucket it lies in; `None` until it can be spent.

@@ -10,12 +10,13 @@ use crate::ledger::credits::grant::{Grant, PendingTerms};
 use crate::ledger::credits::spend_order::{BucketOrder, FirstBucket};
 use crate::ledger::event::{NamedMovement, Pieces};
 use crate::ledger::holds::hold::{Hold, HoldKind, HoldState};
-use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo, Name};
+use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo};
 use crate::ledger::index::idempotency::{KeptAnswer, KeptEntry};
 use crate::ledger::index::slab::Slab;
 use crate::ledger::jobs::Job;
 use crate::ledger::refusal::Resource;
 use crate::ledger::state::{Ledger, Movement};
+use crate::name::{HoldId, MovementId, parent_of};
 use crate::time::Timestamp;
 
 fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ImageError> {
@@ -133,9 +134,9 @@ impl Ledger {
             frozen_by_platform,
         } = image;
         require(self.find_account(&path).is_none(), || format!("account {path} appears twice"))?;
-        let parent = match path.rsplit_once(':') {
+        let parent = match parent_of(&path) {
             None => None,
-            Some((parent, _)) => {
+            Some(parent) => {
                 let found = self.find_account(parent);
                 require(found.is_some(), || format!("the parent of {path} is missing"))?;
                 found
@@ -379,7 +380,7 @@ impl Ledger {
             tenant: AccountNo(0),
             movement: NamedMovement {
                 movement: 0,
-                id: Name::default(),
+                id: MovementId::default(),
                 pieces: Pieces::new(),
                 fingerprint: 0,
             },
@@ -423,7 +424,7 @@ impl Ledger {
 /// A placeholder for forgotten holds while their slots are being freed.
 fn placeholder_hold() -> Hold {
     Hold {
-        id: Name::default(),
+        id: HoldId::default(),
         account: AccountNo(0),
         kind: HoldKind::Hold,
         state: HoldState::Released,

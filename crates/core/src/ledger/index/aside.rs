@@ -269,7 +269,7 @@ impl Ledger {
         let mut rest = self.accounts_with_policy(from);
         for account in rest.by_ref().take(most.min(STEP_EVENTS)) {
             let policy = self.policy_in(account, region, None);
-            self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
+            self.send(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
         }
         events.push(Event::RegionBriefed { cell, next: rest.next() });
     }

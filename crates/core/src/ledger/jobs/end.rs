@@ -15,12 +15,13 @@ use crate::ledger::credits::spend_order::overlay::Overlay;
 use crate::ledger::event::{Event, Piece, Pieces, total};
 use crate::ledger::holds::capture::Projected;
 use crate::ledger::holds::hold::{Hold, HoldKind, HoldState, gpu_time};
-use crate::ledger::id::{CellNo, HoldNo, JobNo, Name};
+use crate::ledger::id::{CellNo, HoldNo, JobNo};
 use crate::ledger::jobs::submit::hold_for;
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::Ledger;
 use crate::message::{ProposedMember, ToCell};
+use crate::name::{AccountPath, HoldId, JobName};
 use crate::time::Timestamp;
 
 /// The end of an attempt.
@@ -256,36 +257,37 @@ impl Ledger {
     }
 
     /// The name of a job's next hold: `<first>.2`, `<first>.3`, and so on.
-    pub(in crate::ledger) fn next_hold_name(&self, job: &Job) -> Name {
+    pub(in crate::ledger) fn next_hold_name(&self, job: &Job) -> HoldId {
+        let first = job.order.hold.as_str();
         let mut name = match job.holds {
-            0 => job.order.hold.clone(),
-            placed => compact_str::format_compact!("{}.{}", job.order.hold, placed + 1),
+            0 => compact_str::CompactString::from(first),
+            placed => compact_str::format_compact!("{first}.{}", placed + 1),
         };
         let tenant = self.account(job.order.account).tenant;
         // A client may have used the plain name already.
         while self.find_hold(tenant, HoldKind::Hold, &name).is_some() {
             name.push('x');
         }
-        name
+        HoldId::unchecked(name)
     }
 
     /// The job with this name.
     pub(in crate::ledger) fn existing_job(
         &self,
-        tenant: &Name,
-        id: &Name,
+        tenant: &AccountPath,
+        id: &JobName,
     ) -> Result<JobNo, Refusal> {
         self.find_account(tenant)
             .and_then(|tenant| self.find_job(tenant, id))
-            .ok_or_else(|| Refusal::NotFound { what: Resource::Job, name: id.clone() })
+            .ok_or_else(|| Refusal::NotFound { what: Resource::Job, name: id.clone().into() })
     }
 
     /// Cancels a job, or all jobs of an array that have not ended.
     pub(in crate::ledger) fn decide_cancel_named(
         &self,
         now: Timestamp,
-        tenant: &Name,
-        id: &Name,
+        tenant: &AccountPath,
+        id: &JobName,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let named = self.find_account(tenant).map(|tenant| self.jobs_named(tenant, id));
@@ -293,7 +295,7 @@ impl Ledger {
             Some([job]) => return self.decide_cancel(now, *job, events),
             Some([first, rest @ ..]) => (*first, rest),
             Some([]) | None => {
-                return Err(Refusal::NotFound { what: Resource::Job, name: id.clone() });
+                return Err(Refusal::NotFound { what: Resource::Job, name: id.clone().into() });
             }
         };
         let answer = self.decide_cancel(now, first, events);
@@ -329,6 +331,11 @@ impl Ledger {
             return answer(JobState::Cancelled);
         };
         let Some(cell) = live.cell else {
+            if job.order.terms.external && !job.cancel_asked {
+                // Its usage goes on until the last report. A second request ends it without one.
+                events.push(Event::CancelAsked { job: number });
+                return answer(JobState::Stopping);
+            }
             let usage = Usage::GpuMs(0);
             let reason = EndReason::Cancelled;
             let cause = Cause::Holder;
@@ -340,7 +347,7 @@ impl Ledger {
         if live.started_at.is_some() {
             if !job.cancel_asked {
                 events.push(Event::CancelAsked { job: number });
-                self.tell(cell, ToCell::CancelRequested { job: id }, events);
+                self.send(cell, ToCell::CancelRequested { job: id }, events);
             }
             return answer(JobState::Stopping);
         }
@@ -349,7 +356,7 @@ impl Ledger {
         let cause = Cause::Holder;
         let ending = Ending { reason, usage, exit_code: None, requeue: false, cause };
         self.push_attempt_end(now, number, ending, events);
-        self.tell(cell, ToCell::CancelRequested { job: id }, events);
+        self.send(cell, ToCell::CancelRequested { job: id }, events);
         answer(JobState::Cancelled)
     }
 
@@ -396,7 +403,7 @@ impl Ledger {
             events.push(Event::AttemptEnded { job: number, end });
             if let Some(cell) = live.cell {
                 let id = number.in_cell(self.cells[cell.index()].shard);
-                self.tell(cell, ToCell::CancelRequested { job: id }, events);
+                self.send(cell, ToCell::CancelRequested { job: id }, events);
             }
         }
         events.push(Event::JobEnded { job: number, state: JobState::Lost });
@@ -434,7 +441,7 @@ impl Ledger {
             self.push_over(now, number, job, JobState::Cancelled, events);
         } else {
             let id = number.in_cell(self.cells[cell.index()].shard);
-            self.tell(cell, ToCell::JobWithdrawn { job: id }, events);
+            self.send(cell, ToCell::JobWithdrawn { job: id }, events);
         }
     }
 

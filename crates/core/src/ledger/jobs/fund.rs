@@ -15,7 +15,7 @@ use crate::ledger::credits::price::{HOUR_MS, WHOLE_GPU};
 use crate::ledger::credits::spend_order::draw::Request;
 use crate::ledger::event::{Event, Pieces, total};
 use crate::ledger::holds::hold::gpu_time;
-use crate::ledger::id::{AccountNo, CellNo, JobNo, MAX_DEPTH};
+use crate::ledger::id::{AccountNo, CellNo, JobNo};
 use crate::ledger::index::timers::earlier;
 use crate::ledger::jobs::start::RUNNING_LEASE_MS;
 use crate::ledger::jobs::table::Review;
@@ -23,6 +23,7 @@ use crate::ledger::jobs::wait::next_period;
 use crate::ledger::refusal::Refusal;
 use crate::ledger::state::Ledger;
 use crate::message::ToCell;
+use crate::name::MAX_DEPTH;
 use crate::time::Timestamp;
 
 /// Additional running time of an attempt.
@@ -71,7 +72,7 @@ impl Ledger {
         });
         self.push_portion(now, number, job, portion, (found, short), events);
         if short {
-            self.tell(cell, ToCell::FundsRefused { attempt }, events);
+            self.send(cell, ToCell::FundsRefused { attempt }, events);
             self.push_retry(now, job, retry_at, events);
         }
     }
@@ -95,7 +96,7 @@ impl Ledger {
         if short {
             let id = number.in_cell(self.cells[cell.index()].shard);
             let attempt = AttemptId { job: id, number: live.number };
-            self.tell(cell, ToCell::FundsRefused { attempt }, events);
+            self.send(cell, ToCell::FundsRefused { attempt }, events);
         }
         Ok(())
     }
@@ -126,7 +127,7 @@ impl Ledger {
         {
             let id = number.in_cell(self.cells[cell.index()].shard);
             let attempt = AttemptId { job: id, number: live.number };
-            self.tell(cell, ToCell::FundingChanged { attempt, funded_ms }, events);
+            self.send(cell, ToCell::FundingChanged { attempt, funded_ms }, events);
         }
     }
 
@@ -339,6 +340,7 @@ mod tests {
 
     fn terms(gpu: GpuDemand, nodes: u16) -> JobTerms {
         JobTerms {
+            external: false,
             class: "normal".into(),
             rank: ClassRank::NORMAL,
             gpu,

@@ -124,7 +124,8 @@ fn check_reason(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<Accoun
             let again = review.retry_at.is_some_and(|at| at <= ledger.now);
             review.at <= ledger.now && (review.from <= number || again)
         });
-    let reason = competes || due || !ledger.standing_blockers(job).is_empty();
+    let outside = job.order.terms.external;
+    let reason = competes || due || outside || !ledger.standing_blockers(job).is_empty();
     holds(reason, "L14", tenant, || format!("job {number} waits for no reason"))
 }
 

@@ -13,6 +13,7 @@ pub mod external;
 pub mod fund;
 pub(super) mod invariant;
 pub mod meter;
+pub mod money;
 pub mod start;
 pub mod submit;
 pub mod table;
@@ -33,7 +34,8 @@ use crate::cell::ids::{AttemptId, ClassRank, JobId};
 use crate::cell::schedule::shape::GpuDemand;
 use crate::credits::Credits;
 use crate::message::ProposedMember;
-use crate::name::{GpuModel, Region};
+use crate::name::{AccountPath, ClassName, GpuModel, HoldId, JobName, Region};
+use crate::opaque::Opaque;
 use crate::time::Timestamp;
 
 /// The state of a job.
@@ -119,7 +121,7 @@ pub struct Offer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobTerms {
     /// The priority class.
-    pub class: Name,
+    pub class: ClassName,
     /// Its rank.
     pub rank: ClassRank,
     /// GPUs on each node.
@@ -154,13 +156,15 @@ pub struct JobTerms {
     pub max_requeues: u32,
     /// The time between the warning and the end of the paid running time; zero for no warning.
     pub warn_ahead_ms: i64,
+    /// Whether it runs outside Bursar: no cell places it, and all its usage is reported.
+    pub external: bool,
 }
 
 /// A job as it was submitted. Never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobOrder {
     /// Its name.
-    pub id: Name,
+    pub id: JobName,
     /// The account that pays.
     pub account: AccountNo,
     /// Its terms for credits and placement.
@@ -168,11 +172,11 @@ pub struct JobOrder {
     /// Its price for each GPU type and region.
     pub offers: Vec<Offer>,
     /// What the agent needs to start it.
-    pub payload: Box<str>,
-    /// The job as submitted, for queries.
-    pub shown: Box<str>,
+    pub payload: Opaque,
+    /// The job as it was submitted, for queries.
+    pub submitted: Opaque,
     /// The name of its first hold.
-    pub hold: Name,
+    pub hold: HoldId,
     /// The hash of the request that submitted it.
     pub fingerprint: u128,
 }
@@ -193,7 +197,7 @@ pub struct Job {
     /// Its open hold; `None` if it has ended, costs nothing, or waits for credits.
     pub hold: Option<HoldNo>,
     /// The name of its current or last hold.
-    pub hold_name: Option<Name>,
+    pub hold_name: Option<HoldId>,
     /// How many holds it has had.
     pub holds: u32,
     /// Jobs that must succeed first and have not yet.
@@ -234,7 +238,7 @@ pub struct Attempt {
     /// The pinned price.
     pub per_gpu_hour: Credits,
     /// The name of the hold that pays for it.
-    pub hold: Option<Name>,
+    pub hold: Option<HoldId>,
     /// When it was confirmed.
     pub confirmed_at: Timestamp,
     /// When it was first reported running.
@@ -349,7 +353,10 @@ impl JobTerms {
             GpuDemand::None => WHOLE_GPU,
             GpuDemand::Share(_) | GpuDemand::Whole(_) => self.gpu.per_device(),
         };
-        Rate { per_gpu_hour, share_milli, gpu_ms_limit: self.gpu_ms_limit() }
+        // What runs outside is not stopped at its longest runtime, and its usage counts.
+        let gpu_ms_limit =
+            if self.external { self.gpu_ms(CENTURY_MS) } else { self.gpu_ms_limit() };
+        Rate { per_gpu_hour, share_milli, gpu_ms_limit }
     }
 
     /// The running time that the first hold pays for; `None` if it pays for all.
@@ -388,13 +395,13 @@ impl JobTerms {
 
 impl JobOrder {
     /// The highest price of its offers.
-    pub fn dearest(&self) -> Credits {
+    pub fn costliest(&self) -> Credits {
         self.offers.iter().map(|offer| offer.per_gpu_hour).max().unwrap_or(Credits::ZERO)
     }
 
     /// The amount of its first hold and of each later one.
     pub fn need(&self) -> Credits {
-        let need = self.terms.hold_at(self.dearest(), self.terms.first_window());
+        let need = self.terms.hold_at(self.costliest(), self.terms.first_window());
         // Checked at submission.
         need.unwrap_or(Credits::MAX)
     }
@@ -427,7 +434,7 @@ impl JobOrder {
         &self,
         id: JobId,
         region: &str,
-        account: &Name,
+        account: &AccountPath,
         submitted_at: Timestamp,
         attempts_before: u32,
     ) -> JobSpec {
@@ -491,8 +498,8 @@ impl Job {
     /// Whether it is blocked: it waits for credits, a cell waits for its admission, or it runs on
     /// less than a full window.
     pub(super) fn is_held_up(&self) -> bool {
-        let told = self.standings.iter().any(|standing| standing.waits);
-        self.state == JobState::Queued && (self.is_unfunded() || told) || self.is_short()
+        let waits = self.standings.iter().any(|standing| standing.waits);
+        self.state == JobState::Queued && (self.is_unfunded() || waits) || self.is_short()
     }
 
     /// Whether it runs and its last window was not filled.

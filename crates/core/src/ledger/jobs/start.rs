@@ -59,7 +59,7 @@ impl Ledger {
                 self.push_confirmed(now, attempt, job, confirmed, events);
             }
             Err(verdict) => {
-                self.tell(cell, ToCell::PlacementRefused { attempt, verdict }, events);
+                self.send(cell, ToCell::PlacementRefused { attempt, verdict }, events);
                 self.push_orphaned(now, cell, attempt, verdict, events);
             }
         }
@@ -144,7 +144,7 @@ impl Ledger {
         }
         events.push(Event::AttemptConfirmed(Box::new(confirmed)));
         let price = price.length();
-        self.tell(cell, ToCell::PlacementConfirmed { attempt, price, funded_ms }, events);
+        self.send(cell, ToCell::PlacementConfirmed { attempt, price, funded_ms }, events);
         let number = JobNo::of_cell(attempt.job);
         self.push_withdrawals(number, job, Some(cell), events);
     }
@@ -159,7 +159,7 @@ impl Ledger {
     ) {
         for standing in job.standings.iter().filter(|standing| Some(standing.cell) != but) {
             let id = number.in_cell(self.cells[standing.cell.index()].shard);
-            self.tell(standing.cell, ToCell::JobWithdrawn { job: id }, events);
+            self.send(standing.cell, ToCell::JobWithdrawn { job: id }, events);
         }
     }
 

@@ -13,11 +13,12 @@ use crate::ledger::credits::spend_order::draw::Request;
 use crate::ledger::credits::spend_order::overlay::Overlay;
 use crate::ledger::event::{Event, HoldPlaced, Piece, Pieces};
 use crate::ledger::holds::hold::{HoldKind, gpu_time};
-use crate::ledger::id::{AccountNo, CellNo, HoldNo, JobNo, Name};
+use crate::ledger::id::{AccountNo, CellNo, HoldNo, JobNo};
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::{Ledger, short_fingerprint};
 use crate::message::ToCell;
+use crate::name::{HoldId, JobName};
 use crate::time::Timestamp;
 
 /// The plan of a submission, before credits are drawn.
@@ -40,12 +41,12 @@ impl SubmitJob {
     }
 
     /// The names of one of its jobs and of the hold for it.
-    pub(in crate::ledger) fn names(&self, index: u32) -> (Name, Name) {
+    pub(in crate::ledger) fn names(&self, index: u32) -> (JobName, HoldId) {
         match self.array {
             None => (self.id.clone(), self.hold.clone()),
             Some(_) => {
-                let named = |name: &Name| compact_str::format_compact!("{name}.{index}");
-                (named(&self.id), named(&self.hold))
+                let named = |name: &str| compact_str::format_compact!("{name}.{index}");
+                (JobName::unchecked(named(&self.id)), HoldId::unchecked(named(&self.hold)))
             }
         }
     }
@@ -111,7 +112,7 @@ impl Ledger {
             None => self.find_array(tenant, &command.id),
         };
         if other.is_some() {
-            let name = command.id.clone();
+            let name = command.id.clone().into();
             return Err(Refusal::AlreadyExists { what: Resource::Job, name });
         }
         for index in 0..command.count() {
@@ -123,11 +124,11 @@ impl Ledger {
                 return if same && index == 0 {
                     Ok(Some(Reply::Jobs { first, count: command.count() }))
                 } else {
-                    taken(Resource::Job, id)
+                    taken(Resource::Job, id.into())
                 };
             }
             if self.find_hold(tenant, HoldKind::Hold, &hold).is_some() {
-                return taken(Resource::Hold, hold);
+                return taken(Resource::Hold, hold.into());
             }
         }
         Ok(None)
@@ -154,7 +155,7 @@ impl Ledger {
             // A job outside the caller's scope is answered like one that does not exist.
             let is_hidden = |job: &JobNo| !self.is_in_scope(*job, command.scope.as_deref());
             if awaited.is_empty() || awaited.iter().any(is_hidden) {
-                return Err(Refusal::NotFound { what: Resource::Job, name: name.clone() });
+                return Err(Refusal::NotFound { what: Resource::Job, name: name.clone().into() });
             }
             for awaited in awaited {
                 let state = self.live_job(awaited).state;
@@ -184,10 +185,13 @@ impl Ledger {
         }
         cells.sort_unstable();
         cells.dedup();
+        if command.terms.external {
+            cells.clear();
+        }
         require_small(command, cells.len())?;
-        let dearest = command.offers.iter().map(|offer| offer.per_gpu_hour).max();
+        let costliest = command.offers.iter().map(|offer| offer.per_gpu_hour).max();
         let window = command.terms.first_window();
-        let need = command.terms.hold_at(dearest.unwrap_or(Credits::ZERO), window);
+        let need = command.terms.hold_at(costliest.unwrap_or(Credits::ZERO), window);
         // Cannot fail: validation checked the cost of the whole run.
         let need = need.unwrap_or(Credits::MAX);
         Ok(Plan {
@@ -298,7 +302,7 @@ impl Ledger {
             terms: command.terms.clone(),
             offers: command.offers.clone(),
             payload: command.payload.clone(),
-            shown: command.shown.clone(),
+            submitted: command.submitted.clone(),
             hold: hold_name.clone(),
             fingerprint: envelope.fingerprint,
         });
@@ -331,7 +335,7 @@ impl Ledger {
         let id = job.in_cell(book.shard);
         let account = &self.account(order.account).path;
         let spec = order.spec(id, &book.region, account, now, 0);
-        self.tell(cell, ToCell::JobAdmitted(Box::new(spec)), events);
+        self.send(cell, ToCell::JobAdmitted(Box::new(spec)), events);
     }
 
     /// Admits a job to every cell of its offers where it is not admitted or waits for admission.
@@ -356,7 +360,7 @@ impl Ledger {
             let account = &self.account(job.order.account).path;
             let order = &job.order;
             let spec = order.spec(id, &book.region, account, job.submitted_at, attempts_before);
-            self.tell(cell, ToCell::JobAdmitted(Box::new(spec)), events);
+            self.send(cell, ToCell::JobAdmitted(Box::new(spec)), events);
         }
     }
 }
@@ -391,9 +395,9 @@ fn split(pieces: &[Piece], each: u64) -> Vec<Pieces> {
 
 /// Refuses an array whose jobs together have too much text for one decision.
 fn require_small(command: &SubmitJob, cells: usize) -> Result<(), Refusal> {
-    let (payload, shown) = (command.payload.len() as u64, command.shown.len() as u64);
+    let (payload, submitted) = (command.payload.len() as u64, command.submitted.len() as u64);
     let cells = u64::try_from(cells).unwrap_or(u64::MAX);
-    let each = payload.saturating_mul(cells.saturating_add(1)).saturating_add(shown);
+    let each = payload.saturating_mul(cells.saturating_add(1)).saturating_add(submitted);
     if each.saturating_mul(command.count().into()) <= MAX_SUBMISSION_TEXT || command.array.is_none()
     {
         return Ok(());
@@ -410,7 +414,7 @@ pub(in crate::ledger) fn hold_for(
     order: &JobOrder,
     job: JobNo,
     hold: HoldNo,
-    id: Name,
+    id: HoldId,
     pieces: Pieces,
     gpu_ms: u64,
 ) -> Event {
@@ -422,7 +426,7 @@ pub(in crate::ledger) fn hold_for(
         expires_at: None,
         context: order.context(),
         on_expiry: OnExpiry::HonorHold,
-        rate: Some(order.terms.rate(order.dearest())),
+        rate: Some(order.terms.rate(order.costliest())),
         gpu_ms,
         reference: None,
         fingerprint: 0,
@@ -491,7 +495,7 @@ mod tests {
             );
         }
         let total: u64 = amounts.iter().map(|(_, amount)| amount).sum();
-        let names = |number: u64| Name::from(format!("h{number}").as_str());
+        let names = |number: u64| HoldId::unchecked(format!("h{number}"));
         let count = total / 3;
         for number in 0..count {
             run(

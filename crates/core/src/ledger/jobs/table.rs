@@ -7,14 +7,14 @@ use smallvec::SmallVec;
 
 use super::{Job, JobOrder, JobState, Standing};
 use crate::cell::command::Verdict;
-use crate::ledger::id::{AccountNo, CellNo, JobNo, Name};
+use crate::ledger::id::{AccountNo, CellNo, JobNo};
 use crate::ledger::index::aside::LedgerAside;
 use crate::ledger::index::timers::earlier;
 use crate::ledger::state::Ledger;
 use crate::ledger::undo::Undo;
 use crate::machine::DuePart;
 use crate::message::ToCell;
-use crate::name::Region;
+use crate::name::{JobName, Region};
 use crate::time::Timestamp;
 
 /// The next review of a tenant's blocked jobs.
@@ -42,7 +42,7 @@ pub struct Jobs {
 /// Indexes derived from the jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JobIndex {
-    pub(in crate::ledger) names: BTreeMap<(AccountNo, Name), JobNo>,
+    pub(in crate::ledger) names: BTreeMap<(AccountNo, JobName), JobNo>,
     pub(in crate::ledger) by_tenant: BTreeSet<(AccountNo, JobNo)>,
     /// The number of queued jobs of a subtree that may run in a cell.
     pub(in crate::ledger) waiting: BTreeMap<(AccountNo, CellNo), u32>,
@@ -81,8 +81,11 @@ impl Ledger {
         self.jobs.all.get(&job).expect("events name only existing jobs")
     }
 
-    /// The cells that a job may run in.
+    /// The cells that a job may run in; none for one that runs outside.
     pub(in crate::ledger) fn cells_of(&self, order: &JobOrder) -> SmallVec<[CellNo; 4]> {
+        if order.terms.external {
+            return SmallVec::new();
+        }
         let allowed = |region: &Region| order.offers.iter().any(|offer| offer.region == *region);
         let cells = (0..).map(CellNo).zip(&self.cells);
         cells.filter(|(_, book)| allowed(&book.region)).map(|(cell, _)| cell).collect()
@@ -260,7 +263,7 @@ impl Ledger {
 
     /// Schedules a review of the tenant's blocked jobs after credits, budgets or a freeze of an
     /// account changed.
-    pub(in crate::ledger) fn stir(&mut self, at: Timestamp, account: AccountNo) {
+    pub(in crate::ledger) fn wake_blocked_jobs(&mut self, at: Timestamp, account: AccountNo) {
         let tenant = self.account(account).tenant;
         if self.has_held_up(tenant) {
             let review = self.review_under_way(at, tenant);
@@ -359,11 +362,11 @@ mod tests {
         let half = Review { at, from: JobNo(5), retry_at: None };
         ledger.set_review(tenant, Some(half));
         let later = at.plus_millis(1);
-        ledger.stir(later, tenant);
+        ledger.wake_blocked_jobs(later, tenant);
         let goes_on = Review { retry_at: Some(later), ..half };
         assert_eq!(ledger.jobs.reviews.get(&tenant), Some(&goes_on));
         ledger.aside.insert(LedgerAside::Review { tenant, at });
-        ledger.stir(later, tenant);
+        ledger.wake_blocked_jobs(later, tenant);
         let anew = Review { at: later, from: JobNo(0), retry_at: None };
         assert_eq!(ledger.jobs.reviews.get(&tenant), Some(&anew));
     }

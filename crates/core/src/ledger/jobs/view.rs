@@ -6,6 +6,7 @@ use crate::ledger::command::SubmitJob;
 use crate::ledger::id::{AccountNo, JobNo, MAX_JOBS};
 use crate::ledger::refusal::{Blocker, Refusal};
 use crate::ledger::state::Ledger;
+use crate::name::JobName;
 use crate::time::Timestamp;
 
 /// The result that a submission would have.
@@ -43,7 +44,7 @@ pub struct QuotedOffer {
 impl Ledger {
     /// The job with this name.
     pub fn find_job(&self, tenant: AccountNo, id: &str) -> Option<JobNo> {
-        self.jobs.index.names.get(&(tenant, id.into())).copied()
+        self.jobs.index.names.get(&(tenant, JobName::unchecked(id))).copied()
     }
 
     /// The first job of an array, by the id of the array.

@@ -166,8 +166,8 @@ impl Ledger {
         waits.dedup();
         waits.retain(|number| {
             let job = self.live_job(*number);
-            let told = job.standings.iter().any(|standing| standing.cell == cell);
-            job.state == JobState::Queued && !told && self.cells_of(&job.order).contains(&cell)
+            let is_sent = job.standings.iter().any(|standing| standing.cell == cell);
+            job.state == JobState::Queued && !is_sent && self.cells_of(&job.order).contains(&cell)
         });
         waits
     }
@@ -299,6 +299,7 @@ mod tests {
 
     fn submit(ledger: &mut Ledger, account: &str, id: &str, array: u32) {
         let terms = JobTerms {
+            external: false,
             class: "normal".into(),
             rank: ClassRank::NORMAL,
             gpu: GpuDemand::Whole(1),
@@ -326,7 +327,7 @@ mod tests {
             terms,
             offers: vec![Offer { gpu_type, region, per_gpu_hour: credits(100) }],
             payload: "{}".into(),
-            shown: "{}".into(),
+            submitted: "{}".into(),
             hold: format!("h-{id}").as_str().into(),
             array: Some(array),
             after: Vec::new(),

@@ -29,7 +29,7 @@ stored_struct!(Image {
     0 now,
     1 config = CellConfig::default(),
     2 marks,
-    3 told,
+    3 sent,
     4 models,
     5 labels,
     6 racks,
@@ -60,6 +60,7 @@ stored_struct!(Image {
     31 aside = Vec::new(),
     32 used_names = Vec::new(),
     33 generation = 0,
+    34 left_drained = Vec::new(),
 });
 
 stored_struct!(DoneRequest { 0 request, 1 at, 2 answer = None });

@@ -34,7 +34,7 @@ stored_struct!(CellJob {
     12 plan_after,
     13 phase,
     14 guest_turns = 0,
-    15 untold = None,
+    15 unsent_end = None,
 });
 
 stored_struct!(EndedAttempt {

@@ -6,7 +6,11 @@ use bursar_core::credits::Credits;
 use bursar_core::digest::Digest;
 use bursar_core::ledger::event::{Piece, Pieces, SliceAmount};
 use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
-use bursar_core::name::{GpuModel, Region};
+use bursar_core::name::{
+    AccountPath, BudgetName, ClassName, GpuModel, GrantId, HoldId, JobName, KeyId, MovementId,
+    NodeName, Region,
+};
+use bursar_core::opaque::Opaque;
 use bursar_core::time::Timestamp;
 use fefo::Span;
 use smallvec::SmallVec;
@@ -158,7 +162,19 @@ macro_rules! stored_names {
     };
 }
 
-stored_names!(GpuModel, Region);
+stored_names!(
+    AccountPath,
+    BudgetName,
+    ClassName,
+    GpuModel,
+    GrantId,
+    HoldId,
+    JobName,
+    KeyId,
+    MovementId,
+    NodeName,
+    Region
+);
 
 impl Stored for Box<str> {
     fn write(&self, out: &mut Writer<'_>) {
@@ -167,6 +183,16 @@ impl Stored for Box<str> {
 
     fn read(input: &mut Reader<'_>) -> Result<Box<str>, FormatError> {
         input.shared_text().map(Box::from)
+    }
+}
+
+impl Stored for Opaque {
+    fn write(&self, out: &mut Writer<'_>) {
+        out.shared_text(self.text());
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<Opaque, FormatError> {
+        input.shared_text().map(Opaque::from)
     }
 }
 

@@ -8,9 +8,11 @@ use bursar_core::directory::{
     ApiKey, Capability, Class, Event, Quota, Refusal, Reply, Role, Secret,
 };
 use bursar_core::ledger::id::Name;
-use bursar_core::name::{GpuModel, Region};
+use bursar_core::name::{AccountPath, ClassName, GpuModel, KeyId, NodeName, Region};
 use bursar_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use super::LineError;
 
 /// One event and its author.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -131,10 +133,6 @@ fn text(name: Option<&impl ToString>) -> Option<String> {
     name.map(ToString::to_string)
 }
 
-fn name(text: Option<String>) -> Option<Name> {
-    text.map(Name::from)
-}
-
 fn region(text: Option<String>) -> Option<Region> {
     text.map(Region::unchecked)
 }
@@ -161,7 +159,7 @@ impl StoredEvent {
             Event::ClassSet { name, class } => Kind::ClassSet(StoredClass {
                 name: name.to_string(),
                 rank: class.rank,
-                preempts: class.preempts.iter().map(Name::to_string).collect(),
+                preempts: class.preempts.iter().map(ClassName::to_string).collect(),
                 grace_seconds: class.grace_seconds,
                 default_preemptible: class.default_preemptible,
                 price_multiplier_milli: class.price_multiplier_milli,
@@ -191,38 +189,42 @@ impl StoredEvent {
         StoredEvent { v: VERSION, actor: actor.map(str::to_owned), kind }
     }
 
-    pub(super) fn into_event(self) -> Result<Event, String> {
+    pub(super) fn into_event(self) -> Result<Event, LineError> {
         if self.v != VERSION {
-            return Err(format!("version {} of a directory event is not known", self.v));
+            return Err(LineError::Version(self.v));
         }
         let instant = Timestamp::from_millis;
         Ok(match self.kind {
             Kind::RegionAdded { region } => {
                 Event::RegionAdded { region: Region::unchecked(region) }
             }
-            Kind::OrgAssigned { org, shard } => Event::OrgAssigned { org: org.into(), shard },
+            Kind::OrgAssigned { org, shard } => {
+                Event::OrgAssigned { org: AccountPath::unchecked(org), shard }
+            }
             Kind::KeyCreated(stored) => {
                 let (id, key) = read_key(*stored)?;
                 Event::KeyCreated { id, key: Box::new(key) }
             }
-            Kind::KeyRevoked { id, tenant, by_platform } => {
-                Event::KeyRevoked { id: id.into(), tenant: name(tenant), by_platform }
-            }
+            Kind::KeyRevoked { id, tenant, by_platform } => Event::KeyRevoked {
+                id: KeyId::unchecked(id),
+                tenant: tenant.map(AccountPath::unchecked),
+                by_platform,
+            },
             Kind::PriceSet { gpu_type, region, micros, effective_ms } => Event::PriceSet {
                 gpu_type: GpuModel::unchecked(gpu_type),
                 region: region.map(Region::unchecked),
-                per_gpu_hour: Credits::from_micros(micros).ok_or("a negative price")?,
+                per_gpu_hour: Credits::from_micros(micros).ok_or(LineError::NegativePrice)?,
                 effective_at: instant(effective_ms),
             },
             Kind::ClassSet(stored) => {
                 let class = Class {
                     rank: stored.rank,
-                    preempts: stored.preempts.into_iter().map(Name::from).collect(),
+                    preempts: stored.preempts.into_iter().map(ClassName::unchecked).collect(),
                     grace_seconds: stored.grace_seconds,
                     default_preemptible: stored.default_preemptible,
                     price_multiplier_milli: stored.price_multiplier_milli,
                 };
-                Event::ClassSet { name: stored.name.into(), class: Box::new(class) }
+                Event::ClassSet { name: ClassName::unchecked(stored.name), class: Box::new(class) }
             }
             Kind::QuotaSet(stored) => {
                 let gpus = stored.gpus.into_iter();
@@ -231,17 +233,17 @@ impl StoredEvent {
                     running_jobs: stored.running_jobs,
                     waiting_jobs: stored.waiting_jobs,
                 };
-                let (account, region) = (stored.account.into(), region(stored.region));
+                let (account, region) =
+                    (AccountPath::unchecked(stored.account), region(stored.region));
                 Event::QuotaSet { account, region, quota: Box::new(quota) }
             }
             Kind::QuotaRemoved { account, region } => Event::QuotaRemoved {
-                account: account.into(),
+                account: AccountPath::unchecked(account),
                 region: region.map(Region::unchecked),
             },
             Kind::ClockNoted {} => Event::ClockNoted,
             Kind::AttemptSecretSet { secret } => {
-                let bytes = blake3::Hash::from_hex(&secret).map_err(|error| error.to_string())?;
-                Event::AttemptSecretSet { secret: Secret(*bytes.as_bytes()) }
+                Event::AttemptSecretSet { secret: Secret(read_digest(&secret)?) }
             }
             Kind::Answered { key, fingerprint, answer, request } => Event::Answered {
                 key: read_hash(&key)?,
@@ -254,11 +256,17 @@ impl StoredEvent {
     }
 }
 
-fn read_hash(text: &str) -> Result<u128, String> {
-    u128::from_str_radix(text, 16).map_err(|error| error.to_string())
+fn read_hash(text: &str) -> Result<u128, LineError> {
+    u128::from_str_radix(text, 16).map_err(|_| LineError::Hexadecimal(text.to_owned()))
 }
 
-fn store_key(id: &Name, key: &ApiKey) -> StoredKey {
+/// Reads 32 bytes. An error does not repeat them: they may be secret.
+fn read_digest(text: &str) -> Result<[u8; 32], LineError> {
+    let read = blake3::Hash::from_hex(text);
+    read.map(|bytes| *bytes.as_bytes()).map_err(|_| LineError::Hexadecimal("\u{2026}".to_owned()))
+}
+
+fn store_key(id: &KeyId, key: &ApiKey) -> StoredKey {
     let role = ROLES.iter().find(|(role, _)| *role == key.role).map_or("", |(_, name)| name);
     StoredKey {
         id: id.to_string(),
@@ -281,34 +289,33 @@ fn capability_name(capability: Capability) -> &'static str {
     }
 }
 
-fn read_capability(name: &str) -> Result<Capability, String> {
+fn read_capability(name: &str) -> Result<Capability, LineError> {
     match name {
         "issue" => Ok(Capability::Issue),
-        other => Err(format!("the capability {other} is not known")),
+        other => Err(LineError::Capability(other.to_owned())),
     }
 }
 
-fn read_key(stored: StoredKey) -> Result<(Name, ApiKey), String> {
-    let hash = blake3::Hash::from_hex(&stored.secret_hash).map_err(|error| error.to_string())?;
+fn read_key(stored: StoredKey) -> Result<(KeyId, ApiKey), LineError> {
     let role = ROLES.iter().find(|(_, name)| *name == stored.role);
-    let (role, _) = role.ok_or_else(|| format!("the role {} is not known", stored.role))?;
+    let (role, _) = role.ok_or_else(|| LineError::Role(stored.role.clone()))?;
     let key = ApiKey {
-        secret_hash: *hash.as_bytes(),
+        secret_hash: read_digest(&stored.secret_hash)?,
         role: *role,
-        scope: name(stored.scope),
+        scope: stored.scope.map(AccountPath::unchecked),
         name: stored.name.into(),
         expires_at: stored.expires_ms.map(Timestamp::from_millis),
         region: region(stored.region),
-        node: name(stored.node),
+        node: stored.node.map(NodeName::unchecked),
         created_at: Timestamp::from_millis(stored.created_ms),
         fingerprint: read_hash(&stored.fingerprint)?,
         capabilities: stored
             .capabilities
             .iter()
             .map(|name| read_capability(name))
-            .collect::<Result<_, String>>()?,
+            .collect::<Result<_, LineError>>()?,
     };
-    Ok((stored.id.into(), key))
+    Ok((KeyId::unchecked(stored.id), key))
 }
 
 fn store_answer(answer: &Result<Reply, Refusal>) -> StoredDirectoryAnswer {
@@ -337,7 +344,9 @@ fn store_answer(answer: &Result<Reply, Refusal>) -> StoredDirectoryAnswer {
 fn read_answer(stored: StoredDirectoryAnswer) -> Result<Reply, Refusal> {
     match stored {
         StoredDirectoryAnswer::Done => Ok(Reply::Done),
-        StoredDirectoryAnswer::Key { id, created } => Ok(Reply::Key { id: id.into(), created }),
+        StoredDirectoryAnswer::Key { id, created } => {
+            Ok(Reply::Key { id: KeyId::unchecked(id), created })
+        }
         StoredDirectoryAnswer::Price { version, effective_ms } => {
             Ok(Reply::Price { version, effective_at: Timestamp::from_millis(effective_ms) })
         }
@@ -379,13 +388,13 @@ mod tests {
             running_jobs: Some(1),
             waiting_jobs: None,
         };
-        let told = |answer, request| Event::Answered {
+        let answered = |answer, request| Event::Answered {
             key: 5,
             fingerprint: 6,
             answer: Box::new(answer),
             request,
         };
-        let answer = |answer| told(answer, 0);
+        let answer = |answer| answered(answer, 0);
         let revoked = |by_platform| Event::KeyRevoked {
             id: "k".into(),
             tenant: Some("acme".into()),
@@ -413,11 +422,11 @@ mod tests {
             Event::AnswersForgotten { answers: 8 },
             answer(Ok(Reply::Clock { target: Timestamp::from_millis(5) })),
             revoked(false),
-            told(Err(Refusal::AlreadyExists), 7),
+            answered(Err(Refusal::AlreadyExists), 7),
             Event::AttemptSecretSet { secret: Secret([0xcd; 32]) },
             Event::KeyCreated { id: "k".into(), key: Box::new(issuing) },
             revoked(true),
-            told(Err(Refusal::ClockBehind { behind_ms: 9 }), 7),
+            answered(Err(Refusal::ClockBehind { behind_ms: 9 }), 7),
         ]
     }
 

@@ -10,8 +10,26 @@ use event::StoredEvent;
 
 /// Why a line is not a stored event of the directory.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct LineError(String);
+pub enum LineError {
+    /// It is not the JSON of an event. Contains the error of the parser.
+    #[error("{0}")]
+    Json(String),
+    /// It has a version of a later release.
+    #[error("version {0} of a directory event is not known")]
+    Version(u8),
+    /// A price is below zero.
+    #[error("a negative price")]
+    NegativePrice,
+    /// A hash or a secret is not hexadecimal.
+    #[error("{0:?} is not a hexadecimal number of the right length")]
+    Hexadecimal(String),
+    /// A role of a later release.
+    #[error("the role {0} is not known")]
+    Role(String),
+    /// A capability of a later release.
+    #[error("the capability {0} is not known")]
+    Capability(String),
+}
 
 /// Appends a line for each event, with its author, to `out`.
 pub fn encode_body(actor: Option<&str>, events: &[Event], out: &mut Vec<u8>) {
@@ -27,8 +45,8 @@ pub fn encode_body(actor: Option<&str>, events: &[Event], out: &mut Vec<u8>) {
 pub fn decode_body_into(body: &[u8], events: &mut Vec<Event>) -> Result<(), LineError> {
     for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let stored: StoredEvent =
-            serde_json::from_slice(line).map_err(|error| LineError(error.to_string()))?;
-        events.push(stored.into_event().map_err(LineError)?);
+            serde_json::from_slice(line).map_err(|error| LineError::Json(error.to_string()))?;
+        events.push(stored.into_event()?);
     }
     Ok(())
 }

@@ -152,9 +152,9 @@ impl Stored for Refusal {
                 out.unsigned(11);
                 write_fields!(out, { 0 blockers });
             }
-            Refusal::BatchAborted { told } => {
+            Refusal::BatchAborted { answer } => {
                 out.unsigned(12);
-                write_fields!(out, { 0 told });
+                write_fields!(out, { 0 answer });
             }
             Refusal::FrozenByPlatform { account } => {
                 out.unsigned(13);
@@ -212,8 +212,8 @@ impl Stored for Refusal {
                 Ok(Refusal::QuotaExceeded { blockers })
             }
             12 => {
-                read_fields!(input, "BatchAborted", { 0 told });
-                Ok(Refusal::BatchAborted { told })
+                read_fields!(input, "BatchAborted", { 0 answer });
+                Ok(Refusal::BatchAborted { answer })
             }
             13 => {
                 read_fields!(input, "FrozenByPlatform", { 0 account });

@@ -2,7 +2,7 @@
 //! keeps its number.
 
 use bursar_core::credits::Credits;
-use bursar_core::ledger::command::{ClearedSettings, Context, OnExpiry};
+use bursar_core::ledger::command::{ClearedSettings, Context, OnExpiry, RefundNote};
 use bursar_core::ledger::event::Forgetting;
 use bursar_core::ledger::event::{
     AttemptConfirmed, Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Pieces,
@@ -42,7 +42,7 @@ stored_enum!(Event {
     15 HoldCut { 0 hold, 1 cut };
     16 HoldClosed { 0 hold, 1 state, 2 cause, 3 returned = 0 };
     17 Charged(charged);
-    18 Refunded { 0 movement, 1 hold };
+    18 Refunded { 0 movement, 1 hold, 2 note = None };
     19 CreditsMoved { 0 movement, 1 from, 2 to };
     20 UncollectedCollected { 0 movement, 1 account };
     21 BudgetSet { 0 account, 1 budget, 2 terms, 3 period_start, 4 spent = 0, 5 held = 0 };
@@ -146,6 +146,11 @@ stored_struct!(Charged {
     5 late_for = None,
     6 spendable_after,
     7 fingerprint,
+});
+
+stored_struct!(RefundNote {
+    0 reason = None,
+    1 reference = None,
 });
 
 stored_struct!(NamedMovement {

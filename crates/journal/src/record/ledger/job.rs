@@ -14,6 +14,7 @@ use bursar_core::ledger::jobs::{
 };
 use bursar_core::message::{Mark, ProposedMember};
 use bursar_core::name::GpuModel;
+use bursar_core::opaque::Opaque;
 use smallvec::SmallVec;
 
 use crate::record::codec::wire::{
@@ -71,6 +72,7 @@ stored_struct!(JobTerms {
     15 max_requeues = 0,
     16 warn_ahead_ms = WARN_AHEAD_MS,
     17 resumable = false,
+    18 external = false,
 });
 
 stored_struct!(JobOrder {
@@ -78,8 +80,8 @@ stored_struct!(JobOrder {
     1 account,
     2 terms,
     3 offers,
-    4 payload = Box::default(),
-    5 shown = Box::default(),
+    4 payload = Opaque::default(),
+    5 submitted = Opaque::default(),
     6 hold,
     7 fingerprint,
 });
@@ -147,7 +149,7 @@ stored_struct!(Review {
 stored_struct!(CellBook {
     0 region,
     1 shard = 0,
-    2 told = 0,
+    2 sent = 0,
     3 mark = Mark::default(),
 });
 

@@ -3,8 +3,9 @@
 use bursar_core::cell::command::{AccountPolicy, FundsBlocker, JobSpec, QuotaSpec, Verdict};
 use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::message::ToCell;
+use bursar_core::name::ClassName;
+use bursar_core::opaque::Opaque;
 use bursar_core::time::Timestamp;
-use compact_str::CompactString;
 use smallvec::SmallVec;
 
 use crate::record::codec::wire::{
@@ -61,8 +62,8 @@ stored_struct!(JobSpec {
     14 max_requeues = 0,
     15 submitted_at = Timestamp::from_millis(0),
     16 attempts_before = 0,
-    17 payload = Box::default(),
-    18 class_name = CompactString::default(),
+    17 payload = Opaque::default(),
+    18 class_name = ClassName::default(),
     19 resumable = false,
 });
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use axum::http::StatusCode;
 use bursar_api::system::key::Role;
-use bursar_core::ledger::id::is_valid_path;
+use bursar_core::name::AccountPath;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -86,7 +86,7 @@ impl OidcOptions {
         }
         self.groups.iter().find_map(|mapping| {
             let group = &mapping.group;
-            if mapping.scope != "*" && !is_valid_path(&mapping.scope) {
+            if mapping.scope != "*" && !AccountPath::is_valid(&mapping.scope) {
                 return Some(format!(
                     "[oidc] group `{group}`: scope must be an account path or \"*\""
                 ));

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
@@ -12,7 +13,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
 use reqwest::{Client, RequestBuilder, Url};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 use super::ticket::{Ticket, TicketKey};
 use super::{OidcOptions, Person, SignInError};
@@ -24,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_AGE: Duration = Duration::from_secs(3600);
 /// The largest answer of the provider that is read.
 const MAX_ANSWER: usize = 1 << 20;
-/// The most codes that are redeemed at once.
+/// The most sign-ins that wait for the provider at once.
 const MAX_EXCHANGES: usize = 16;
 /// The most keys of a provider that are considered.
 const MAX_KEYS: usize = 100;
@@ -71,13 +72,23 @@ struct Known {
     since: Stopwatch,
 }
 
+#[derive(Default)]
+struct Knowledge {
+    known: Option<Arc<Known>>,
+    /// Why the last read failed.
+    failure: Option<SignInError>,
+}
+
 /// An identity provider.
 pub struct Provider {
     options: OidcOptions,
     secret: Option<String>,
     redirect_uri: String,
     http: Client,
-    known: Mutex<Option<Arc<Known>>>,
+    knowledge: Mutex<Knowledge>,
+    /// How often its description or keys could not be read.
+    failed_reads: AtomicU64,
+    /// Places of requests that wait for the provider.
     places: Semaphore,
     /// Seals sign-ins that are under way.
     pub(crate) tickets: TicketKey,
@@ -120,7 +131,8 @@ impl Provider {
             redirect_uri: format!("{base_url}/auth/callback"),
             options,
             http,
-            known: Mutex::new(None),
+            knowledge: Mutex::default(),
+            failed_reads: AtomicU64::new(0),
             places: Semaphore::new(MAX_EXCHANGES),
             tickets: TicketKey::new(),
         })
@@ -176,6 +188,7 @@ impl Provider {
             Some(&description.token_endpoint),
             Some(&description.jwks_uri),
             description.userinfo_endpoint.as_ref(),
+            description.end_session_endpoint.as_ref(),
         ];
         if !used.into_iter().flatten().all(|url| is_safe_url(url)) {
             return Err(fault("its description names an address without encryption"));
@@ -189,20 +202,42 @@ impl Provider {
 
     /// What is known of the provider, read again if it is old. `unless` is known to be out of date.
     async fn known(&self, unless: Option<&Arc<Known>>) -> Result<Arc<Known>, SignInError> {
-        let mut known = self.known.lock().await;
-        if let Some(found) = &*known
+        let failed_before = self.failed_reads.load(Ordering::SeqCst);
+        let mut knowledge = self.knowledge.lock().await;
+        if let Some(found) = &knowledge.known
             && found.since.elapsed() < MAX_AGE
             && !unless.is_some_and(|old| Arc::ptr_eq(old, found))
         {
             return Ok(Arc::clone(found));
         }
-        let read = Arc::new(self.read().await?);
-        *known = Some(Arc::clone(&read));
-        Ok(read)
+        // Those that waited while a read failed do not each try again, one after the other.
+        if self.failed_reads.load(Ordering::SeqCst) != failed_before
+            && let Some(failure) = &knowledge.failure
+        {
+            return Err(failure.clone());
+        }
+        match self.read().await {
+            Ok(read) => {
+                let read = Arc::new(read);
+                knowledge.known = Some(Arc::clone(&read));
+                Ok(read)
+            }
+            Err(failure) => {
+                self.failed_reads.fetch_add(1, Ordering::SeqCst);
+                knowledge.failure = Some(failure.clone());
+                Err(failure)
+            }
+        }
+    }
+
+    /// A place among those that wait for the provider. Anyone can begin to sign in, so there are few.
+    fn place(&self) -> Result<SemaphorePermit<'_>, SignInError> {
+        self.places.try_acquire().map_err(|_| fault("too many people sign in at once"))
     }
 
     /// The address at which a person signs in.
     pub(crate) async fn sign_in_url(&self, ticket: &Ticket) -> Result<String, SignInError> {
+        let _place = self.place()?;
         let known = self.known(None).await?;
         let mut url = Url::parse(&known.description.authorization_endpoint).map_err(fault)?;
         url.query_pairs_mut()
@@ -217,9 +252,10 @@ impl Provider {
         Ok(url.into())
     }
 
-    /// The address at which a person signs out of the provider, if it has one.
-    pub(crate) async fn sign_out_url(&self, back: &str) -> Option<String> {
-        let known = self.known(None).await.ok()?;
+    /// The address at which a person signs out of the provider, if it has one. The provider is not
+    /// asked: a person has signed in, so its description was read.
+    pub(crate) fn sign_out_url(&self, back: &str) -> Option<String> {
+        let known = self.knowledge.try_lock().ok()?.known.clone()?;
         let mut url = Url::parse(known.description.end_session_endpoint.as_deref()?).ok()?;
         url.query_pairs_mut()
             .append_pair("client_id", &self.options.client_id)
@@ -229,8 +265,7 @@ impl Provider {
 
     /// Redeems a code: the person that signed in.
     pub(crate) async fn redeem(&self, code: &str, ticket: &Ticket) -> Result<Person, SignInError> {
-        let busy = || fault("too many people sign in at once");
-        let _place = self.places.try_acquire().map_err(|_| busy())?;
+        let _place = self.place()?;
         let known = self.known(None).await?;
         let tokens = self.exchange(&known.description, code, ticket).await?;
         let claims = match self.verify(&known, &tokens.id_token, ticket) {

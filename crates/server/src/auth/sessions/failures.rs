@@ -1,4 +1,4 @@
-//! Failed sign-ins. After several of them, further attempts wait.
+//! Failed sign-ins and wrong codes. After several of them, further attempts wait.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bursar_api::Code;
 
+use crate::auth::Principal;
 use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
 
@@ -16,75 +17,74 @@ const WINDOW: Duration = Duration::from_secs(60);
 const MAX_OF_ID: u32 = 10;
 /// The most failures from one address in a window.
 const MAX_OF_ADDRESS: u32 = 100;
+/// The most wrong codes of one key or person, of one tenant, and of all, in a window.
+const MAX_CODES_OF_KEY: u32 = 10;
+const MAX_CODES_OF_TENANT: u32 = 60;
+const MAX_CODES_OF_ALL: u32 = 600;
 /// The most counts that are kept.
 const MAX_COUNTS: usize = 20_000;
 
-/// What failures are counted for: an address, and a key id from it.
+/// What failures are counted for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Source(IpAddr, Option<Box<str>>);
+enum Source {
+    /// A key id from an address.
+    KeyId(IpAddr, Box<str>),
+    Address(IpAddr),
+    /// A key or person that is signed in.
+    SignedIn(Box<str>),
+    /// A tenant; `None` is the platform.
+    Tenant(Option<Box<str>>),
+    All,
+}
 
 struct Count {
     failures: u32,
     until: Duration,
 }
 
-/// Counts failed sign-ins.
-pub struct FailedSignIns {
-    counts: Mutex<HashMap<Source, Count>>,
-    /// Windows end by the time since the start.
-    watch: Stopwatch,
-}
-
 /// The part of an address that one client cannot change freely: of IPv6 the first 64 bits.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
         address @ IpAddr::V4(_) => address,
     }
 }
 
-fn sources(address: IpAddr, id: &str) -> [(Source, u32); 2] {
-    let address = network(address);
-    [(Source(address, Some(id.into())), MAX_OF_ID), (Source(address, None), MAX_OF_ADDRESS)]
+/// Counts of failures. Windows end by the time since the start.
+struct FailureCounts {
+    counts: Mutex<HashMap<Source, Count>>,
+    watch: Stopwatch,
 }
 
-impl FailedSignIns {
-    /// Creates the counts of a server.
-    pub fn new() -> FailedSignIns {
-        FailedSignIns { counts: Mutex::default(), watch: Stopwatch::start() }
+impl FailureCounts {
+    fn new() -> FailureCounts {
+        FailureCounts { counts: Mutex::default(), watch: Stopwatch::start() }
     }
 
-    /// Refuses an attempt after too many failures.
-    pub(crate) fn check(&self, address: IpAddr, id: &str) -> Result<(), Failure> {
-        self.check_at(address, id, self.watch.elapsed())
-    }
-
-    /// Counts a failure.
-    pub(crate) fn note(&self, address: IpAddr, id: &str) {
-        self.note_at(address, id, self.watch.elapsed());
-    }
-
-    fn check_at(&self, address: IpAddr, id: &str, now: Duration) -> Result<(), Failure> {
+    /// Refuses an attempt if one of its sources has its most failures.
+    fn check(&self, sources: &[(Source, u32)], what: &str, now: Duration) -> Result<(), Failure> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        for (source, most) in sources(address, id) {
-            let Some(count) = counts.get(&source) else { continue };
-            if count.failures >= most && now < count.until {
+        for (source, most) in sources {
+            let Some(count) = counts.get(source) else { continue };
+            if count.failures >= *most && now < count.until {
                 let seconds = (count.until - now).as_secs() + 1;
-                let detail = format!("too many failed sign-ins; try again in {seconds} s");
+                let detail = format!("too many {what}; try again in {seconds} s");
                 return Err(Failure::new(Code::RateLimited, detail).retry_after(seconds));
             }
         }
         Ok(())
     }
 
-    fn note_at(&self, address: IpAddr, id: &str, now: Duration) {
+    /// Counts a failure for each of its sources.
+    fn note<const N: usize>(&self, sources: [(Source, u32); N], now: Duration) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if counts.len() + 2 > MAX_COUNTS {
+        if counts.len() + N > MAX_COUNTS {
             counts.retain(|_, count| now < count.until);
         }
-        for (source, _) in sources(address, id) {
+        for (source, _) in sources {
             // Beyond the bound only sources that are already known are counted.
-            if counts.len() >= MAX_COUNTS && !counts.contains_key(&source) {
+            let is_known = source == Source::All || counts.contains_key(&source);
+            if counts.len() >= MAX_COUNTS && !is_known {
                 continue;
             }
             let count = counts.entry(source).or_insert(Count { failures: 0, until: now + WINDOW });
@@ -96,9 +96,85 @@ impl FailedSignIns {
     }
 }
 
+/// Counts failed sign-ins.
+pub struct FailedSignIns(FailureCounts);
+
+fn sources(address: IpAddr, id: &str) -> [(Source, u32); 2] {
+    let address = network(address);
+    [(Source::KeyId(address, id.into()), MAX_OF_ID), (Source::Address(address), MAX_OF_ADDRESS)]
+}
+
+impl FailedSignIns {
+    /// Creates the counts of a server.
+    pub fn new() -> FailedSignIns {
+        FailedSignIns(FailureCounts::new())
+    }
+
+    /// Refuses an attempt after too many failures.
+    pub(crate) fn check(&self, address: IpAddr, id: &str) -> Result<(), Failure> {
+        self.check_at(address, id, self.0.watch.elapsed())
+    }
+
+    /// Counts a failure.
+    pub(crate) fn note(&self, address: IpAddr, id: &str) {
+        self.note_at(address, id, self.0.watch.elapsed());
+    }
+
+    fn check_at(&self, address: IpAddr, id: &str, now: Duration) -> Result<(), Failure> {
+        self.0.check(&sources(address, id), "failed sign-ins", now)
+    }
+
+    fn note_at(&self, address: IpAddr, id: &str, now: Duration) {
+        self.0.note(sources(address, id), now);
+    }
+}
+
 impl Default for FailedSignIns {
     fn default() -> FailedSignIns {
         FailedSignIns::new()
+    }
+}
+
+/// Counts wrong codes of command lines. Only signed-in callers can try codes.
+pub(crate) struct WrongCodes(FailureCounts);
+
+fn code_sources(address: IpAddr, principal: &Principal) -> [(Source, u32); 4] {
+    let tenant = principal.tenant().map(Into::into);
+    [
+        (Source::SignedIn(principal.bucket().into()), MAX_CODES_OF_KEY),
+        (Source::Tenant(tenant), MAX_CODES_OF_TENANT),
+        (Source::Address(network(address)), MAX_OF_ADDRESS),
+        (Source::All, MAX_CODES_OF_ALL),
+    ]
+}
+
+impl WrongCodes {
+    /// Creates the counts of a server.
+    pub(super) fn new() -> WrongCodes {
+        WrongCodes(FailureCounts::new())
+    }
+
+    /// Refuses another code after too many wrong ones.
+    pub(crate) fn check(&self, address: IpAddr, principal: &Principal) -> Result<(), Failure> {
+        self.check_at(address, principal, self.0.watch.elapsed())
+    }
+
+    /// Counts a wrong code.
+    pub(crate) fn note(&self, address: IpAddr, principal: &Principal) {
+        self.note_at(address, principal, self.0.watch.elapsed());
+    }
+
+    fn check_at(
+        &self,
+        address: IpAddr,
+        principal: &Principal,
+        now: Duration,
+    ) -> Result<(), Failure> {
+        self.0.check(&code_sources(address, principal), "wrong codes", now)
+    }
+
+    fn note_at(&self, address: IpAddr, principal: &Principal, now: Duration) {
+        self.0.note(code_sources(address, principal), now);
     }
 }
 
@@ -146,9 +222,54 @@ mod tests {
         for number in 0..30_000 {
             failures.note_at(from(number), "k", start);
         }
-        let count = || failures.counts.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let count = || failures.0.counts.lock().unwrap_or_else(PoisonError::into_inner).len();
         assert!(count() <= MAX_COUNTS);
         failures.note_at(from(1), "k", start + WINDOW);
         assert_eq!(count(), 2, "the windows have ended");
+    }
+
+    fn caller(id: &str, tenant: &str) -> Principal {
+        Principal { id: id.into(), scope: Some(tenant.into()), ..Principal::root() }
+    }
+
+    #[test]
+    fn wrong_codes_are_bounded_for_each_key_tenant_and_address() {
+        let (codes, start) = (WrongCodes::new(), Duration::ZERO);
+        let from = address("10.0.0.1");
+        let tries = |id: &str, tenant: &str, from: IpAddr| {
+            let caller = caller(id, tenant);
+            let mut tried = 0;
+            while tried < 1_000 && codes.check_at(from, &caller, start).is_ok() {
+                codes.note_at(from, &caller, start);
+                tried += 1;
+            }
+            tried
+        };
+        assert_eq!(tries("k", "acme", from), MAX_CODES_OF_KEY);
+        assert_eq!(tries("k", "acme", address("10.0.0.2")), 0, "from anywhere");
+        let others: u32 = (0..20).map(|key| tries(&format!("k{key}"), "acme", from)).sum();
+        assert_eq!(others, MAX_CODES_OF_TENANT - MAX_CODES_OF_KEY);
+        assert_eq!(tries("k", "umbra", address("10.0.0.3")), MAX_CODES_OF_KEY, "another tenant");
+        let more: u32 = (0..20).map(|org| tries("k", &format!("org{org}"), from)).sum();
+        assert_eq!(more, MAX_OF_ADDRESS - MAX_CODES_OF_TENANT);
+        assert!(codes.check_at(from, &caller("k", "acme"), start + WINDOW).is_ok());
+    }
+
+    #[test]
+    fn wrong_codes_are_bounded_in_all() {
+        let (codes, start) = (WrongCodes::new(), Duration::ZERO);
+        let mut tried = 0;
+        for number in 0..1_000_u32 {
+            let caller = caller("k", &format!("org{number}"));
+            let from = IpAddr::V4(number.into());
+            if codes.check_at(from, &caller, start).is_ok() {
+                codes.note_at(from, &caller, start);
+                tried += 1;
+            }
+        }
+        assert_eq!(tried, MAX_CODES_OF_ALL);
+        let fresh = caller("k", "fresh");
+        assert!(codes.check_at(address("10.1.0.1"), &fresh, start).is_err());
+        assert!(codes.check_at(address("10.1.0.1"), &fresh, start + WINDOW).is_ok());
     }
 }

@@ -12,8 +12,9 @@ use crate::auth::hash;
 
 /// How long a code is valid.
 const LASTS_MS: i64 = 60_000;
-/// The most codes that are kept.
+/// The most codes that are kept, and of one tenant.
 const MAX_CODES: usize = 1_000;
+const MAX_OF_TENANT: usize = 50;
 
 struct Approved {
     session: LiveSession,
@@ -36,7 +37,10 @@ impl Handoffs {
     ) -> Option<String> {
         let mut codes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         codes.retain(|_, approved| now <= approved.until);
-        if codes.len() >= MAX_CODES {
+        let tenant = session.principal.tenant();
+        let is_own = |approved: &&Approved| approved.session.principal.tenant() == tenant;
+        let of_tenant = codes.values().filter(is_own).count();
+        if codes.len() >= MAX_CODES || of_tenant >= MAX_OF_TENANT {
             return None;
         }
         let code = random_text();
@@ -88,12 +92,17 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_bounded() {
+    fn codes_are_bounded_in_all_and_for_each_tenant() {
         let handoffs = Handoffs::default();
-        let approve = |millis| {
-            handoffs.approve(session(), hash("v"), Timestamp::from_millis(millis)).is_some()
+        let approve = |tenant: String, millis| {
+            let principal = Principal { scope: Some(tenant.as_str().into()), ..Principal::root() };
+            let session = LiveSession { principal, ..session() };
+            handoffs.approve(session, hash("v"), Timestamp::from_millis(millis)).is_some()
         };
-        assert_eq!((0..2_000).filter(|_| approve(0)).count(), MAX_CODES);
-        assert!(approve(60_001));
+        let of_one = (0..100).filter(|_| approve("acme".into(), 0)).count();
+        assert_eq!(of_one, MAX_OF_TENANT, "a tenant leaves room for others");
+        let others = (0..2_000).filter(|number| approve(format!("org{}", number % 100), 0));
+        assert_eq!(others.count(), MAX_CODES - MAX_OF_TENANT);
+        assert!(approve("acme".into(), 60_001), "old ones are gone");
     }
 }

@@ -5,6 +5,7 @@
 //! and when another server leads. See `docs/adr/0017-sessions-in-memory.md`.
 
 pub mod cookie;
+pub mod device;
 pub mod failures;
 pub mod handoff;
 
@@ -14,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use axum::http::{HeaderMap, HeaderName, Method};
 use bursar_api::Code;
-use bursar_core::ledger::id::Name;
+use bursar_core::name::AccountPath;
 use bursar_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
@@ -83,14 +84,22 @@ struct Kept {
     last_use: u64,
 }
 
+impl Kept {
+    /// Whether it is a session of the same key or person.
+    fn is_of(&self, principal: &Principal) -> bool {
+        let of = &self.session.principal;
+        of.id == principal.id && of.secret_hash == principal.secret_hash
+    }
+}
+
 /// The sessions of one tenant.
 type OfTenant = HashMap<SessionId, Kept>;
 
 #[derive(Default)]
 struct Table {
     /// The tenant of each session; `None` is the platform.
-    tenants: HashMap<SessionId, Option<Name>>,
-    sessions: HashMap<Option<Name>, OfTenant>,
+    tenants: HashMap<SessionId, Option<AccountPath>>,
+    sessions: HashMap<Option<AccountPath>, OfTenant>,
     /// How often sessions were used.
     uses: u64,
 }
@@ -192,6 +201,17 @@ impl Sessions {
         self.table().remove(&id);
     }
 
+    /// Ends every session of a caller's key or person.
+    pub(crate) fn end_all_of(&self, principal: &Principal) {
+        let mut table = self.table();
+        let tenant = principal.tenant().map(AccountPath::from);
+        let sessions = table.sessions.get(&tenant).into_iter().flatten();
+        let own = sessions.filter(|(_, kept)| kept.is_of(principal));
+        for id in own.map(|(id, _)| *id).collect::<Vec<SessionId>>() {
+            table.remove(&id);
+        }
+    }
+
     /// Ends the session of a cookie, if it has one.
     pub(crate) fn end_of(&self, headers: &HeaderMap, cookie: &str) {
         if let Some(secret) = cookie::read(headers, cookie) {
@@ -277,7 +297,7 @@ impl Table {
     }
 
     fn insert(&mut self, id: SessionId, kept: Kept) {
-        let tenant = kept.session.principal.tenant().map(Name::from);
+        let tenant = kept.session.principal.tenant().map(AccountPath::from);
         self.tenants.insert(id, tenant.clone());
         self.sessions.entry(tenant).or_default().insert(id, kept);
     }
@@ -294,17 +314,13 @@ impl Table {
 
     /// Ends the least recently used sessions where there are too many.
     fn make_room(&mut self, principal: &Principal) {
-        let tenant = principal.tenant().map(Name::from);
+        let tenant = principal.tenant().map(AccountPath::from);
         let Some(sessions) = self.sessions.get(&tenant) else { return };
-        let is_own = |kept: &Kept| {
-            let of = &kept.session.principal;
-            of.id == principal.id && of.secret_hash == principal.secret_hash
-        };
         let oldest = |own: bool| {
-            let all = sessions.iter().filter(|(_, kept)| !own || is_own(kept));
+            let all = sessions.iter().filter(|(_, kept)| !own || kept.is_of(principal));
             all.min_by_key(|(_, kept)| kept.last_use).map(|(id, _)| *id)
         };
-        let of_key = sessions.values().filter(|kept| is_own(kept)).count();
+        let of_key = sessions.values().filter(|kept| kept.is_of(principal)).count();
         let ended = match (of_key >= MAX_OF_KEY, sessions.len() >= MAX_OF_TENANT) {
             (true, _) => oldest(true),
             (false, true) => oldest(false),
@@ -385,5 +401,19 @@ mod tests {
         sessions.remove_ended(at(100));
         let table = sessions.table();
         assert!(table.sessions.is_empty() && table.tenants.is_empty(), "nothing is kept");
+    }
+
+    #[test]
+    fn all_sessions_of_a_key_end_at_once_and_no_others() {
+        let sessions = sessions();
+        let begin = |id, scope| sessions.begin(of(id, scope), None, None, at(0)).secret;
+        let own = [begin("k", "acme"), begin("k", "acme")];
+        let others = [begin("l", "acme"), begin("k", "umbra")];
+        let renewed = Principal { secret_hash: Some([1; 32]), ..of("k", "acme") };
+        let renewed = sessions.begin(renewed, None, None, at(0)).secret;
+        sessions.end_all_of(&of("k", "acme"));
+        assert!(own.iter().all(|secret| sessions.used(secret, at(1)).is_none()));
+        let lasts = |secret: &String| sessions.used(secret, at(1)).is_some();
+        assert!(others.iter().all(lasts) && lasts(&renewed));
     }
 }

@@ -3,7 +3,7 @@
 use bursar_api::amount::Sum;
 use bursar_api::system::audit::FeedEvent;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::event::{Event, Pieces, total};
+use bursar_core::ledger::event::{Event, Pieces, SliceAmount, total};
 use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo};
 use bursar_core::ledger::jobs::OnExhausted;
 use bursar_journal::Record;
@@ -151,8 +151,7 @@ fn particulars(names: &impl Names, event: &Event) -> Described {
             on_hold(*hold, data)
         }
         Event::HoldCut { hold, cut } => {
-            let units = cut.iter().map(|slice| slice.amount).sum();
-            on_hold(*hold, json!({ "amount": amount(units) }))
+            on_hold(*hold, json!({ "amount": amount(SliceAmount::total(cut)) }))
         }
         Event::HoldClosed { hold, state, returned, .. } => {
             let state = crate::render::hold_state(*state);
@@ -164,10 +163,14 @@ fn particulars(names: &impl Names, event: &Event) -> Described {
             });
             (Some(charged.account), data)
         }
-        Event::Refunded { movement, hold } => {
-            let data = json!({
+        Event::Refunded { movement, hold, note } => {
+            let mut data = json!({
                 "refund": movement.id.as_str(), "amount": amount(total(&movement.pieces))
             });
+            if let Some(note) = note {
+                data["reason"] = json!(note.reason);
+                data["reference"] = json!(note.reference);
+            }
             on_hold(*hold, data)
         }
         Event::CreditsMoved { movement, from, to } => {
@@ -200,7 +203,7 @@ fn particulars(names: &impl Names, event: &Event) -> Described {
             (Some(order.account), json!({ "job": order.id.as_str() }))
         }
         Event::HoldPinned { hold, rate, returned, .. } => {
-            let units = returned.iter().map(|slice| slice.amount).sum();
+            let units = SliceAmount::total(returned);
             let price = rate.per_gpu_hour.to_string();
             on_hold(*hold, json!({ "per_gpu_hour": price, "returned": amount(units) }))
         }

@@ -17,6 +17,7 @@ use bursar_engine::{Codec, Durable, LedgerCodec, Observer, Seen, SnapshotPace, T
 use bursar_journal::{Head, Journal, Record, Snapshot};
 use tokio::sync::{Semaphore, watch};
 
+use crate::followers::error::FollowerError;
 use crate::telemetry::monotonic::Stopwatch;
 use describe::tell;
 
@@ -130,12 +131,12 @@ impl Feed {
         durable: Arc<Durable>,
         snapshot_every: u64,
         observer: Observer,
-    ) -> Result<Feed, String> {
-        let replayed = replay(&*journal, &LedgerCodec).map_err(|error| error.to_string())?;
-        let last = journal.head_at(replayed.snapshot).map_err(|error| error.to_string())?.position;
+    ) -> Result<Feed, FollowerError> {
+        let replayed = replay(&*journal, &LedgerCodec)?;
+        let last = journal.head_at(replayed.snapshot)?.position;
         let ring = Ring { complete_after: replayed.head.position, ..Ring::default() };
         let ring = Arc::new(Mutex::new(ring));
-        let (told, reached) = watch::channel(replayed.head.position);
+        let (progress, reached) = watch::channel(replayed.head.position);
         let ledger = Arc::new(RwLock::new((replayed.machine, replayed.head.position)));
         let copy = Copy {
             journal: Arc::clone(&journal),
@@ -143,7 +144,7 @@ impl Feed {
             head: replayed.head,
             pace: SnapshotPace::new(snapshot_every, last),
             ring: Arc::clone(&ring),
-            told,
+            progress,
             observer,
         };
         let codec = Arc::new(LedgerCodec);
@@ -189,7 +190,7 @@ struct Copy {
     head: Head,
     pace: SnapshotPace,
     ring: Arc<Mutex<Ring>>,
-    told: watch::Sender<u64>,
+    progress: watch::Sender<u64>,
     observer: Observer,
 }
 
@@ -200,20 +201,20 @@ impl Projection<Ledger> for Copy {
 
     fn record(&mut self, record: &Record<'_>, events: &[Event]) {
         let tells = lock(&self.ring).tells(record.position);
-        let mut told = Vec::new();
+        let mut described = Vec::new();
         let mut copy = self.ledger.write().unwrap_or_else(PoisonError::into_inner);
         let (ledger, position) = &mut *copy;
         for (number, event) in (0..).zip(events) {
             ledger.apply(record.time, event);
             if tells {
                 let place = (record.position, number);
-                told.extend(tell(ledger, record, place, event).map(|event| (place, event)));
+                described.extend(tell(ledger, record, place, event).map(|event| (place, event)));
             }
         }
         *position = record.position;
         drop(copy);
         let mut ring = lock(&self.ring);
-        for (place, event) in told {
+        for (place, event) in described {
             ring.events.push_back((place, Arc::new(event)));
         }
         while ring.events.len() > KEPT {
@@ -229,7 +230,7 @@ impl Projection<Ledger> for Copy {
 
     fn batch(&mut self, head: Head) {
         self.head = head;
-        self.told.send_replace(head.position);
+        self.progress.send_replace(head.position);
         if !self.pace.is_due(head.position) {
             return;
         }

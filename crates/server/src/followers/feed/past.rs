@@ -90,7 +90,7 @@ impl Feed {
         record: &Record<'_>,
         bodies: &[LedgerBody],
         place: Place,
-        told: &mut Vec<(Place, FeedEvent)>,
+        described: &mut Vec<(Place, FeedEvent)>,
     ) -> Result<(), ReadBackError> {
         let with_holds =
             |body: &LedgerBody| body.events.iter().any(|e| e.subject().hold().is_some());
@@ -116,7 +116,7 @@ impl Feed {
                 if let Some(failed) = names.failed.into_inner() {
                     return Err(failed.into());
                 }
-                told.extend(event.map(|event| (at, event)));
+                described.extend(event.map(|event| (at, event)));
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ use crate::ledger::command::{
 use crate::ledger::holds::hold::HoldKind;
 use crate::ledger::invariant;
 use crate::machine::{Machine, Preparation, execute};
+use crate::name::{AccountPath, HoldId};
 
 thread_local! {
     /// The number of holds that counts of usage have read.
@@ -145,7 +146,8 @@ fn budget_of(path: &str, unit: BudgetUnit, period: BudgetPeriod) -> (Command, Bu
 }
 
 fn change(ledger: &mut Ledger, now: Timestamp, number: u32) {
-    let (tenant, hold): (Name, Name) = ("acme".into(), format!("h{number}").as_str().into());
+    let (tenant, hold): (AccountPath, HoldId) =
+        ("acme".into(), format!("h{number}").as_str().into());
     let usage = |micros| Usage::Total(credits(micros));
     let cause = Cause::Holder;
     let new = PlaceHold {
@@ -221,6 +223,7 @@ fn a_new_budget_of_a_tenant_with_many_holds_is_counted_in_bounded_steps() {
 #[test]
 fn a_count_follows_holds_that_are_forgotten_or_changed_before_it_is_used() {
     let mut ledger = Ledger::new();
+    ledger.forget_by_age();
     let policy = Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
     run(&mut ledger, &Command::SetPolicy(policy));
     tenant_with_holds(&mut ledger, "acme", 10_000);
@@ -244,6 +247,7 @@ fn a_count_follows_holds_that_are_forgotten_or_changed_before_it_is_used() {
 #[test]
 fn a_hold_in_a_slot_that_was_visited_while_free_is_counted() {
     let mut ledger = Ledger::new();
+    ledger.forget_by_age();
     let policy = Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
     run(&mut ledger, &Command::SetPolicy(policy));
     tenant_with_holds(&mut ledger, "acme", 10_000);
@@ -276,12 +280,13 @@ fn a_hold_in_a_slot_that_was_visited_while_free_is_counted() {
 fn a_budget_that_is_set_after_a_hold_came_back_does_not_count_it() {
     for in_steps in [false, true] {
         let mut ledger = Ledger::new();
+        ledger.forget_by_age();
         let policy =
             Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
         run(&mut ledger, &Command::SetPolicy(policy));
         tenant_with_holds(&mut ledger, "acme", 1);
         let now = ledger.now;
-        let (tenant, hold): (Name, Name) = ("acme".into(), "h0".into());
+        let (tenant, hold): (AccountPath, HoldId) = ("acme".into(), "h0".into());
         let (usage, cause) = (Usage::Total(credits(10)), Cause::Holder);
         run(&mut ledger, &Command::SettleHold { tenant, hold, usage, cause });
         let tenant = ledger.find_account("acme").expect("it is there");
@@ -297,6 +302,7 @@ fn a_budget_that_is_set_after_a_hold_came_back_does_not_count_it() {
                 of: RefundOf::Hold("h0".into()),
                 amount: Some(credits(amount)),
                 compensate: false,
+                note: None,
                 recalled: vec![RecalledHold { record: Box::new(record.clone()) }],
             });
             let events = &mut Vec::new();

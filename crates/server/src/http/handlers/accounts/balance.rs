@@ -9,8 +9,7 @@ use bursar_api::amount::Sum;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::accounts::view;
 use bursar_core::ledger::command::Context;
-use bursar_core::ledger::id::AccountNo;
-use bursar_core::name::{GpuModel, Region, parse_name};
+use bursar_core::name::{ClassName, GpuModel, Region};
 use bursar_core::time::Timestamp;
 
 use super::visible;
@@ -21,9 +20,6 @@ use crate::http::respond::{Answer, json};
 use crate::operations::Operation;
 use crate::render::{by_kind, grant_kind, time};
 use crate::request::{Caller, Failure};
-
-/// The most entries of the list of expiring credits.
-const MAX_EXPIRING: usize = 20;
 
 /// The context of a purpose.
 pub(super) fn context(
@@ -36,7 +32,7 @@ pub(super) fn context(
     Ok(Context {
         gpu_types: gpu_type.map(|gpu_type| vec![gpu_type]),
         regions: region.map(|region| vec![region]),
-        class: name(class.clone(), "class", parse_name)?,
+        class: name(class.clone(), "class", ClassName::parse)?,
     })
 }
 
@@ -61,7 +57,7 @@ pub(in crate::http) async fn get(
     let read = move |ledger: &Ledger| {
         let number = ledger.find_account(&wanted)?;
         Some(match future {
-            Some(at) => forecast(ledger, number, &asked, at),
+            Some(at) => ledger.balance_forecast(number, &asked, at),
             None => ledger.balance(number, &asked),
         })
     };
@@ -100,71 +96,5 @@ fn shown(account: &str, balance: view::Balance, at: Timestamp, position: u64) ->
         uncollected: Sum::from_micros(balance.uncollected),
         as_of: time(at),
         position,
-    }
-}
-
-/// The credits of one account at a later instant: by kind, spendable in the context, expiring.
-#[derive(Default)]
-struct Later {
-    by_kind: [i128; 4],
-    spendable: i128,
-    expiring: Vec<view::Expiring>,
-}
-
-fn later(ledger: &Ledger, number: AccountNo, context: &Context, at: Timestamp) -> Later {
-    let mut later = Later::default();
-    let mut open: i128 = 0;
-    let mut add =
-        |rank: bursar_core::ledger::credits::spend_order::Rank, admitted: bool, amount: i128| {
-            later.by_kind[rank.kind as usize] += amount;
-            later.spendable += if admitted { amount } else { 0 };
-            if let Some(expires_at) = rank.expires_at() {
-                later.expiring.push(view::Expiring { expires_at, kind: rank.kind, amount });
-            }
-        };
-    for ((rank, bucket), ()) in ledger.account(number).open.iter() {
-        let bucket = ledger.bucket(*bucket);
-        if !ledger.expires_by(rank, at) {
-            let free = i128::from(bucket.line.free());
-            open += free;
-            add(*rank, bucket.admits(context), free);
-        }
-    }
-    // Grants that have not started are few; they are searched only if there are some.
-    if ledger.balance_at(number, at) > open {
-        for (_, grant) in ledger.grants_before(u32::MAX) {
-            let Some(terms) = grant.pending.as_ref().filter(|_| grant.account == number) else {
-                continue;
-            };
-            if grant.effective_at <= at && !ledger.expires_by(&terms.rank, at) {
-                let admitted = terms.restriction.as_ref().is_none_or(|r| r.admits(context));
-                add(terms.rank, admitted, grant.amount.micros().into());
-            }
-        }
-    }
-    later
-}
-
-/// The balance at a later instant if nothing is spent until then.
-fn forecast(ledger: &Ledger, number: AccountNo, context: &Context, at: Timestamp) -> view::Balance {
-    let own = later(ledger, number, context, at);
-    let above = ledger.path(number).into_iter().skip(1);
-    let inherited: i128 = above.map(|account| later(ledger, account, context, at).spendable).sum();
-    let mut expiring = own.expiring;
-    expiring.sort_by_key(|entry| (entry.expires_at, entry.kind));
-    expiring.dedup_by(|next, first| {
-        let same = (next.expires_at, next.kind) == (first.expires_at, first.kind);
-        first.amount += if same { next.amount } else { 0 };
-        same
-    });
-    expiring.truncate(MAX_EXPIRING);
-    let account = ledger.account(number);
-    view::Balance {
-        available: own.by_kind.iter().sum(),
-        held: account.held,
-        by_kind: own.by_kind,
-        spendable: own.spendable + inherited,
-        expiring,
-        uncollected: account.uncollected(),
     }
 }

@@ -4,14 +4,19 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use bursar_api::accounts::budget::{Budget, Budgets, SetBudget};
+use bursar_api::accounts::budget::{
+    BindingBudget, Budget, BudgetLevel, BudgetTree, Budgets, SetBudget,
+};
 use bursar_api::credits::hold::Release;
 use bursar_api::json::convert;
 use bursar_api::list::Page;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::Command;
+use bursar_core::ledger::id::AccountNo;
+use bursar_core::time::Timestamp;
 use serde_json::Value;
 
+use super::history::known;
 use super::visible;
 use crate::app::App;
 use crate::auth::permissions::Authority;
@@ -27,7 +32,7 @@ use crate::request::{Caller, Failure};
 pub(in crate::http) fn plan_set(id: String, name: String, body: Value) -> Result<Plan, Failure> {
     let set: SetBudget = convert(body)?;
     let path = account_path(id)?;
-    let budget = new_name(name)?;
+    let budget = new_name(name)?.into();
     let terms = budget_terms(set)?;
     let set = Command::SetBudget { path: path.clone(), budget, terms };
     Ok(Plan {
@@ -44,7 +49,7 @@ pub(in crate::http) fn plan_set(id: String, name: String, body: Value) -> Result
 pub(in crate::http) fn plan_remove(id: String, name: String, body: Value) -> Result<Plan, Failure> {
     let Release {} = convert(body)?;
     let path = account_path(id)?;
-    let budget = named("budget", name)?;
+    let budget = named("budget", name)?.into();
     Ok(Plan {
         operation: Operation::RemoveBudget,
         authority: Authority::Role,
@@ -69,9 +74,9 @@ pub(in crate::http) async fn set(
     Path((id, name)): Path<(String, String)>,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_set(id, name, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// Removes a budget.
@@ -86,9 +91,9 @@ pub(in crate::http) async fn remove(
     Path((id, name)): Path<(String, String)>,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_remove(id, name, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 async fn all(
@@ -128,6 +133,65 @@ pub(in crate::http) async fn list(
 ) -> Answer {
     whole_list(page.limit, page.cursor.as_deref())?;
     Ok(json(StatusCode::OK, &all(&app, &caller, id, Operation::ListBudgets).await?))
+}
+
+/// The most levels of a tree.
+const MAX_LEVELS: usize = 500;
+
+/// The budgets of an account and of all below it, and which of them bind.
+#[utoipa::path(get, path = "/v1/accounts/{id}/budget-tree", tag = "accounts",
+    operation_id = "get_budget_tree",
+    params(("id" = String, Path, description = "The account's path")),
+    responses((status = 200, description = "The budgets by account", body = BudgetTree)))]
+pub(in crate::http) async fn tree(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    let operation = Operation::GetBudgetTree;
+    let (account, root, _, position) = known(&app, &caller, id, operation).await?;
+    let ask = app
+        .history
+        .ask(position, move |history| history.accounts_with_budgets(root, MAX_LEVELS + 1));
+    let (mut numbers, _) = ask.await?;
+    let has_more = numbers.len() > MAX_LEVELS;
+    numbers.truncate(MAX_LEVELS);
+    if !numbers.contains(&root) {
+        numbers.push(root);
+    }
+    let now = app.clock.now();
+    let read = move |ledger: &Ledger| {
+        let accounts = numbers.into_iter().map(AccountNo);
+        let mut levels: Vec<BudgetLevel> =
+            accounts.map(|number| level(ledger, number, now)).collect();
+        // Each after the one above it: by the parts of the path, not by its letters.
+        levels.sort_by(|one, next| one.account.split(':').cmp(next.account.split(':')));
+        levels.retain(|level| !level.budgets.is_empty() || level.account == account.as_str());
+        (account, levels)
+    };
+    let seen = app.read(read).await?;
+    let (account, levels) = seen.value;
+    let (as_of, position) = (time(seen.at), seen.position);
+    let account = account.to_string();
+    Ok(json(StatusCode::OK, &BudgetTree { account, levels, has_more, as_of, position }))
+}
+
+fn level(ledger: &Ledger, number: AccountNo, now: Timestamp) -> BudgetLevel {
+    let own = ledger.account(number);
+    let mut budgets: Vec<Budget> =
+        own.budgets().iter().map(|budget| render::budget(ledger, number, budget, now)).collect();
+    budgets.sort_by(|one, next| one.name.cmp(&next.name));
+    let binding = ledger.path_budgets(number, now).into_iter().filter(|one| one.binds);
+    let binding = binding.map(|one| {
+        let shown = render::budget(ledger, one.account, &one.budget, now);
+        BindingBudget { account: shown.account, name: shown.name, remaining: shown.remaining }
+    });
+    BudgetLevel {
+        account: own.path.to_string(),
+        depth: u32::try_from(own.path.matches(':').count()).unwrap_or(u32::MAX),
+        budgets,
+        binding: binding.collect(),
+    }
 }
 
 /// A budget and its numbers in the current period.

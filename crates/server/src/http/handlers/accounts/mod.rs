@@ -2,9 +2,11 @@
 
 pub(in crate::http) mod balance;
 pub(in crate::http) mod budgets;
+pub(in crate::http) mod forecast;
 pub(in crate::http) mod history;
 pub(in crate::http) mod quotas;
 pub(in crate::http) mod spend;
+pub(in crate::http) mod statement;
 
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::{AccountSettings, ClearedSettings, Command};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
-use bursar_core::name::Region;
+use bursar_core::name::{AccountPath, Region};
 use serde_json::Value;
 
 use crate::app::App;
@@ -68,7 +70,20 @@ fn authority(path: &str, settings: &AccountSettings, cleared: ClearedSettings) -
     }
 }
 
-pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
+/// The region that an account prefers: one that exists.
+fn home_region(app: &App, named: Option<String>) -> Result<Option<Region>, Failure> {
+    let region = name(named, "home_region", Region::parse)?;
+    match region.as_ref().filter(|region| app.cells.of_region(region).is_none()) {
+        Some(unknown) => {
+            let known: Vec<&str> = app.cells.iter().map(|cell| cell.region.as_str()).collect();
+            let reason = format!("there is no region `{unknown}`; known: {}", known.join(", "));
+            Err(Failure::invalid("home_region", reason))
+        }
+        None => Ok(region),
+    }
+}
+
+pub(super) fn plan_open(app: &App, body: Value) -> Result<Plan, Failure> {
     let open: OpenAccount = convert(body)?;
     let path = account_field(open.id, "id")?;
     let kind = account_kind(open.kind);
@@ -79,12 +94,12 @@ pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
         compensation_ttl_seconds: open.compensation_ttl_seconds,
         overdraft_limit: open.overdraft_limit,
     };
-    let settings = settings(given, name(open.home_region, "home_region", Region::parse)?)?;
+    let settings = settings(given, home_region(app, open.home_region)?)?;
     Ok(Plan {
         operation: Operation::OpenAccount,
         authority: authority(&path, &settings, ClearedSettings::default()),
         target: Target::Account(path.clone()),
-        creates: Some((Resource::Account, path.clone(), true)),
+        creates: Some((Resource::Account, path.clone().into(), true)),
         counts: None,
         build: Box::new(move |_| Command::OpenAccount { path, kind, settings }),
         shape: AnswerShape::Account,
@@ -147,7 +162,7 @@ pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<Plan, F
         creates: Some(creates),
         counts: None,
         shape: AnswerShape::Collection { account: path.clone() },
-        build: Box::new(move |_| Command::CollectUncollected { path, id }),
+        build: Box::new(move |_| Command::CollectUncollected { path, id: id.into() }),
     })
 }
 
@@ -161,9 +176,9 @@ pub(in crate::http) async fn open(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_open(&app, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// Updates an account. Absent fields stay as they are.
@@ -177,9 +192,9 @@ pub(in crate::http) async fn patch(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_change(&app, id, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// Stops new spending in the subtree of an account. Held credits stay capturable.
@@ -193,9 +208,9 @@ pub(in crate::http) async fn freeze(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_freeze(id, true, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// Allows spending again.
@@ -209,9 +224,9 @@ pub(in crate::http) async fn unfreeze(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_freeze(id, false, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// Repays uncollected usage from spendable credits.
@@ -226,13 +241,13 @@ pub(in crate::http) async fn collect(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_collect(&app, id, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// The path of an account that the caller may read.
-pub(in crate::http) fn visible(caller: &Caller, id: String) -> Result<Name, Failure> {
+pub(in crate::http) fn visible(caller: &Caller, id: String) -> Result<AccountPath, Failure> {
     let path = account_path(id)?;
     if !caller.principal.sees(&path) {
         return Err(Failure::not_found("account", &path));

@@ -9,8 +9,8 @@ use bursar_api::credits::hold::Release;
 use bursar_api::json::convert;
 use bursar_core::ledger::accounts::quota;
 use bursar_core::ledger::command::Command;
-use bursar_core::ledger::id::{Name, is_valid_name};
-use bursar_core::name::Region;
+use bursar_core::ledger::id::Name;
+use bursar_core::name::{Region, is_valid_name};
 use serde_json::{Value, json as value};
 
 use super::visible;
@@ -95,9 +95,9 @@ pub(in crate::http) async fn set(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_set(id, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// The quotas of an account.
@@ -152,7 +152,7 @@ pub(in crate::http) async fn remove(
     Tree(body): Tree,
 ) -> Answer {
     let asked = value!({ "region": query.region });
-    let print = caller.print(&asked);
+    let fingerprint = caller.fingerprint(&asked);
     let plan = plan_remove(id, query.region, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }

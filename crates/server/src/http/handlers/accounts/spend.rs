@@ -190,7 +190,7 @@ fn stored_interval(interval: Interval) -> query::Interval {
     }
 }
 
-fn stored_group(by: SpendBy) -> query::SpendBy {
+pub(super) fn stored_group(by: SpendBy) -> query::SpendBy {
     match by {
         SpendBy::None => query::SpendBy::None,
         SpendBy::Account => query::SpendBy::Account,

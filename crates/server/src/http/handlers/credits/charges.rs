@@ -9,7 +9,7 @@ use bursar_api::credits::charge::{Charge, CreateCharge};
 use bursar_api::credits::refund::{CreateRefund, Refund};
 use bursar_api::credits::transfer::{CreateTransfer, Transfer};
 use bursar_api::json::convert;
-use bursar_core::ledger::command::{self, Command, RefundOf};
+use bursar_core::ledger::command::{self, Command, RefundNote, RefundOf};
 use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::refusal::Resource;
 use serde_json::Value;
@@ -18,18 +18,21 @@ use super::holds::look;
 use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::change::{Plan, Target};
-use crate::http::convert::{context, credits, instant};
+use crate::http::convert::{context, credits, instant, text};
 use crate::http::extract::{Path, Sent, Tree};
 use crate::http::respond::{Answer, account_field, change, job_named, json, named, new_id};
 use crate::operations::Operation;
 use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
 
+/// The most characters of the reason and of the reference of a refund.
+const MAX_NOTE: usize = 1024;
+
 pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failure> {
     let account = account_field(create.account, "account")?;
     let (id, creates) = new_id(app, Resource::Charge, create.id, "charge")?;
     let command = command::Charge {
-        id,
+        id: id.into(),
         account: account.clone(),
         amount: credits(create.amount, "amount")?,
         allow_partial: create.allow_partial.unwrap_or(false),
@@ -58,11 +61,15 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
     let (id, creates) = new_id(app, Resource::Refund, create.id, "refund")?;
     let amount = create.amount.map(|amount| credits(amount, "amount")).transpose()?;
     let compensate = create.compensate.unwrap_or(false);
-    let shape = AnswerShape::Refund { of: (resource, name.clone()) };
+    let reason = text(create.reason, "reason", MAX_NOTE)?;
+    let reference = text(create.reference, "reference", MAX_NOTE)?;
+    let has_note = reason.is_some() || reference.is_some();
+    let note = has_note.then(|| Box::new(RefundNote { reason, reference }));
+    let shape = AnswerShape::Refund { of: (resource, name.clone()), note: note.clone() };
     let of = match resource {
-        Resource::Charge => RefundOf::Charge(name.clone()),
-        Resource::Job => RefundOf::Job(name.clone()),
-        _ => RefundOf::Hold(name.clone()),
+        Resource::Charge => RefundOf::Charge(name.clone().into()),
+        Resource::Job => RefundOf::Job(name.clone().into()),
+        _ => RefundOf::Hold(name.clone().into()),
     };
     Ok(Plan {
         operation: Operation::CreateRefund,
@@ -71,8 +78,8 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
         creates: Some(creates),
         counts: None,
         build: Box::new(move |tenant| {
-            let recalled = Vec::new();
-            Command::Refund(command::Refund { id, tenant, of, amount, compensate, recalled })
+            let (id, recalled) = (id.into(), Vec::new());
+            Command::Refund(command::Refund { id, tenant, of, amount, compensate, note, recalled })
         }),
         shape,
     })
@@ -83,7 +90,7 @@ pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<P
     let from = account_field(create.from, "from")?;
     let to = account_field(create.to, "to")?;
     let (id, creates) = new_id(app, Resource::Transfer, create.id, "transfer")?;
-    let amount = credits(create.amount, "amount")?;
+    let (id, amount) = (id.into(), credits(create.amount, "amount")?);
     if !caller.principal.sees(&to) {
         return Err(Failure::not_found("account", &to));
     }
@@ -123,9 +130,9 @@ pub(in crate::http) async fn refund(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_refund(&app, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// Moves credits from one account of a tenant to another.
@@ -138,9 +145,9 @@ pub(in crate::http) async fn transfer(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_transfer(&app, &caller, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// A charge.

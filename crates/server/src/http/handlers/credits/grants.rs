@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::auth::tenant_of;
 use crate::change::{Plan, Target, find};
-use crate::http::convert::{credits, grant_kind, instant, metadata, restriction, text};
+use crate::http::convert::{credits, instant, metadata, restriction, text};
 use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::{Step, page_size, walk};
 use crate::http::respond::{Answer, account_field, change, json, named, new_id};
@@ -31,10 +31,10 @@ pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
     let account = account_field(issue.account, "account")?;
     let (id, creates) = new_id(app, Resource::Grant, issue.id, "grant")?;
     let command = command::IssueGrant {
-        id,
+        id: id.into(),
         account: account.clone(),
         amount: credits(issue.amount, "amount")?,
-        kind: grant_kind(issue.kind),
+        kind: render::asked_grant_kind(issue.kind),
         effective_at: issue.effective_at.map(instant),
         expires_at: issue.expires_at.map(instant),
         priority: issue.priority.unwrap_or(100),
@@ -62,7 +62,7 @@ pub(super) fn plan_revoke(id: String, body: Value) -> Result<Plan, Failure> {
         target: Target::Named(Resource::Grant, grant.clone()),
         creates: None,
         counts: None,
-        build: Box::new(move |tenant| Command::RevokeGrant { tenant, grant }),
+        build: Box::new(move |tenant| Command::RevokeGrant { tenant, grant: grant.into() }),
         shape: AnswerShape::Grant { revoked: true },
     })
 }
@@ -77,9 +77,9 @@ pub(in crate::http) async fn issue(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_issue(&app, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// Revokes the unspent part of a grant, now and when held parts return.
@@ -92,9 +92,9 @@ pub(in crate::http) async fn revoke(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_revoke(id, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// A grant and how its amount was used.

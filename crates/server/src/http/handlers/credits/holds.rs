@@ -4,25 +4,27 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use bursar_api::Code;
 use bursar_api::credits::hold::{
     Capture, Extend, Hold, HoldFilter, HoldState, Lot, PlaceHold, Release, Settle,
 };
 use bursar_api::list::{List, Page};
 use bursar_core::ledger::command::{self, Cause, Command, Usage};
+use bursar_core::ledger::holds::forget::resource_of;
 use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::id::{HoldNo, Name};
-use bursar_core::ledger::refusal::Resource;
+use bursar_core::ledger::refusal::{Refusal, Resource};
 use bursar_core::ledger::{self, Ledger};
+use bursar_core::name::{AccountPath, HoldId};
 use bursar_engine::Seen;
+use bursar_history::{History, Sqlite};
 
+use super::movements;
 use crate::app::App;
 use crate::auth::permissions::Authority;
-use crate::auth::tenant_of;
-use crate::change::{Plan, Target, find, only_forgotten};
+use crate::change::{LookUps, Looked, MAX_LOOKS, Plan, Target, hold_in, may_have_forgotten};
 use crate::http::convert::{context, credits, millis, on_expiry, text};
 use crate::http::extract::{Params, Path, Sent};
-use crate::http::list::{page, page_size, read_cursor};
+use crate::http::list::{page, page_size, past_cursor, read_cursor};
 use crate::http::respond::{Answer, account_field, change, json, named, new_id};
 use crate::operations::Operation;
 use crate::render::{self, AnswerShape, hold_state, time};
@@ -34,7 +36,7 @@ pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
     let account = account_field(place.account, "account")?;
     let (id, creates) = new_id(app, Resource::Hold, place.id, "hold")?;
     let command = command::PlaceHold {
-        id,
+        id: id.into(),
         account: account.clone(),
         amount: credits(place.amount, "amount")?,
         ttl_ms: Some(millis(place.ttl_seconds.unwrap_or(DEFAULT_TTL_SECONDS))),
@@ -58,14 +60,14 @@ pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
 /// Plans a change of an existing hold.
 fn plan(
     operation: Operation,
-    hold: &Name,
+    hold: &HoldId,
     closing: bool,
-    build: impl FnOnce(Name) -> Command + Send + 'static,
+    build: impl FnOnce(AccountPath) -> Command + Send + 'static,
 ) -> Plan {
     Plan {
         operation,
         authority: Authority::Role,
-        target: Target::Named(Resource::Hold, hold.clone()),
+        target: Target::Named(Resource::Hold, hold.clone().into()),
         creates: None,
         counts: None,
         build: Box::new(build),
@@ -74,7 +76,7 @@ fn plan(
 }
 
 pub(super) fn plan_capture(id: String, capture: &Capture) -> Result<Plan, Failure> {
-    let hold = named("hold", id)?;
+    let hold = HoldId::from(named("hold", id)?);
     let usage = Usage::Total(credits(capture.total, "total")?);
     let seq = capture.seq;
     Ok(plan(Operation::CaptureHold, &hold.clone(), false, move |tenant| Command::CaptureHold {
@@ -86,7 +88,7 @@ pub(super) fn plan_capture(id: String, capture: &Capture) -> Result<Plan, Failur
 }
 
 pub(super) fn plan_extend(id: String, extend: &Extend) -> Result<Plan, Failure> {
-    let hold = named("hold", id)?;
+    let hold = HoldId::from(named("hold", id)?);
     let amount = extend.amount.map(|amount| credits(amount, "amount")).transpose()?;
     let ttl_ms = extend.ttl_seconds.map(millis);
     Ok(plan(Operation::ExtendHold, &hold.clone(), false, move |tenant| Command::ExtendHold {
@@ -99,7 +101,7 @@ pub(super) fn plan_extend(id: String, extend: &Extend) -> Result<Plan, Failure> 
 }
 
 pub(super) fn plan_settle(id: String, settle: &Settle) -> Result<Plan, Failure> {
-    let hold = named("hold", id)?;
+    let hold = HoldId::from(named("hold", id)?);
     let usage = Usage::Total(credits(settle.total, "total")?);
     Ok(plan(Operation::SettleHold, &hold.clone(), true, move |tenant| Command::SettleHold {
         tenant,
@@ -110,7 +112,7 @@ pub(super) fn plan_settle(id: String, settle: &Settle) -> Result<Plan, Failure> 
 }
 
 pub(super) fn plan_release(id: String, Release {}: &Release) -> Result<Plan, Failure> {
-    let hold = named("hold", id)?;
+    let hold = HoldId::from(named("hold", id)?);
     Ok(plan(Operation::ReleaseHold, &hold.clone(), true, move |tenant| Command::ReleaseHold {
         tenant,
         hold,
@@ -206,7 +208,7 @@ pub(in crate::http) async fn get(
     Ok(json(StatusCode::OK, &hold))
 }
 
-/// Reads a hold or charge from the ledger, or from history if the ledger has forgotten it.
+/// Reads a hold or charge from the ledger, or from the archive if the ledger has forgotten it.
 pub(in crate::http) async fn look<T: Send + 'static>(
     app: &App,
     caller: &Caller,
@@ -215,29 +217,33 @@ pub(in crate::http) async fn look<T: Send + 'static>(
     operation: Operation,
     show: impl Fn(&Ledger, &ledger::holds::hold::Hold) -> T + Clone + Send + 'static,
 ) -> Result<Seen<T>, Failure> {
-    let (resource, noun) = match kind {
-        HoldKind::Hold => (Resource::Hold, "hold"),
-        HoldKind::Charge => (Resource::Charge, "charge"),
-    };
-    let account = match find(app, caller, resource, id).await {
-        Ok(account) => account,
-        Err(failure) if failure.problem.code == Code::NotFound => {
-            let hold = only_forgotten(app, caller, resource, id).await?;
+    let named = (resource_of(kind), id.clone());
+    for looks in 0..=MAX_LOOKS {
+        let look_ups = LookUps::of_target(caller, named.clone());
+        let looked = match look_ups.at_once(app) {
+            Some(looked) if looks == 0 => looked,
+            Some(_) | None => match look_ups.look_up(app).await {
+                // The ledger says whether that matters.
+                Err(_) if looks == 0 => Looked::default(),
+                looked => looked?,
+            },
+        };
+        let (asker, wanted, show) = (caller.clone(), id.clone(), show.clone());
+        let read = move |ledger: &Ledger| {
+            let found = hold_in(ledger, &asker, (kind, &wanted), &looked.records);
+            let named = (resource_of(kind), &wanted);
+            let is_outdated = may_have_forgotten(ledger, &asker, named, looked.position);
+            (!is_outdated).then(|| found.map(|hold| show(ledger, hold)))
+        };
+        let seen = app.read(read).await?;
+        if let Some(found) = seen.value {
+            let value = found?;
             caller.principal.require(operation)?;
-            return app.read(move |ledger| show(ledger, &hold)).await;
+            return Ok(Seen { value, at: seen.at, position: seen.position });
         }
-        Err(failure) => return Err(failure),
-    };
-    caller.principal.require(operation)?;
-    let wanted = id.clone();
-    let read = move |ledger: &Ledger| {
-        let tenant = ledger.find_account(tenant_of(&account))?;
-        let number = ledger.find_hold(tenant, kind, &wanted)?;
-        ledger.hold(number).map(|hold| show(ledger, hold))
-    };
-    let seen = app.read(read).await?;
-    let value = seen.value.ok_or_else(|| Failure::not_found(noun, id))?;
-    Ok(Seen { value, at: seen.at, position: seen.position })
+    }
+    let (what, name) = named;
+    Err(Failure::from(Refusal::Forgotten { what, name }))
 }
 
 /// All lots of a hold, in the order they were drawn.
@@ -276,11 +282,30 @@ pub(in crate::http) async fn list(
     caller: Caller,
     Params(filter): Params<HoldFilter>,
 ) -> Answer {
+    if filter.state == Some(HoldState::Open) {
+        return open_holds(&app, caller, filter).await;
+    }
+    // Closed ones leave memory. History has all.
+    let (limit, after) = (page_size(filter.limit)?, past_cursor(filter.cursor.as_deref())?);
+    let limit = u32::try_from(limit).unwrap_or(100);
+    let (state, of_one) = (filter.state, filter.account.is_some());
+    let ask = move |history: &History<Sqlite>, account: Option<u32>| {
+        history.holds(account, (after, limit), |hold| {
+            state.is_none_or(|state| state == hold_state(hold.state))
+                && (!of_one || account == Some(hold.account.0))
+        })
+    };
+    let asked = (filter.account, Operation::ListHolds);
+    movements::list(&app, &caller, asked, ask, render::archived_hold).await
+}
+
+/// Open holds, from the ledger.
+async fn open_holds(app: &App, caller: Caller, filter: HoldFilter) -> Answer {
     let size = page_size(filter.limit)?;
     let before = read_cursor(filter.cursor.as_deref())?.unwrap_or(u128::MAX);
     let account = app.listed_account(&caller, filter.account).await?;
     caller.principal.require(Operation::ListHolds)?;
-    let wanted = Wanted { principal: caller.principal, account, state: filter.state, before };
+    let wanted = Wanted { principal: caller.principal, account, before };
     // Numbers are not ordered by time, so all holds are visited and the newest kept.
     let mut found: Vec<(u128, Hold)> = Vec::new();
     let mut first = 0;
@@ -304,13 +329,12 @@ pub(in crate::http) async fn list(
 #[derive(Clone)]
 struct Wanted {
     principal: crate::auth::Principal,
-    account: Option<Name>,
-    state: Option<HoldState>,
+    account: Option<AccountPath>,
     before: u128,
 }
 
 impl Wanted {
-    /// The newest matching holds among those with numbers from `first` on.
+    /// The newest open holds among those with numbers from `first` on.
     fn among(&self, ledger: &Ledger, first: u32, most: usize) -> Vec<(u128, Hold)> {
         let mut places: Vec<(u128, HoldNo)> = Vec::new();
         for (number, hold) in ledger.holds_from(first, STEP) {
@@ -320,7 +344,7 @@ impl Wanted {
             let wanted = hold.kind == HoldKind::Hold
                 && place < self.before
                 && self.account.as_deref().is_none_or(|account| account == path)
-                && self.state.is_none_or(|state| state == hold_state(hold.state))
+                && hold_state(hold.state) == HoldState::Open
                 && self.principal.sees(path);
             if wanted {
                 places.push((place, number));

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use bursar_api::Code;
-use bursar_api::credits::usage::{MAX_RECORDS, ReportUsage, UsageRecord, UsageResults};
+use bursar_api::credits::usage::{MAX_RECORDS, ReportUsage, UsageEnded, UsageRecord, UsageResults};
 use bursar_api::json::convert;
 use bursar_core::cell::ids::AttemptId;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::command::{Command, Usage, UsageOf};
+use bursar_core::ledger::command::{Command, Usage, UsageEnd, UsageOf};
 use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::jobs::Attempt;
 use bursar_core::ledger::refusal::Resource;
@@ -25,15 +25,26 @@ use crate::render::AnswerShape;
 use crate::render::job::place_of;
 use crate::request::{Caller, Failure};
 
+fn usage_end(ended: UsageEnded) -> Option<UsageEnd> {
+    match ended {
+        UsageEnded::No => None,
+        UsageEnded::Yes => Some(UsageEnd::Ended),
+        UsageEnded::Succeeded => Some(UsageEnd::Succeeded),
+        UsageEnded::Failed => Some(UsageEnd::Failed),
+        UsageEnded::Cancelled => Some(UsageEnd::Cancelled),
+        UsageEnded::Lost => Some(UsageEnd::Lost),
+    }
+}
+
 fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
     let (resource, name, of) = match (record.job, record.hold) {
         (Some(job), None) => {
             let job = job_named(job)?;
-            (Resource::Job, job.clone(), UsageOf::Job(job))
+            (Resource::Job, job.clone(), UsageOf::Job(job.into()))
         }
         (None, Some(hold)) => {
             let hold = named("hold", hold)?;
-            (Resource::Hold, hold.clone(), UsageOf::Hold(hold))
+            (Resource::Hold, hold.clone(), UsageOf::Hold(hold.into()))
         }
         (None, None) | (Some(_), Some(_)) => {
             return Err(Failure::invalid("job", "name exactly one of job and hold"));
@@ -47,10 +58,10 @@ fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
             return Err(Failure::invalid("gpu_ms_total", reason));
         }
     };
-    let (seq, ended) = (record.seq, record.ended.unwrap_or(false));
+    let (seq, ended) = (record.seq, record.ended.and_then(usage_end));
     let shape = match resource {
         Resource::Job => AnswerShape::Job(app.attempt_ids),
-        _ => AnswerShape::Hold { closing: ended },
+        _ => AnswerShape::Hold { closing: ended.is_some() },
     };
     Ok(Plan {
         operation: Operation::ReportUsage,
@@ -105,7 +116,7 @@ fn check_attempt(
 }
 
 /// The change that a record requests.
-fn change(app: &App, own: Caller, record: UsageRecord, print: Option<u128>) -> Requested {
+fn change(app: &App, own: Caller, record: UsageRecord, fingerprint: Option<u128>) -> Requested {
     let named = match (&record.job, &record.attempt) {
         (_, None) => None,
         (None, Some(_)) => {
@@ -116,7 +127,7 @@ fn change(app: &App, own: Caller, record: UsageRecord, print: Option<u128>) -> R
             Some((Name::from(job.as_str()), NamedAttempt { id: attempt.clone(), place }))
         }
     };
-    let change = plan(app, record)?.requested_by(own, 0).in_batch(print);
+    let change = plan(app, record)?.requested_by(own, 0).in_batch(fingerprint);
     let Some((job, attempt)) = named else { return Ok(change) };
     Ok(change.only_if(move |ledger, tenant| check_attempt(ledger, tenant, (&job, &attempt))))
 }
@@ -132,7 +143,7 @@ pub(in crate::http) async fn report(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.idempotency_key.as_ref().map(|_| caller.print(&body));
+    let fingerprint = caller.idempotency_key.as_ref().map(|_| caller.fingerprint(&body));
     let report: ReportUsage = convert(body)?;
     caller.principal.require(Operation::ReportUsage)?;
     if !(1..=MAX_RECORDS).contains(&report.records.len()) {
@@ -140,9 +151,9 @@ pub(in crate::http) async fn report(
     }
     let changes = report.records.into_iter().enumerate().map(|(place, record)| {
         let key = caller.idempotency_key.as_ref().map(|key| derived_key(key, place));
-        change(&app, Caller { idempotency_key: key, ..caller.clone() }, record, print)
+        change(&app, Caller { idempotency_key: key, ..caller.clone() }, record, fingerprint)
     });
-    separate(&app, &caller, changes.collect(), print).await
+    separate(&app, &caller, changes.collect(), fingerprint).await
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::jobs::Attempt;
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::name::AccountPath;
 use futures_util::stream;
 
 use crate::app::App;
@@ -50,12 +51,13 @@ fn output(ledger: &Ledger, job: JobNo, attempt: &Attempt, rank: u32) -> Output {
 
 async fn source(
     app: &App,
-    account: &Name,
+    account: &AccountPath,
     id: &Name,
     wanted: Option<String>,
     rank: u32,
 ) -> Result<Source, Failure> {
-    let (tenant, job, ids) = (Name::from(tenant_of(account)), id.clone(), app.attempt_ids);
+    let (tenant, job, ids) =
+        (AccountPath::unchecked(tenant_of(account)), id.clone(), app.attempt_ids);
     let read = move |ledger: &Ledger| {
         let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &job)?;
         let own = ledger.job(number)?;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use bursar_api::Code;
 use bursar_api::jobs::job::{CancelJob, Job, JobFilter, MAX_ARRAY, PreemptJob, SubmitJob, Why};
 use bursar_api::json::convert;
 use bursar_api::list::List;
+use bursar_api::{Blocker, BlockerType, Code};
 use bursar_core::cell;
 use bursar_core::cell::ids::JobId;
 use bursar_core::ledger::Ledger;
@@ -21,6 +21,7 @@ use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
 use bursar_core::ledger::jobs::JobState;
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::name::AccountPath;
 use serde_json::Value;
 
 use super::jobs::submission::submission;
@@ -63,7 +64,7 @@ pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<Plan, Fa
         target: Target::Named(Resource::Job, id),
         creates: None,
         counts: None,
-        build: Box::new(move |tenant| Command::CancelJob { tenant, job }),
+        build: Box::new(move |tenant| Command::CancelJob { tenant, job: job.into() }),
         shape: AnswerShape::Job(app.attempt_ids),
     })
 }
@@ -81,13 +82,13 @@ pub(in crate::http) async fn submit(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let jobs = count(&body);
     let plan = plan_submit(&app, body)?;
     if jobs > 1 {
         app.limits.take_operations(&caller.principal, jobs.into())?;
     }
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// The number of jobs that a body requests, clamped to the limit.
@@ -106,9 +107,9 @@ pub(in crate::http) async fn cancel(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let print = caller.print(&body);
+    let fingerprint = caller.fingerprint(&body);
     let plan = plan_cancel(&app, id, body)?;
-    change(&app, caller, print, plan).await
+    change(&app, caller, fingerprint, plan).await
 }
 
 /// A job from the ledger, and what to ask its cells.
@@ -124,15 +125,17 @@ fn cell_id(number: JobNo) -> JobId {
     number.in_cell(SHARD)
 }
 
-async fn look(app: &App, account: &Name, id: &Name) -> Result<Looked, Failure> {
-    let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
-    let ids = app.attempt_ids;
+async fn look(app: &App, account: &AccountPath, id: &Name) -> Result<Looked, Failure> {
+    let (tenant, wanted) = (AccountPath::unchecked(tenant_of(account)), id.clone());
+    let (ids, now) = (app.attempt_ids, app.clock.now());
     let read = move |ledger: &Ledger| {
         let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &wanted)?;
         let own = ledger.job(number)?;
         let cells = own.standings.iter().map(|standing| standing.cell).collect();
         let waiting = own.state == JobState::Queued;
-        Some(Looked { number, job: render::job::job(&ids, ledger, number)?, cells, waiting })
+        let mut job = render::job::job(&ids, ledger, number)?;
+        job.cost_so_far = render::job::cost_so_far(ledger, own, now);
+        Some(Looked { number, job, cells, waiting })
     };
     let seen = app.read(read).await?;
     let mut looked = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
@@ -149,11 +152,20 @@ async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Jo
     if !waiting {
         return Ok(job);
     }
+    if job.spec.external == Some(true) {
+        let blockers = job.blockers.get_or_insert_default();
+        if blockers.is_empty() {
+            let detail = "it runs outside Bursar and no usage was reported yet";
+            let fix = "report its usage when it runs: POST /v1/usage";
+            blockers.push(Blocker::new(BlockerType::Dependency, detail, fix));
+        }
+        return Ok(job);
+    }
     let known = Waiting { blockers: job.blockers.take().unwrap_or_default(), ..Waiting::default() };
-    let told = ask_cells(app, principal, &cells, cell_id(number), known).await?;
-    job.position = told.position;
-    job.estimated_start_at = told.estimated_start_at;
-    job.blockers = Some(told.blockers);
+    let answer = ask_cells(app, principal, &cells, cell_id(number), known).await?;
+    job.position = answer.position;
+    job.estimated_start_at = answer.estimated_start_at;
+    job.blockers = Some(answer.blockers);
     Ok(job)
 }
 
@@ -236,7 +248,7 @@ pub(in crate::http) async fn list(
         let empty = List { data, has_more, next_cursor, as_of, position };
         return Ok(json(StatusCode::OK, &with_past(&app, empty, &past, before, size).await?));
     }
-    let ids = app.attempt_ids;
+    let (ids, now) = (app.attempt_ids, app.clock.now());
     let page = walk(&app, size, filter.cursor, move |ledger, before, wanted| {
         let before = u64::try_from(before).unwrap_or(u64::MAX);
         Step::over(
@@ -249,7 +261,8 @@ pub(in crate::http) async fn list(
                 let wanted = account.as_deref().is_none_or(|account| is_at_or_below(path, account))
                     && state.is_none_or(|state| state == render::job::state(own.state))
                     && principal.sees(path);
-                let job = wanted.then(|| render::job::job(&ids, ledger, number)).flatten()?;
+                let mut job = wanted.then(|| render::job::job(&ids, ledger, number)).flatten()?;
+                job.cost_so_far = render::job::cost_so_far(ledger, own, now);
                 label.as_deref().is_none_or(|label| has_label(&job, label)).then_some(job)
             },
         )
@@ -332,13 +345,13 @@ async fn stop(
     app: &App,
     caller: &Caller,
     once: &Once<'_>,
-    account: &Name,
+    account: &AccountPath,
     id: &Name,
 ) -> Result<(), Failure> {
     if once.done {
         return Ok(());
     }
-    let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
+    let (tenant, wanted) = (AccountPath::unchecked(tenant_of(account)), id.clone());
     let read = move |ledger: &Ledger| {
         let number = ledger.find_job(ledger.find_account(&tenant)?, &wanted)?;
         let own = ledger.job(number)?;
@@ -357,10 +370,10 @@ async fn stop(
     let by_platform = caller.principal.is_of_platform();
     let command = cell::Command::PreemptJob { job: cell_id(number), by_platform };
     cell.gateway.post(once.origin(), command).answer().await?.value?;
-    app.settle_if_manual().await
+    app.quiesce_if_manual().await
 }
 
-async fn shown(app: &App, caller: &Caller, account: &Name, id: &Name) -> Answer {
+async fn shown(app: &App, caller: &Caller, account: &AccountPath, id: &Name) -> Answer {
     let looked = look(app, account, id).await?;
     let job = complete(app, &caller.principal, looked).await?;
     Ok(json(StatusCode::OK, &job))

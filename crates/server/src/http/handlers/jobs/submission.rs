@@ -10,12 +10,15 @@ use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::directory::{Class, Directory};
 use bursar_core::ledger::command;
 use bursar_core::ledger::credits::price::pinned_price;
-use bursar_core::ledger::id::{Name, is_valid_name};
+use bursar_core::ledger::id::Name;
 use bursar_core::ledger::jobs::{
     JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS,
 };
 use bursar_core::ledger::refusal::Resource;
-use bursar_core::name::{GpuModel, InvalidName, Region, parse_name};
+use bursar_core::name::{
+    ClassName, GpuModel, InvalidName, JobName, NAME_FORM, Region, is_valid_name,
+};
+use bursar_core::opaque::Opaque;
 use bursar_core::time::Timestamp;
 use serde_json::Value;
 
@@ -60,9 +63,7 @@ fn demand(gpus: &JobGpus) -> Result<GpuDemand, Failure> {
     if gpus.count.is_some() {
         return Err(Failure::invalid("gpus.share", "give either count or share"));
     }
-    let thousandths = u16::try_from(share.micros() / 1000).ok();
-    let thousandths = thousandths.filter(|_| share.micros() % 1000 == 0);
-    match thousandths {
+    match share.thousandths().and_then(|thousandths| u16::try_from(thousandths).ok()) {
         Some(thousandths @ 1..1000) => Ok(GpuDemand::Share(thousandths)),
         Some(1000) => Ok(GpuDemand::Whole(1)),
         Some(_) | None => {
@@ -192,8 +193,7 @@ fn priced_types(directory: &Directory, regions: &[Region], now: Timestamp) -> Ve
 fn group(group: Option<job::ConcurrencyGroup>) -> Result<Option<GroupSpec>, Failure> {
     let Some(group) = group else { return Ok(None) };
     if !is_valid_name(&group.name) {
-        let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
-        return Err(Failure::invalid("concurrency_group.name", reason));
+        return Err(Failure::invalid("concurrency_group.name", NAME_FORM));
     }
     if group.limit == 0 {
         return Err(Failure::invalid("concurrency_group.limit", "must be at least 1"));
@@ -218,7 +218,7 @@ fn runtime(job: &SubmitJob, reserve: Reserve) -> Result<Option<i64>, Failure> {
 
 fn terms(
     job: &SubmitJob,
-    name: Name,
+    name: ClassName,
     class: &Class,
     gpu_types: Vec<GpuModel>,
 ) -> Result<JobTerms, Failure> {
@@ -258,6 +258,7 @@ fn terms(
         warn_ahead_ms: job
             .warn_ahead_seconds
             .map_or(WARN_AHEAD_MS, |ahead| i64::from(ahead) * 1000),
+        external: job.external.unwrap_or(false),
     })
 }
 
@@ -284,7 +285,7 @@ fn check_process(job: &SubmitJob) -> Result<(), Failure> {
 }
 
 /// The specification for the agent.
-fn payload(job: &SubmitJob) -> Result<Box<str>, Failure> {
+fn payload(job: &SubmitJob) -> Result<Opaque, Failure> {
     check_process(job)?;
     let spec = RunSpec {
         account: job.account.clone(),
@@ -302,6 +303,7 @@ fn payload(job: &SubmitJob) -> Result<Box<str>, Failure> {
         max_runtime_seconds: job.max_runtime_seconds,
         // The index of each job is in its name.
         array_index: job.array.map(|_| 0),
+        attempt_number: None,
     };
     let text = serde_json::to_string(&spec).expect("a spec has only plain fields");
     if text.len() > MAX_PAYLOAD {
@@ -312,7 +314,7 @@ fn payload(job: &SubmitJob) -> Result<Box<str>, Failure> {
 }
 
 /// The specification as the API shows it, with the defaults that apply.
-fn shown(mut job: SubmitJob, terms: &JobTerms, regions: &[Region]) -> Box<str> {
+fn submitted(mut job: SubmitJob, terms: &JobTerms, regions: &[Region]) -> Opaque {
     job.id = None;
     job.gpus.types = Some(terms.gpu_types.iter().map(GpuModel::to_string).collect());
     if job.gpus.share.is_none() {
@@ -340,7 +342,7 @@ pub(in crate::http) fn submission(app: &App, body: Value) -> Result<Submission, 
     text(job.name.clone(), "name", 256)?;
     text(job.workdir.clone(), "workdir", 4096)?;
     let directory = app.directory.current();
-    let class_name = Name::from(job.class.as_deref().unwrap_or(DEFAULT_CLASS));
+    let class_name = ClassName::unchecked(job.class.as_deref().unwrap_or(DEFAULT_CLASS));
     let class = directory.class(&class_name);
     let class = class.ok_or_else(|| Failure::invalid("class", "there is no such class"))?;
     let regions = regions(app, job.regions.clone())?;
@@ -360,19 +362,19 @@ pub(in crate::http) fn submission(app: &App, body: Value) -> Result<Submission, 
     };
     let after = match job.after.clone() {
         Some(after) if after.is_empty() => Vec::new(),
-        Some(after) => ordered(after, "after", parse_name)?,
+        Some(after) => ordered(after, "after", JobName::parse)?,
         None => Vec::new(),
     };
     let payload = payload(&job)?;
-    let shown = shown(job, &terms, &regions);
-    let hold = app.ids.make("hold", now);
+    let submitted = submitted(job, &terms, &regions);
+    let hold = app.ids.make("hold", now).into();
     let command = command::SubmitJob {
-        id,
+        id: id.into(),
         account,
         terms,
         offers,
         payload,
-        shown,
+        submitted,
         hold,
         array,
         after,

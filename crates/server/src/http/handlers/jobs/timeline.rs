@@ -9,16 +9,18 @@ use bursar_api::amount::Sum;
 use bursar_api::jobs::job::EndReason;
 use bursar_api::jobs::timeline::{Slice, Timeline, TimelineEntry};
 use bursar_api::list::Page;
+use bursar_api::words::counted;
 use bursar_core::cell::command::FundsBlocker;
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, MemberEnd};
 use bursar_core::cell::ids::AttemptId;
 use bursar_core::cell::nodes::owner::bare_name;
 use bursar_core::cell::{self, AttemptId as CellAttemptId};
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::event::{Event, Pieces, total};
+use bursar_core::ledger::event::{Event, Pieces, SliceAmount, total};
 use bursar_core::ledger::id::{HoldNo, JobNo, Name};
 use bursar_core::ledger::jobs::OnExhausted;
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::name::{AccountPath, HoldId};
 use bursar_core::time::{DAY_MS, Timestamp};
 use bursar_journal::record::{cell as cell_record, ledger as ledger_record};
 
@@ -90,21 +92,18 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
             Words::of_hold(*hold, what).slices(ledger, pieces)
         }
         Event::HoldPinned { hold, rate, returned, .. } => {
-            let back = returned.iter().map(|part| part.amount).sum();
             let detail = format!("price pinned at {} per GPU-hour", rate.per_gpu_hour);
-            Words::of_hold(*hold, detail).amount(back)
+            Words::of_hold(*hold, detail).amount(SliceAmount::total(returned))
         }
         Event::HoldCaptured { hold, gpu_ms, taken, uncollected, .. } => {
-            let spent = taken.iter().map(|part| part.amount).sum::<u64>();
             let detail = match uncollected {
                 0 => format!("spent for {gpu_ms} GPU-ms in all"),
                 owed => format!("spent for {gpu_ms} GPU-ms in all; {} uncollected", units(*owed)),
             };
-            Words::of_hold(*hold, detail).amount(spent)
+            Words::of_hold(*hold, detail).amount(SliceAmount::total(taken))
         }
         Event::HoldCut { hold, cut } => {
-            let gone = cut.iter().map(|part| part.amount).sum();
-            Words::of_hold(*hold, "expired while held").amount(gone)
+            Words::of_hold(*hold, "expired while held").amount(SliceAmount::total(cut))
         }
         Event::HoldClosed { hold, returned, .. } => {
             let mut words = Words::of_hold(*hold, "the rest returned").amount(*returned);
@@ -126,8 +125,11 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
         Event::ReturnRevoked { hold, pieces } => {
             Words::of_hold(*hold, "revoked on the way back").slices(ledger, pieces)
         }
-        Event::Refunded { hold, movement } => {
-            Words::of_hold(*hold, "refunded").slices(ledger, &movement.pieces)
+        Event::Refunded { hold, movement, note } => {
+            let reason = note.as_ref().and_then(|note| note.reason.as_deref());
+            let words =
+                reason.map_or("refunded".to_owned(), |reason| format!("refunded: {reason}"));
+            Words::of_hold(*hold, words).slices(ledger, &movement.pieces)
         }
         Event::GrantIssued(issued) => {
             let detail = format!("{} issued for what expired on the way back", issued.id);
@@ -162,7 +164,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
         }
         Event::CancelAsked { .. } => Words::new("cancellation was requested"),
         Event::DependenciesMet { met, .. } => {
-            Words::new(format!("{} jobs that it waited for have succeeded", met.len()))
+            Words::new(format!("{} that it waited for succeeded", counted(met.len(), "job")))
         }
         Event::JobEnded { state, .. } => Words::new(render::job::state(*state).as_str()),
         Event::PolicySet(_)
@@ -240,7 +242,7 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
         }
         Of::ReservationDropped { .. } => ("its reservation was dropped".into(), None),
         Of::PlacementProposed { attempt, members, .. } => {
-            (format!("a placement on {} nodes was found", members.len()), Some(*attempt))
+            (format!("a placement on {} was found", counted(members.len(), "node")), Some(*attempt))
         }
         Of::PlacementConfirmed { attempt, .. } => ("its nodes may start it".into(), Some(*attempt)),
         Of::PlacementRefused { attempt, blocker } => {
@@ -324,7 +326,7 @@ fn entry(
     ledger: &Ledger,
     sources: &Sources,
     job: JobNo,
-    holds: &mut Vec<(HoldNo, Name)>,
+    holds: &mut Vec<(HoldNo, HoldId)>,
     (stream, step): (usize, Step<Happened>),
 ) -> TimelineEntry {
     let (source, cell) = sources.get(stream).cloned().unwrap_or_default();
@@ -360,7 +362,7 @@ fn entry(
 
 /// The number of a job in the ledger, and the time span of its events.
 async fn life(app: &App, account: &str, id: &Name) -> Result<(JobNo, Span), Failure> {
-    let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
+    let (tenant, wanted) = (AccountPath::unchecked(tenant_of(account)), id.clone());
     let read = move |ledger: &Ledger| {
         let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &wanted)?;
         Some((number, ledger.job(number)?.submitted_at..=Timestamp::MAX))

@@ -8,7 +8,7 @@ use bursar_core::time::Timestamp;
 
 use crate::app::App;
 use crate::auth::Principal;
-use crate::render::job::{held, used};
+use crate::render::job::held;
 use crate::request::Failure;
 
 /// The most jobs that one read of the ledger visits.
@@ -17,13 +17,10 @@ const STEPS: usize = 5_000;
 /// The value of a job in a ranking. Spending and usage count for attempts that run, or that ended
 /// within the window.
 fn value(ledger: &Ledger, job: &Job, by: TopBy, since: Timestamp) -> Sum {
-    let recent = job.attempts.iter().filter(|own| own.end.is_none_or(|end| end.at >= since));
-    let recent = recent.map(|own| used(ledger, job, own));
+    let usage = || ledger.job_usage_since(job, since);
     match by {
-        TopBy::Spent => Sum::from_micros(recent.map(|(_, charged)| i128::from(charged)).sum()),
-        TopBy::GpuSeconds => {
-            Sum::from_micros(recent.map(|(gpu_ms, _)| i128::from(gpu_ms) * 1000).sum())
-        }
+        TopBy::Spent => Sum::from_micros(usage().charged.into()),
+        TopBy::GpuSeconds => Sum::from_thousandths(usage().gpu_ms),
         TopBy::Held => held(ledger, job),
         // Accounts have credits; jobs do not.
         TopBy::Available => Sum::default(),

@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::auth::tenant_of;
 use crate::http::extract::{Path, Tree};
 use crate::http::respond::{Answer, json, named};
-use crate::ids::attempt::{read_stored, stored};
+use crate::ids::attempt::{AttemptIds, read_stored, stored};
 use crate::logs::{FULL_RETRY_SECONDS, LogError, MAX_PIECE_BYTES, NodeTag, Output, TenantTag};
 use crate::machines::cells::CellService;
 use crate::operations::Operation;
@@ -38,24 +38,30 @@ pub(super) async fn known_attempts<'a>(
     node: &NodeKey,
     ids: impl IntoIterator<Item = &'a str>,
 ) -> Result<Known, Failure> {
-    let (mut known, mut earlier) = (Known::new(), Vec::new());
-    for id in ids {
-        let own = |(at, attempt)| (at == cell.number.0).then_some(attempt);
-        if let Some(attempt) = app.attempt_ids.read(id).and_then(own) {
-            known.insert(id.to_owned(), attempt);
-        } else if let Some(attempt) = read_stored(id).and_then(own) {
-            earlier.push((id.to_owned(), attempt));
-        }
-    }
-    if !earlier.is_empty() {
-        let (node, since) = (node.clone(), app.attempt_ids.since());
-        let look = move |all: &Cell| {
-            earlier.retain(|(_, attempt)| all.holds_since_before(since, *attempt, &node));
-            earlier
-        };
-        known.extend(cell.gateway.read(look).await?.value);
-    }
-    Ok(known)
+    let ids: Vec<String> = ids.into_iter().map(str::to_owned).collect();
+    let (names, number, node) = (app.attempt_ids, cell.number, node.clone());
+    let look =
+        move |all: &Cell| known_in(all, names, (number, &node), ids.iter().map(String::as_str));
+    Ok(cell.gateway.read(look).await?.value)
+}
+
+/// Like [`known_attempts`], on a given state of the cell.
+pub(super) fn known_in<'a>(
+    all: &Cell,
+    names: AttemptIds,
+    (number, node): (CellNo, &NodeKey),
+    ids: impl IntoIterator<Item = &'a str>,
+) -> Known {
+    let own = |(at, attempt): (u16, AttemptId)| (at == number.0).then_some(attempt);
+    let earlier = |id| {
+        let attempt = read_stored(id).and_then(own)?;
+        all.holds_since_before(names.since(), attempt, node).then_some(attempt)
+    };
+    let ids = ids.into_iter().filter_map(|id| {
+        let attempt = names.read(id).and_then(own).or_else(|| earlier(id))?;
+        Some((id.to_owned(), attempt))
+    });
+    ids.collect()
 }
 
 /// A node's part in an attempt.
@@ -92,15 +98,33 @@ pub(in crate::http) async fn parts(
         return Ok(BTreeMap::new());
     }
     let (own, asked) = (node.clone(), attempts.clone());
-    // The cell has the attempts that have not ended, the ledger those that have.
-    let look = move |all: &Cell| {
-        let parts = asked.into_iter().filter_map(|id| {
-            let tenant = TenantTag::of(tenant_of(&all.job_spec(id.job)?.account));
-            Some((id, Part { rank: all.rank_of(id, &own)?, tenant }))
-        });
-        parts.collect::<BTreeMap<_, _>>()
-    };
+    let look = move |all: &Cell| parts_in(all, &own, asked);
     let mut parts = cell.gateway.read(look).await?.value;
+    add_ended_parts(app, cell, node, attempts, &mut parts).await?;
+    Ok(parts)
+}
+
+/// The parts of a node in attempts that have not ended: the cell has them.
+pub(super) fn parts_in(
+    all: &Cell,
+    node: &NodeKey,
+    attempts: Vec<AttemptId>,
+) -> BTreeMap<AttemptId, Part> {
+    let parts = attempts.into_iter().filter_map(|id| {
+        let tenant = TenantTag::of(tenant_of(&all.job_spec(id.job)?.account));
+        Some((id, Part { rank: all.rank_of(id, node)?, tenant }))
+    });
+    parts.collect()
+}
+
+/// Adds the parts of a node in attempts that have ended: the ledger has them.
+pub(super) async fn add_ended_parts(
+    app: &App,
+    cell: &CellService,
+    node: &NodeKey,
+    attempts: Vec<AttemptId>,
+    parts: &mut BTreeMap<AttemptId, Part>,
+) -> Result<(), Failure> {
     let rest: Vec<AttemptId> =
         attempts.into_iter().filter(|attempt| !parts.contains_key(attempt)).collect();
     if !rest.is_empty() {
@@ -115,7 +139,7 @@ pub(in crate::http) async fn parts(
         };
         parts.extend(app.ledger.read(look).await?.value);
     }
-    Ok(parts)
+    Ok(())
 }
 
 /// The attempts of a report that come with output or a message.

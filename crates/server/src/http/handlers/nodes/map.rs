@@ -35,7 +35,7 @@ const DEFAULT_SPAN_MS: i64 = 24 * 3600 * 1000;
 
 /// A part of a GPU, from thousandths.
 fn part(thousandths: u16) -> Sum {
-    Sum::from_micros(i128::from(thousandths) * 1000)
+    Sum::from_thousandths(thousandths)
 }
 
 /// A node as the cell knows it: which job has which device.
@@ -166,13 +166,17 @@ pub(in crate::http) async fn map(
 
 /// The figure of a sample for a caller; `None` if it was not recorded.
 fn figure(sample: &RegionSample, metric: RegionMetric, principal: &Principal) -> Option<Sum> {
-    let thousandths = |count: u64| Sum::from_micros(i128::from(count) * 1000);
-    let jobs = |count: u32| Sum::from_micros(i128::from(count) * 1_000_000);
     match metric {
-        RegionMetric::GpusAllocated => Some(thousandths(sample.gpus_seen(principal).allocated)),
-        RegionMetric::GpusUsable => Some(thousandths(sample.gpus_seen(principal).usable)),
-        RegionMetric::JobsWaiting => sample.jobs_of(principal).map(|counts| jobs(counts.waiting)),
-        RegionMetric::JobsRunning => sample.jobs_of(principal).map(|counts| jobs(counts.running)),
+        RegionMetric::GpusAllocated => {
+            Some(Sum::from_thousandths(sample.gpus_seen(principal).allocated))
+        }
+        RegionMetric::GpusUsable => Some(Sum::from_thousandths(sample.gpus_seen(principal).usable)),
+        RegionMetric::JobsWaiting => {
+            sample.jobs_of(principal).map(|counts| Sum::from_whole(counts.waiting))
+        }
+        RegionMetric::JobsRunning => {
+            sample.jobs_of(principal).map(|counts| Sum::from_whole(counts.running))
+        }
     }
 }
 

@@ -1,8 +1,9 @@
-//! Nodes, for operators. Requests of agents are in `agents.rs`.
+//! Nodes, for operators. Requests of agents are in `agents.rs` and `heartbeat.rs`.
 
 pub(in crate::http) mod agent_logs;
 pub(super) mod agent_orders;
 pub(in crate::http) mod agents;
+pub(in crate::http) mod heartbeat;
 pub(in crate::http) mod map;
 mod names;
 pub(in crate::http) mod regions;
@@ -45,7 +46,7 @@ const WHOLE: u16 = 1000;
 
 /// The origin of a cell's command.
 pub(in crate::http) fn origin(caller: &Caller) -> Origin {
-    Origin::Shell { actor: caller.principal.id.clone(), request: None }
+    Origin::Shell { actor: caller.principal.id.clone().into(), request: None }
 }
 
 fn state(node: &NodeView<'_>) -> NodeState {
@@ -101,7 +102,7 @@ impl Showing {
 
     fn node(&self, all: &Cell, view: &NodeView<'_>) -> Node {
         let offer = view.offer;
-        let used = |free: u16| Sum::from_micros(i128::from(WHOLE.saturating_sub(free)) * 1000);
+        let used = |free: u16| Sum::from_thousandths(WHOLE.saturating_sub(free));
         let gpus = view.free.iter().enumerate().map(|(place, free)| NodeGpu {
             uuid: offer.uuids.get(place).map(ToString::to_string).unwrap_or_default(),
             kind: offer.model.to_string(),
@@ -225,7 +226,7 @@ async fn command(
     let found = owned(app, caller, id, Resolve::Only).await?;
     let command = command(found.key.clone());
     found.cell.gateway.post(once.origin(), command).answer().await?.value?;
-    app.settle_if_manual().await
+    app.quiesce_if_manual().await
 }
 
 /// Runs a command on a node and renders the node.

@@ -5,6 +5,7 @@ use bursar_api::Code;
 use bursar_core::cell::nodes::scope::covers;
 use bursar_core::cell::{Cell, NodeKey};
 use bursar_core::ledger::id::Name;
+use bursar_core::name::AccountPath;
 
 use crate::app::App;
 use crate::http::extract::PLATFORM_TENANT;
@@ -19,7 +20,7 @@ pub(in crate::http) struct Found<'a> {
     pub(in crate::http) cell: &'a CellService,
     pub(in crate::http) key: NodeKey,
     /// The account whose jobs it runs; `None` if it runs jobs of all accounts.
-    pub(in crate::http) scope: Option<Name>,
+    pub(in crate::http) scope: Option<AccountPath>,
 }
 
 /// How a name is resolved for a platform key if several owners have a node of that name.
@@ -74,6 +75,29 @@ fn ambiguous(id: &Name, found: &[Found<'_>]) -> Failure {
         owners.join(" or ")
     );
     Failure::new(Code::AmbiguousId, detail)
+}
+
+/// The cell and the key of a node that an agent names, if they are known without a question: there
+/// is one cell, or the agent's key is bound to a region. The cell may have no such node.
+pub(super) fn likely_node<'a>(
+    app: &'a App,
+    caller: &Caller,
+    id: &Name,
+) -> Option<(&'a CellService, NodeKey)> {
+    let cell = match &caller.principal.region {
+        Some(region) => app.cells.of_region(region)?,
+        None => {
+            let mut cells = app.cells.iter();
+            cells.next().filter(|_| cells.next().is_none())?
+        }
+    };
+    let owner = match (caller.tenant.as_deref(), caller.principal.tenant()) {
+        (Some(PLATFORM_TENANT), _) => None,
+        (Some(asked), Some(own)) if asked != own => return None,
+        (Some(asked), _) => Some(asked),
+        (None, own) => own,
+    };
+    Some((cell, NodeKey::new(id.clone(), owner)))
 }
 
 /// The node that a caller names and may see.

@@ -13,14 +13,16 @@ use bursar_api::json::convert;
 use bursar_api::list::{List, Page};
 use bursar_api::nodes::region::{
     Maintenance, PlanMaintenance, Queue, QueueEntry, QueueQuery, Region, RegionGpus, ShareEntry,
+    ShareError,
 };
 use bursar_core::cell::command::NodeOffer;
 use bursar_core::cell::ids::{JobId, MaintenanceId};
 use bursar_core::cell::nodes::view::NodeView;
 use bursar_core::cell::schedule::explain::{FairShare, Why};
 use bursar_core::cell::{Cell, Command};
-use bursar_core::ledger::id::{CellNo, JobNo, Name, is_valid_name};
+use bursar_core::ledger::id::{CellNo, JobNo, Name};
 use bursar_core::ledger::{self, Ledger};
+use bursar_core::name::{AccountPath, ClassName, JobName, is_valid_name};
 
 use super::names::{Resolve, visible};
 use crate::app::App;
@@ -75,7 +77,22 @@ fn region(id: &str, cell: &Cell, principal: &Principal) -> Region {
             .collect(),
         running_jobs: running.into(),
         waiting_jobs: waiting.into(),
+        share_error: (waiting > 0).then(|| share_error(cell, principal)).flatten(),
     }
+}
+
+/// Of the accounts with waiting jobs that the caller may see, the one furthest from its entitlement.
+fn share_error(cell: &Cell, principal: &Principal) -> Option<ShareError> {
+    use bursar_core::machine::Machine;
+    let shares = cell.fair_shares(cell.now()).into_iter();
+    let waiting = shares.filter(|share| {
+        share.waiting_jobs > 0 && !share.account.is_empty() && principal.sees(&share.account)
+    });
+    let difference =
+        |share: &FairShare| i128::from(share.received_ppm) - i128::from(share.entitled_ppm);
+    let furthest = waiting.max_by_key(|share| difference(share).unsigned_abs())?;
+    let difference = Sum::from_micros(difference(&furthest));
+    Some(ShareError { account: furthest.account.to_string(), difference })
 }
 
 /// All regions with their capacity, by name.
@@ -140,7 +157,7 @@ fn share(share: FairShare) -> ShareEntry {
     ShareEntry {
         account: share.account.to_string(),
         // Cells use whole weights.
-        weight: Sum::from_micros(i128::from(share.weight) * 1_000),
+        weight: Sum::from_thousandths(share.weight),
         usage: Sum::from_micros(i128::try_from(share.usage_micros).unwrap_or(i128::MAX)),
         entitled: millionths(share.entitled_ppm),
         received: millionths(share.received_ppm),
@@ -155,7 +172,7 @@ fn share(share: FairShare) -> ShareEntry {
 pub(super) fn known_jobs(
     ledger: &Ledger,
     jobs: &[JobId],
-) -> BTreeMap<JobId, (Name, Name, Name, bursar_core::time::Timestamp)> {
+) -> BTreeMap<JobId, (JobName, AccountPath, ClassName, bursar_core::time::Timestamp)> {
     let known = jobs.iter().filter_map(|id| {
         let job = ledger.job(JobNo::of_cell(*id))?;
         let account = ledger.account(job.order.account).path.clone();
@@ -358,7 +375,7 @@ async fn begin_plan(
         nodes,
     };
     cell.gateway.post(once.origin(), command).answer().await?.value?;
-    app.settle_if_manual().await
+    app.quiesce_if_manual().await
 }
 
 async fn show_plan(cell: &CellService, caller: &Caller) -> Answer {
@@ -410,5 +427,5 @@ async fn drop_plan(app: &App, cell: &CellService, once: &Once<'_>) -> Result<(),
     }
     let command = Command::CancelMaintenance { id: THE_PLAN };
     cell.gateway.post(once.origin(), command).answer().await?.value?;
-    app.settle_if_manual().await
+    app.quiesce_if_manual().await
 }

@@ -56,7 +56,7 @@ pub(in crate::http) async fn set(
         Some(accepted) => accepted,
         None => {
             let target = aim(manual, &asked)?;
-            app.directory.submit(envelope, Command::AimClock { target }).await?
+            app.submit_to_directory(envelope, Command::AimClock { target }).await?
         }
     };
     let target = match accepted.reply {
@@ -69,7 +69,7 @@ pub(in crate::http) async fn set(
     // A repeat finds the clock there, unless the first call was interrupted.
     if target >= bursar_engine::Clock::now(&**manual) {
         app.move_clock(manual, target).await?;
-        let note = Envelope { actor: caller.principal.id.clone(), ..Envelope::default() };
+        let note = Envelope { actor: caller.principal.id.clone().into(), ..Envelope::default() };
         app.directory.submit(note, Command::NoteClock).await?;
     }
     Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))
@@ -98,13 +98,14 @@ pub(in crate::http) async fn accept(
     let accepted = match known {
         Some(accepted) => accepted,
         None => {
+            app.require_unused_key(&envelope).await?;
             let target = match app.accept_clock(&caller.principal.id).await {
                 Ok(target) => target,
                 Err(NotAccepted::Failed(failure)) => return Err(failure),
                 // Stored as well: a repeat must not accept a clock that was set meanwhile.
                 Err(NotAccepted::Behind(behind_ms)) => {
                     let refused = Command::RefuseClock { behind_ms };
-                    app.directory.submit(envelope, refused).await?;
+                    app.submit_to_directory(envelope, refused).await?;
                     return Err(behind(behind_ms));
                 }
             };
@@ -112,7 +113,7 @@ pub(in crate::http) async fn accept(
                 return Ok(json(StatusCode::OK, &Clock { now: time(target) }));
             }
             // Last, so that a stored answer is always about a completed change.
-            app.directory.submit(envelope, Command::AimClock { target }).await?
+            app.submit_to_directory(envelope, Command::AimClock { target }).await?
         }
     };
     let Reply::Clock { target } = accepted.reply else {

@@ -11,8 +11,7 @@ use bursar_api::json::convert;
 use bursar_api::list::{List, Page};
 use bursar_core::directory::{self, Command, Reply};
 use bursar_core::ledger::Envelope;
-use bursar_core::ledger::id::Name;
-use bursar_core::name::{GpuModel, Region, parse_name};
+use bursar_core::name::{ClassName, GpuModel, Region};
 use serde_json::Value;
 
 use crate::app::App;
@@ -28,7 +27,7 @@ use crate::request::{Caller, Failure};
 /// The envelope of a directory command, with its idempotency key in this namespace.
 pub(in crate::http) fn envelope(caller: &Caller, namespace: &str, body: &Value) -> Envelope {
     Envelope {
-        actor: caller.principal.id.clone(),
+        actor: caller.principal.id.clone().into(),
         fingerprint: fingerprint(caller.method.as_str(), &caller.path, body),
         key: caller.idempotency_key.as_deref().map(|key| key_hash(namespace, key)),
         request: caller.request,
@@ -86,7 +85,7 @@ pub(in crate::http) async fn set_price(
         effective_at: set.effective_at.map(instant),
     };
     let accepted =
-        app.directory.submit(platform_envelope(&app, &caller, &body).await?, command).await?;
+        app.submit_to_directory(platform_envelope(&app, &caller, &body).await?, command).await?;
     app.tell_prices().await?;
     app.prices_set.notify_one();
     let Reply::Price { version, effective_at } = accepted.reply else {
@@ -127,14 +126,14 @@ pub(in crate::http) async fn list_prices(
     Ok(json(StatusCode::OK, &prices))
 }
 
-fn class(name: &Name, class: &directory::Class) -> Class {
+fn class(name: &ClassName, class: &directory::Class) -> Class {
     Class {
         name: name.to_string(),
         rank: class.rank,
-        preempts: class.preempts.iter().map(Name::to_string).collect(),
+        preempts: class.preempts.iter().map(ClassName::to_string).collect(),
         grace_seconds: class.grace_seconds,
         default_preemptible: class.default_preemptible,
-        price_multiplier: Sum::from_micros(i128::from(class.price_multiplier_milli) * 1000),
+        price_multiplier: Sum::from_thousandths(class.price_multiplier_milli),
     }
 }
 
@@ -150,12 +149,12 @@ pub(in crate::http) async fn set_class(
 ) -> Answer {
     let set: SetClass = convert(body.clone())?;
     caller.principal.require(Operation::SetClass)?;
-    let multiplier = set.price_multiplier.map_or(1_000_000, |multiplier| multiplier.micros());
-    let milli = u32::try_from(multiplier / 1000).ok().filter(|_| multiplier % 1000 == 0);
+    let milli = set.price_multiplier.map_or(Some(1000), |multiplier| multiplier.thousandths());
+    let milli = milli.and_then(|milli| u32::try_from(milli).ok());
     let reason = "must be between 0.001 and 1000, with at most three decimals";
     let preempts = match set.preempts {
         list if list.is_empty() => Vec::new(),
-        list => names(Some(list), "preempts", parse_name)?.unwrap_or_default(),
+        list => names(Some(list), "preempts", ClassName::parse)?.unwrap_or_default(),
     };
     let stored = directory::Class {
         rank: set.rank,
@@ -165,10 +164,10 @@ pub(in crate::http) async fn set_class(
         price_multiplier_milli: milli
             .ok_or_else(|| Failure::invalid("price_multiplier", reason))?,
     };
-    let class_name = Name::from(class_name);
+    let class_name = ClassName::unchecked(class_name);
     let command = Command::SetClass { name: class_name.clone(), class: Box::new(stored.clone()) };
     let accepted =
-        app.directory.submit(platform_envelope(&app, &caller, &body).await?, command).await?;
+        app.submit_to_directory(platform_envelope(&app, &caller, &body).await?, command).await?;
     app.tell_classes().await?;
     Ok(mark(json(StatusCode::OK, &class(&class_name, &stored)), accepted.replayed))
 }

@@ -54,7 +54,7 @@ fn check(query: &HandoffQuery) -> Result<[u8; 32], Failure> {
 }
 
 /// The session of the browser; `None` if it is not signed in.
-fn session(app: &App, headers: &HeaderMap) -> Option<LiveSession> {
+pub(super) fn browser_session(app: &App, headers: &HeaderMap) -> Option<LiveSession> {
     let principal = app.of_session(&Method::GET, headers)?.ok()?;
     app.sessions.get(principal.session?, app.clock.now())
 }
@@ -67,19 +67,32 @@ pub(in crate::http) async fn ask(
 ) -> Answer {
     check(&query)?;
     app.directory.follow().await?;
-    if let Some(session) = session(&app, &headers) {
-        return Ok(pages::html(pages::approve(&query, &session)));
-    }
-    if app.provider.is_none() {
-        let words = "Sign in to the dashboard of this server first. Then load this page again.";
-        let mut page = pages::html(pages::not_signed_in(words));
-        *page.status_mut() = StatusCode::UNAUTHORIZED;
-        return Ok(page);
+    if let Some(session) = browser_session(&app, &headers) {
+        return Ok(pages::html(pages::sign_in::approve(&query, &session)));
     }
     let own = serde_urlencoded::to_string(&query).unwrap_or_default();
-    let back = [("next", format!("/auth/cli?{own}"))];
-    let back = serde_urlencoded::to_string(back).unwrap_or_default();
-    Ok(redirect(&format!("/auth/login?{back}"), []))
+    Ok(sign_in_first(&app, &format!("/auth/cli?{own}")))
+}
+
+/// Leads a browser that is not signed in to the provider and back to `page`. Without a provider the
+/// dashboard signs in and leads back.
+pub(super) fn sign_in_first(app: &App, page: &str) -> Response {
+    let back = serde_urlencoded::to_string([("next", page)]).unwrap_or_default();
+    if app.provider.is_none() {
+        let words = "Sign in first. You then return to this page.";
+        let mut page = pages::html(pages::sign_in::not_signed_in(words, &format!("/?{back}")));
+        *page.status_mut() = StatusCode::UNAUTHORIZED;
+        return page;
+    }
+    redirect(&format!("/auth/login?{back}"), [])
+}
+
+/// Refuses a form that no page of this session sent.
+pub(super) fn check_form_token(sent: &str, session: &LiveSession) -> Result<(), Failure> {
+    if bool::from(sent.as_bytes().ct_eq(session.csrf_token.as_bytes())) {
+        return Ok(());
+    }
+    Err(Failure::forbidden("approve on the page that bursar login opened"))
 }
 
 /// The person has approved: leads the browser to the command line, with a code.
@@ -94,15 +107,13 @@ pub(in crate::http) async fn approve(
     let query = HandoffQuery { port, state, challenge };
     let challenge = check(&query)?;
     app.directory.follow().await?;
-    let session = session(&app, &headers).ok_or_else(auth::no_longer_works)?;
-    if !bool::from(csrf_token.as_bytes().ct_eq(session.csrf_token.as_bytes())) {
-        return Err(Failure::forbidden("approve on the page that bursar login opened"));
-    }
+    let session = browser_session(&app, &headers).ok_or_else(auth::no_longer_works)?;
+    check_form_token(&csrf_token, &session)?;
     tracing::info!(key = %session.principal.id, "a session is handed to the command line");
     let busy = || Failure::new(bursar_api::Code::Unavailable, "too many sign-ins; try again");
     let code = app.handoffs.approve(session, challenge, app.clock.now()).ok_or_else(busy)?;
     let url = format!("http://127.0.0.1:{}/?code={code}&state={}", query.port, query.state);
-    Ok(pages::html(pages::go_on(&url)))
+    Ok(pages::html(pages::sign_in::go_on(&url)))
 }
 
 /// Redeems a code: the token of a new session.
@@ -110,12 +121,21 @@ pub(in crate::http) async fn redeem(State(app): State<Arc<App>>, Tree(body): Tre
     let redeem: RedeemCode = convert(body)?;
     let now = app.clock.now();
     app.directory.follow().await?;
-    let session = app.handoffs.redeem(&redeem.code, &redeem.verifier, now);
-    let session = session.filter(|session| app.still_works(&session.principal));
-    let LiveSession { principal, name, ends_at, .. } = session.ok_or_else(auth::no_longer_works)?;
-    // It ends with the session that approved it, at the latest.
-    let new = app.sessions.begin(principal, name, Some(ends_at), now);
-    let token = format!("{TOKEN}{}", new.secret);
-    let body = SessionToken { token, session: shown(&app, &new.session) };
+    let approved = app.handoffs.redeem(&redeem.code, &redeem.verifier, now);
+    let body = handed_over(&app, approved)?;
     Ok::<Response, Failure>(json(StatusCode::CREATED, &body).into_response())
+}
+
+/// A session of its own for the command line, from the one that approved it.
+pub(super) fn handed_over(
+    app: &App,
+    approved: Option<LiveSession>,
+) -> Result<SessionToken, Failure> {
+    let approved = approved.filter(|session| app.still_works(&session.principal));
+    let LiveSession { principal, name, ends_at, .. } =
+        approved.ok_or_else(auth::no_longer_works)?;
+    // It ends with the session that approved it, at the latest.
+    let new = app.sessions.begin(principal, name, Some(ends_at), app.clock.now());
+    let token = format!("{TOKEN}{}", new.secret);
+    Ok(SessionToken { token, session: shown(app, &new.session) })
 }

@@ -10,8 +10,7 @@ use bursar_api::json::convert;
 use bursar_api::list::{List, Page};
 use bursar_api::system::key::{Capability, CreateKey, Key};
 use bursar_core::directory::{self, ApiKey, Command, Directory, Reply};
-use bursar_core::ledger::id::{Name, is_valid_name, is_valid_path};
-use bursar_core::name::{Region, parse_name};
+use bursar_core::name::{AccountPath, KeyId, NodeName, Region};
 use bursar_core::time::Timestamp;
 
 use super::directory::{envelope, mark, platform_envelope};
@@ -26,18 +25,19 @@ use crate::operations::Operation;
 use crate::render::time;
 use crate::request::{Caller, Failure};
 
-fn shown(id: &Name, key: &ApiKey, secret: Option<String>) -> Key {
+fn shown(app: &App, id: &KeyId, key: &ApiKey, secret: Option<String>) -> Key {
     Key {
         id: id.to_string(),
         key: secret,
         role: role(key.role),
-        scope: key.scope.as_ref().map_or_else(|| "*".to_owned(), Name::to_string),
+        scope: key.scope.as_ref().map_or_else(|| "*".to_owned(), AccountPath::to_string),
         name: key.name.to_string(),
         expires_at: key.expires_at.map(time),
         region: key.region.as_ref().map(Region::to_string),
-        node: key.node.as_ref().map(Name::to_string),
+        node: key.node.as_ref().map(NodeName::to_string),
         capabilities: key.capabilities.iter().map(|of| capability(*of)).collect(),
         created_at: time(key.created_at),
+        last_used_at: app.last_uses.of(&key.secret_hash).map(time),
     }
 }
 
@@ -61,7 +61,7 @@ fn stored_capabilities(given: Vec<Capability>) -> Vec<directory::Capability> {
 
 /// Whether a key's scope is within the caller's. No caller can see or create a key with a wider
 /// scope.
-fn covers(caller: &Caller, scope: Option<&Name>) -> bool {
+fn covers(caller: &Caller, scope: Option<&AccountPath>) -> bool {
     match scope {
         Some(scope) => caller.principal.sees(scope),
         None => caller.principal.scope.is_none(),
@@ -81,16 +81,13 @@ pub(in crate::http) async fn create(
     let create: CreateKey = convert(body.clone())?;
     let scope = match create.scope.as_str() {
         "*" => None,
-        path if is_valid_path(path) => Some(Name::from(path)),
+        path if AccountPath::is_valid(path) => Some(AccountPath::unchecked(path)),
         _ => return Err(Failure::invalid("scope", "must be an account path or \"*\"")),
     };
     let id = match create.id {
-        Some(id) if !is_valid_name(&id) => {
-            let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
-            return Err(Failure::invalid("id", reason));
-        }
-        Some(id) => Name::from(id),
-        None => app.ids.make("key", app.clock.now()),
+        Some(id) if !KeyId::is_valid(&id) => return Err(Failure::invalid("id", KeyId::FORM)),
+        Some(id) => KeyId::unchecked(id),
+        None => app.ids.make("key", app.clock.now()).into(),
     };
     let past = create.expires_at.is_some_and(|at| instant(at) < app.clock.now());
     if past {
@@ -130,7 +127,7 @@ pub(in crate::http) async fn create(
         name: create.name.into(),
         expires_at: create.expires_at.map(instant),
         region: name(create.region, "region", Region::parse)?,
-        node: name(create.node, "node", parse_name)?,
+        node: name(create.node, "node", NodeName::parse)?,
         capabilities: stored_capabilities(create.capabilities),
         created_at: Timestamp::MIN,
         fingerprint: 0,
@@ -141,7 +138,7 @@ pub(in crate::http) async fn create(
         None => platform_envelope(&app, &caller, &body).await?,
     };
     let command = Command::CreateKey { id, key: Box::new(key) };
-    let accepted = app.directory.submit(envelope, command).await?;
+    let accepted = app.submit_to_directory(envelope, command).await?;
     let Reply::Key { id, created } = accepted.reply else {
         unreachable!("a key is answered with its id")
     };
@@ -150,12 +147,12 @@ pub(in crate::http) async fn create(
     let stored = stored.ok_or_else(|| Failure::not_found("key", &id))?;
     let fresh = created && !accepted.replayed;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-    let response = json(status, &shown(&id, stored, fresh.then_some(secret)));
+    let response = json(status, &shown(&app, &id, stored, fresh.then_some(secret)));
     Ok(mark(response, accepted.replayed))
 }
 
 /// The place of a key in a list. Ids are unique only within their tenant.
-fn place_of(id: &Name, key: &ApiKey) -> String {
+fn place_of(id: &KeyId, key: &ApiKey) -> String {
     format!("{}/{id}", key.tenant().as_deref().unwrap_or("*"))
 }
 
@@ -173,9 +170,9 @@ pub(in crate::http) async fn list(
     let own = caller.principal.tenant().map(|tenant| current.keys_of(tenant));
     let all = own.is_none().then(|| current.keys());
     let keys = own.into_iter().flatten().chain(all.into_iter().flatten());
-    let mut keys: Vec<(&Name, &ApiKey)> =
+    let mut keys: Vec<(&KeyId, &ApiKey)> =
         keys.filter(|(_, key)| covers(&caller, key.scope.as_ref())).collect();
-    let order = |(id, key): &(&Name, &ApiKey)| (key.created_at, (*id).clone(), key.tenant());
+    let order = |(id, key): &(&KeyId, &ApiKey)| (key.created_at, (*id).clone(), key.tenant());
     keys.sort_by_key(|key| std::cmp::Reverse(order(key)));
     let first = match &asked.cursor {
         Some(cursor) => {
@@ -189,7 +186,7 @@ pub(in crate::http) async fn list(
     let page = keys.get(first..).unwrap_or_default();
     let page = page.get(..size).unwrap_or(page);
     let next_cursor = page.last().filter(|_| has_more).map(|(id, key)| place_of(id, key));
-    let data = page.iter().map(|(id, key)| shown(id, key, None)).collect();
+    let data = page.iter().map(|(id, key)| shown(&app, id, key, None)).collect();
     Ok(json(StatusCode::OK, &List { data, has_more, next_cursor, as_of: None, position: None }))
 }
 
@@ -204,7 +201,7 @@ pub(in crate::http) async fn revoke(
     Tree(body): Tree,
 ) -> Answer {
     let Release {} = convert(body.clone())?;
-    let id = named("key", id)?;
+    let id = KeyId::unchecked(named("key", id)?);
     let known = app.directory.current();
     let of_platform = platform_envelope(&app, &caller, &body).await?;
     let envelope = |tenant: Option<&str>| {
@@ -220,7 +217,7 @@ pub(in crate::http) async fn revoke(
     let envelope = envelope(tenant.as_deref());
     let by_platform = caller.principal.is_of_platform();
     let command = Command::RevokeKey { id, tenant, by_platform };
-    let accepted = app.directory.submit(envelope, command).await?;
+    let accepted = app.submit_to_directory(envelope, command).await?;
     Ok(mark(StatusCode::NO_CONTENT.into_response(), accepted.replayed))
 }
 
@@ -230,14 +227,14 @@ pub(in crate::http) async fn revoke(
 fn ended_before(
     known: &Directory,
     caller: &Caller,
-    id: &Name,
+    id: &KeyId,
     is_answered: impl Fn(Option<&str>) -> bool,
-) -> Option<Option<Name>> {
+) -> Option<Option<AccountPath>> {
     if let Some(tenant) = caller.principal.tenant().or(caller.tenant.as_deref()) {
         return is_answered(Some(tenant)).then(|| Some(tenant.into()));
     }
     let mut ended = known.ended_in(id).filter(|(_, by_platform)| *by_platform);
-    let (tenant, _) = ended.find(|(tenant, _)| is_answered(tenant.map(Name::as_str)))?;
+    let (tenant, _) = ended.find(|(tenant, _)| is_answered(tenant.map(AccountPath::as_str)))?;
     Some(tenant.cloned())
 }
 
@@ -247,9 +244,9 @@ fn ended_before(
 fn meant(
     known: &Directory,
     caller: &Caller,
-    id: &Name,
+    id: &KeyId,
     is_answered: impl Fn(Option<&str>) -> bool,
-) -> Result<Option<Name>, Failure> {
+) -> Result<Option<AccountPath>, Failure> {
     let mut keys = known.keys_named(id).filter(|key| {
         let tenant = key.tenant();
         let foreign = caller.tenant.as_ref().is_some_and(|own| Some(own) != tenant.as_ref());
@@ -257,7 +254,7 @@ fn meant(
     });
     let any = caller.principal.is_of_platform() && caller.tenant.is_none();
     let mut ended = known.ended_in(id).filter(|_| any).map(|(tenant, _)| tenant);
-    let ended = ended.find(|tenant| is_answered(tenant.map(Name::as_str)));
+    let ended = ended.find(|tenant| is_answered(tenant.map(AccountPath::as_str)));
     let Some(key) = keys.next() else {
         // Only the key that a tenant has revoked before under this idempotency key can be meant.
         let ended = ended.ok_or_else(|| Failure::not_found("key", id))?;

@@ -2,6 +2,7 @@
 
 pub(in crate::http) mod audit;
 pub(in crate::http) mod clock;
+pub(in crate::http) mod device;
 pub(in crate::http) mod directory;
 pub(in crate::http) mod events;
 pub(in crate::http) mod handoff;
@@ -109,6 +110,8 @@ pub(in crate::http) async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.measure_regions().await;
     app.metrics.only_waiting(app.waits.count());
     app.metrics.logs(app.logs.status());
+    let closed = app.feed.look(bursar_core::ledger::Ledger::closed_in_memory).value;
+    app.metrics.archive(app.archive.position(), closed);
     counters(app.metrics.text(app.load.in_flight(), app.history.position()))
 }
 

@@ -9,7 +9,8 @@ use bursar_api::system::search::{Hit, HitType, SearchQuery, SearchResult};
 use bursar_core::directory::{ApiKey, Directory};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::holds::hold::HoldKind;
-use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::id::AccountNo;
+use bursar_core::name::KeyId;
 use bursar_core::time::Timestamp;
 use bursar_history::query::{AuditEntry, AuditFilter, FoundName};
 use bursar_history::{History, HistoryError, Sqlite};
@@ -137,7 +138,7 @@ impl Search {
         let meant = keys.filter(|(id, key)| {
             seen(key) && (id.starts_with(&self.text) || self.is_named(&key.name))
         });
-        let hit = |(id, key): (&Name, &ApiKey)| {
+        let hit = |(id, key): (&KeyId, &ApiKey)| {
             let scope = key.scope.as_ref().map_or("*", |scope| scope.as_str());
             let (name, at) = (Some(key.name.to_string()), Some(time(key.created_at)));
             Hit { name, at, ..self.hit(HitType::Key, id, scope) }

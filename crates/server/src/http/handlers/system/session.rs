@@ -8,12 +8,12 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bursar_api::Code;
 use bursar_api::json;
-use bursar_api::system::session::{SignIn, SignedIn};
+use bursar_api::system::session::{SignIn, SignOutQuery, SignedIn};
 
 use crate::app::App;
 use crate::auth::sessions::{LiveSession, NewSession, check_origin};
 use crate::auth::{self, Principal};
-use crate::http::extract::receive;
+use crate::http::extract::{Params, receive};
 use crate::http::respond::{Answer, json as json_response};
 use crate::net::limits::Priority;
 use crate::net::serve::PeerAddress;
@@ -80,7 +80,7 @@ pub(super) fn shown(app: &App, session: &LiveSession) -> SignedIn {
     }
 }
 
-fn caller_shown(principal: &Principal) -> SignedIn {
+pub(in crate::http) fn caller_shown(principal: &Principal) -> SignedIn {
     SignedIn {
         csrf_token: None,
         role: principal.role,
@@ -95,9 +95,9 @@ fn caller_shown(principal: &Principal) -> SignedIn {
 }
 
 /// Where a person signs out of the identity provider as well.
-async fn logout_url(app: &App, principal: &Principal) -> Option<String> {
+fn logout_url(app: &App, principal: &Principal) -> Option<String> {
     let provider = app.provider.as_ref().filter(|_| principal.is_person())?;
-    provider.sign_out_url(&format!("{}/", app.base_url)).await
+    provider.sign_out_url(&format!("{}/", app.base_url))
 }
 
 /// The caller's session, or with a key the role and scope of the key.
@@ -110,7 +110,7 @@ pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) ->
         Some(id) => {
             let session = app.sessions.get(id, app.clock.now());
             let mut shown = shown(&app, &session.ok_or_else(auth::no_longer_works)?);
-            shown.logout_url = logout_url(&app, principal).await;
+            shown.logout_url = logout_url(&app, principal);
             shown
         }
         None => caller_shown(principal),
@@ -118,11 +118,22 @@ pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) ->
     Ok(json_response(StatusCode::OK, &shown))
 }
 
-/// Signs out: ends the session of the cookie. Does nothing for a key.
+/// Signs out: ends the session of the cookie or token. Does nothing for a key, unless `everywhere`
+/// is `true`: then every session of the key or person ends, in browsers and on command lines.
 #[utoipa::path(delete, path = "/v1/session", tag = "sessions", operation_id = "end_session",
-    responses((status = 204, description = "There is no session any more")))]
-pub(in crate::http) async fn end(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+    params(SignOutQuery),
+    responses((status = 204, description = "The session has ended")))]
+pub(in crate::http) async fn end(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(query): Params<SignOutQuery>,
+) -> Answer {
     caller.principal.require(Operation::EndSession)?;
+    if query.everywhere == Some(true) {
+        tracing::info!(key = %caller.principal.id, "signed out everywhere");
+        app.sessions.end_all_of(&caller.principal);
+        return Ok(signed_out(&app));
+    }
     let Some(id) = caller.principal.session else {
         return Ok(StatusCode::NO_CONTENT.into_response());
     };

@@ -97,7 +97,7 @@ pub(in crate::http) async fn callback(
             tracing::info!(person = %person.principal.id, "signed in");
             let new = app.sessions.begin(person.principal, person.name, None, app.clock.now());
             // A page, not a redirect: browsers send a strict cookie only where a page of this server leads.
-            let mut response = pages::html(pages::go_on(&return_to));
+            let mut response = pages::html(pages::sign_in::go_on(&return_to));
             response.headers_mut().append(header::SET_COOKIE, session_cookie(&app, &new));
             response
         }
@@ -134,7 +134,7 @@ async fn finish(
 }
 
 fn refused(error: &SignInError) -> Response {
-    let mut page = pages::html(pages::not_signed_in(&error.words()));
+    let mut page = pages::html(pages::sign_in::not_signed_in(&error.words(), "/auth/login"));
     *page.status_mut() = error.status();
     page
 }

@@ -8,19 +8,20 @@ use bursar_api::Code;
 use bursar_api::credits::batch::{Operation as BatchItem, OperationResult};
 use bursar_core::ledger::accounts::tally::MAX_COUNTED_IN_GROUP;
 use bursar_core::ledger::command::Command;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Refusal;
 use bursar_core::ledger::{Accepted, Envelope, Ledger, Refused};
-use bursar_core::machine::Preparation;
-use bursar_engine::{Aborted, Seen};
+use bursar_core::machine::{Machine, Preparation};
+use bursar_core::name::AccountPath;
+use bursar_engine::{Aborted, Transaction};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Body, Promises, failed, outcome, prepare, promise, rendered};
+use super::key::{BatchKey, Earlier};
+use super::{Body, Outcome, Promises, failed, outcome, prepare, promise, rendered};
 use crate::app::App;
-use crate::change::{Finish, MAX_LOOKS, ReadyChange, Recalled, key_hash};
-use crate::http::respond::Answer;
-use crate::request::{Caller, Failure};
+use crate::change::{AnsweredBefore, MAX_LOOKS, ReadyChange};
+use crate::http::respond::{Answer, known};
+use crate::request::{Caller, Failure, reused};
 
 /// The stored answer to a failed batch: which operation failed, and how.
 #[derive(Serialize, Deserialize)]
@@ -33,21 +34,26 @@ struct Told {
 /// The content of a batch.
 type Items = Vec<(Envelope, Command)>;
 
-/// The ledger's answer to a batch.
-type Decided = Result<Vec<Accepted>, Aborted<Refused>>;
-
-/// A batch whose operations are all ready.
+/// A batch whose operations are all ready, each with whether its resource existed already.
 struct Prepared {
-    items: Items,
-    /// How to answer each, and whether its resource existed already.
-    finishes: Vec<(Finish, bool)>,
+    ready: Vec<(ReadyChange, bool)>,
+    /// Its own key, and the tenant.
+    lead: Option<(BatchKey, AccountPath)>,
+}
+
+/// What came of a batch.
+enum Verdict {
+    /// It is applied, or was before.
+    Applied { results: Vec<Outcome>, all_replayed: bool },
+    /// It is not.
+    Stopped(Stopped),
 }
 
 /// Why a batch is not applied.
 enum Stopped {
     /// One operation failed.
     By(usize, Failure),
-    /// The batch as a whole is not valid.
+    /// The batch as a whole is not valid, or was refused before.
     Whole(Failure),
     /// A resource that it needs was removed from memory since it was looked up.
     LookAgain,
@@ -79,80 +85,140 @@ async fn attempt(
 ) -> Option<Answer> {
     let count = operations.len();
     let mut tenant = None;
-    let prepared = gather(app, caller, operations, (print, looks), &mut tenant).await;
-    let lead = match (&caller.idempotency_key, print, tenant) {
-        (Some(key), Some(fingerprint), Some(tenant)) => {
-            let key = Some(key_hash(&tenant, key));
-            let (actor, request) = (caller.principal.id.clone(), caller.request);
-            Some(Envelope { actor, fingerprint, key, request, ..Envelope::default() })
-        }
-        _ => None,
-    };
-    let prepared = match prepared {
-        Ok(prepared) => prepared,
-        Err(Stopped::LookAgain) => return None,
-        Err(Stopped::Whole(failure)) => return Some(Err(failure)),
-        Err(Stopped::By(place, failure)) => {
-            return keep(app, lead, count, place, failure).await.map(Err);
-        }
-    };
-    let Prepared { mut items, finishes } = prepared;
-    let leading = usize::from(lead.is_some());
-    if let Some(envelope) = &lead {
-        items.insert(0, (envelope.clone(), Command::KeepBatch { aborted: None }));
+    let gathered = gather(app, caller, operations, (print, looks), &mut tenant).await;
+    let mut lead = BatchKey::of(caller, print).zip(tenant);
+    if let Some((key, tenant)) = &mut lead
+        && let Err(failure) = key.look_up(app, [tenant.clone()].into(), looks == 0).await
+    {
+        return Some(Err(failure));
     }
-    let sets_budget = items.iter().any(|(_, command)| matches!(command, Command::SetBudget { .. }));
-    let decided = if sets_budget {
-        decide_counted(app, caller, items).await
-    } else {
-        app.ledger.group(items).await
-    };
-    let seen = match decided {
-        Ok(seen) => seen,
-        Err(failure) => return Some(Err(failure)),
-    };
-    match seen.value {
-        Ok(accepted) => {
-            let accepted = accepted.into_iter().skip(leading).collect();
-            Some(finish(app, accepted, finishes, seen.position).await)
-        }
-        Err(Aborted { refusal: Refused { refusal: Refusal::Forgotten { .. }, .. }, .. }) => None,
-        Err(stopped) => match stopped.index.checked_sub(leading) {
-            Some(place) => {
-                let failure = Failure::from(stopped.refusal);
-                keep(app, lead, count, place, failure).await.map(Err)
+    let stopped = match gathered {
+        Ok(ready) => {
+            let prepared = Prepared { ready, lead: lead.clone() };
+            match decide(app, caller, prepared).await {
+                Ok(Verdict::Applied { results, all_replayed }) => {
+                    return Some(rendered(results, all_replayed).await);
+                }
+                Ok(Verdict::Stopped(stopped)) => stopped,
+                Err(failure) => return Some(Err(failure)),
             }
-            None => Some(Err(kept(stopped.refusal, count))),
-        },
+        }
+        Err(stopped) => stopped,
+    };
+    match stopped {
+        Stopped::LookAgain => None,
+        Stopped::Whole(failure) => Some(Err(failure)),
+        Stopped::By(place, failure) => keep(app, lead, count, place, failure).await.map(Err),
     }
 }
 
-/// Computes the usage that new budgets of a batch start with, in turns with other requests, and decides
-/// the batch in the turn that completes it: nothing changes in between.
-async fn decide_counted(
-    app: &App,
-    caller: &Caller,
-    items: Items,
-) -> Result<Seen<Decided>, Failure> {
-    let look = move |ledger: &Ledger| (ledger.counted_in_group(&items).len(), items);
-    let (counted, items) = app.ledger.peek(look).await?;
-    let place = match counted {
-        0 => None,
-        1..=MAX_COUNTED_IN_GROUP => {
-            Some(app.counting.enter(caller.principal.tenant(), counted).await?)
+impl Prepared {
+    /// Decides it in one turn, or does a part of what has to be counted before. Answers are put into words at once: what
+    /// they show may be forgotten soon.
+    fn turn(&self, ledger: &mut dyn Transaction<Ledger>) -> Option<Verdict> {
+        let (mut items, stopped) = (Items::new(), |stopped| Some(Verdict::Stopped(stopped)));
+        if let Some((key, tenant)) = &self.lead {
+            match key.earlier(ledger.machine(), ledger.now(), tenant) {
+                Earlier::Other => return stopped(Stopped::Whole(reused())),
+                Earlier::Refused(refused) => {
+                    return stopped(Stopped::Whole(kept(refused, self.ready.len())));
+                }
+                Earlier::Unknown => return stopped(Stopped::LookAgain),
+                Earlier::Applied => {}
+                Earlier::None | Earlier::InMemory => {
+                    items.push((key.envelope(tenant), Command::KeepBatch { aborted: None }));
+                }
+            }
         }
-        _ => return Err(too_many_counts()),
-    };
+        let leading = items.len();
+        let mut places = Vec::new();
+        let mut before = Vec::with_capacity(self.ready.len());
+        for (place, (ready, _)) in self.ready.iter().enumerate() {
+            match ready.answered(ledger.machine(), ledger.now()) {
+                Some(Err(failure)) => return stopped(Stopped::By(place, failure)),
+                Some(Ok(answered)) => before.push(Some(answered)),
+                None => {
+                    items.push((ready.envelope.clone(), ready.command.clone()));
+                    places.push(place);
+                    before.push(None);
+                }
+            }
+        }
+        if items.iter().any(|(_, command)| matches!(command, Command::SetBudget { .. })) {
+            match ledger.prepare_group(&items) {
+                Preparation::Unfinished => return None,
+                Preparation::Finished => {}
+                Preparation::TooMuch => return stopped(Stopped::Whole(too_many_counts())),
+            }
+        }
+        match ledger.execute_group(&items) {
+            Ok(Ok(accepted)) => {
+                let accepted = accepted.into_iter().skip(leading);
+                Some(self.applied(ledger, before, accepted))
+            }
+            Ok(Err(Aborted {
+                refusal: Refused { refusal: Refusal::Forgotten { .. }, .. },
+                ..
+            })) => stopped(Stopped::LookAgain),
+            Ok(Err(Aborted { index, refusal })) => stopped(match index.checked_sub(leading) {
+                Some(place) => Stopped::By(places[place], Failure::from(refusal)),
+                None => Stopped::Whole(kept(refusal, self.ready.len())),
+            }),
+            Err(error) => stopped(Stopped::Whole(Failure::from(error))),
+        }
+    }
+
+    fn applied(
+        &self,
+        ledger: &dyn Transaction<Ledger>,
+        before: Vec<Option<AnsweredBefore>>,
+        mut accepted: impl Iterator<Item = Accepted>,
+    ) -> Verdict {
+        let (position, mut all_replayed) = (ledger.position(), true);
+        let mut results = Vec::with_capacity(before.len());
+        for (answered, (ready, existed)) in before.into_iter().zip(&self.ready) {
+            let settled = match answered {
+                Some(answered) => answered.at(position),
+                None => {
+                    let Some(accepted) = accepted.next() else { break };
+                    all_replayed &= accepted.replayed;
+                    ready.finish().settled(accepted, *existed, position)
+                }
+            };
+            results.push(outcome(Ok(settled.done(ledger.machine()))));
+        }
+        Verdict::Applied { results, all_replayed }
+    }
+}
+
+/// Decides a batch. What new budgets start with is counted before, in turns with other requests, and the batch is
+/// decided in the turn that completes it: nothing changes in between.
+async fn decide(app: &App, caller: &Caller, prepared: Prepared) -> Result<Verdict, Failure> {
+    let mut commands = prepared.ready.iter().map(|(ready, _)| &ready.command);
+    let sets_budget = commands.any(|command| matches!(command, Command::SetBudget { .. }));
+    let (mut prepared, mut place) = (prepared, None);
+    if sets_budget {
+        let look = move |ledger: &Ledger| {
+            let items = prepared.ready.iter();
+            let items = items.map(|(ready, _)| (ready.envelope.clone(), ready.command.clone()));
+            let items: Items = items.collect();
+            (ledger.counted_in_group(&items).len(), prepared)
+        };
+        let counted;
+        (counted, prepared) = app.ledger.peek(look).await?;
+        place = match counted {
+            0 => None,
+            1..=MAX_COUNTED_IN_GROUP => {
+                Some(app.counting.enter(caller.principal.tenant(), counted).await?)
+            }
+            _ => return Err(too_many_counts()),
+        };
+    }
     let posted = app.ledger.attend_in_turns(move |ledger| {
         let _kept_to_the_end = &place;
-        match ledger.prepare_group(&items) {
-            Preparation::Unfinished => None,
-            Preparation::Finished => Some(ledger.execute_group(&items).map_err(Failure::from)),
-            Preparation::TooMuch => Some(Err(too_many_counts())),
-        }
+        prepared.turn(ledger)
     });
-    let Seen { value, position, at } = posted.answer().await?;
-    Ok(Seen { value: value?, position, at })
+    Ok(posted.answer().await?.value)
 }
 
 fn too_many_counts() -> Failure {
@@ -161,49 +227,33 @@ fn too_many_counts() -> Failure {
     Failure::invalid("operations", reason)
 }
 
-/// An operation whose original is only in history cannot be part of an atomic batch.
-fn long_ago() -> Failure {
-    let detail = "this id was used so long ago that only history knows it; repeat it by itself";
-    Failure::new(Code::AlreadyExists, detail)
-}
-
 async fn gather(
     app: &App,
     caller: &Caller,
     operations: &[BatchItem],
     (print, looks): (Option<u128>, u8),
-    tenant: &mut Option<Name>,
-) -> Result<Prepared, Stopped> {
+    tenant: &mut Option<AccountPath>,
+) -> Result<Vec<(ReadyChange, bool)>, Stopped> {
     let mut changes = Vec::with_capacity(operations.len());
     let mut failure = None;
     for (place, operation) in operations.iter().enumerate() {
         let body = operation.body.clone().map_or_else(Body::none, Body::Tree);
         match prepare(app, caller, place, operation.into(), body, print) {
-            Ok(change) => {
-                let mut change = change.after_looks(looks);
-                if let Some(recall) = change.recall(app) {
-                    match recall.await {
-                        Ok(Recalled::Known { looked_up, past }) => {
-                            change = change.knowing(looked_up, past);
-                        }
-                        Ok(Recalled::Answered(_)) => failure = Some((place, long_ago())),
-                        Err(error) => failure = Some((place, error)),
-                    }
-                }
-                changes.push(change);
-            }
+            Ok(change) => match known(app, change.after_looks(looks)).await {
+                Ok(Ok(change)) => changes.push(change),
+                Ok(Err(_)) => failure = Some((place, long_ago())),
+                Err(error) => failure = Some((place, error)),
+            },
             Err(error) => failure = Some((place, error)),
         }
         if failure.is_some() {
             break;
         }
     }
-    // The operation that failed in its look-up is not looked up again.
-    let failed = failure.as_ref().map(|(place, _)| *place);
     let seen = app.ledger.read(move |ledger| {
         let mut promises = Promises::new();
-        let ready = changes.into_iter().enumerate().map(|(place, change)| {
-            if failed != Some(place) && change.must_look_again(ledger, &promises) {
+        let ready = changes.into_iter().map(|change| {
+            if change.must_look_again(ledger, ledger.now(), &promises) {
                 return Err(None);
             }
             let ready = change.ready(ledger, &promises).map_err(Some)?;
@@ -213,7 +263,7 @@ async fn gather(
         });
         ready.collect::<Vec<Result<(ReadyChange, bool), Option<Failure>>>>()
     });
-    let mut prepared = Prepared { items: Vec::new(), finishes: Vec::new() };
+    let mut all = Vec::new();
     for (place, ready) in seen.await.map_err(Stopped::Whole)?.value.into_iter().enumerate() {
         let stopped = |failure| match failure {
             Some(failure) => Stopped::By(place, failure),
@@ -226,38 +276,25 @@ async fn gather(
             let field = format!("operations[{place}].path");
             return Err(Stopped::Whole(Failure::invalid(field, reason)));
         }
-        let (envelope, command, finish) = ready.into_parts();
-        prepared.items.push((envelope, command));
-        prepared.finishes.push((finish, existed));
+        all.push((ready, existed));
     }
     match failure {
         Some((place, failure)) => Err(Stopped::By(place, failure)),
-        None => Ok(prepared),
+        None => Ok(all),
     }
 }
 
-/// Renders the answer to an applied batch.
-async fn finish(
-    app: &App,
-    accepted: Vec<Accepted>,
-    finishes: Vec<(Finish, bool)>,
-    position: u64,
-) -> Answer {
-    let all_replayed = accepted.iter().all(|accepted| accepted.replayed);
-    let shown = app.ledger.peek(move |ledger| {
-        let finished = accepted.into_iter().zip(finishes).map(|(accepted, (finish, existed))| {
-            outcome(Ok(finish.settled(accepted, existed, position).done(ledger)))
-        });
-        finished.collect()
-    });
-    rendered(shown.await?, all_replayed).await
+/// A job that only history knows cannot be part of an atomic batch.
+fn long_ago() -> Failure {
+    let detail = "this id was used so long ago that only history knows it; repeat it by itself";
+    Failure::new(Code::AlreadyExists, detail)
 }
 
 /// The answer when one operation made the batch fail, stored under the batch's key if it has one.
 /// `None` if the same batch was applied meanwhile.
 async fn keep(
     app: &App,
-    lead: Option<Envelope>,
+    lead: Option<(BatchKey, AccountPath)>,
     count: usize,
     place: usize,
     failure: Failure,
@@ -267,22 +304,23 @@ async fn keep(
     }
     let OperationResult { status, body } = failed(failure);
     let told = Told { place, status, body };
-    let Some(envelope) = lead else { return Some(aborted(told, count)) };
+    let Some((key, tenant)) = lead else { return Some(aborted(told, count)) };
+    let envelope = key.envelope(&tenant);
     let text = serde_json::to_string(&told).expect("a problem has only plain fields");
     let command = Command::KeepBatch { aborted: Some(text.into()) };
     match app.ledger.post(envelope, command).answer().await {
-        Ok(seen) => {
-            let refused = seen.value.err()?;
-            Some(kept(refused, count))
-        }
+        Ok(seen) => match seen.value.err()? {
+            Refused { refusal: Refusal::Forgotten { .. }, .. } => None,
+            refused => Some(kept(refused, count)),
+        },
         Err(failure) => Some(failure),
     }
 }
 
 /// The answer that was stored under a batch's key, unchanged.
 fn kept(refused: Refused, count: usize) -> Failure {
-    if let Refusal::BatchAborted { told } = &refused.refusal
-        && let Ok(told) = serde_json::from_str::<Told>(told)
+    if let Refusal::BatchAborted { answer: told } = &refused.refusal
+        && let Ok(told) = serde_json::from_str::<Told>(told.text())
     {
         return aborted(told, count).replayed(refused.replayed).first_answered_to(refused.request);
     }

@@ -1,6 +1,8 @@
 //! Many changes of the ledger in one request, independent or atomic.
 
 mod atomic;
+pub(in crate::http) mod dry_run;
+mod key;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,10 +16,11 @@ use bursar_api::credits::batch::{
 use bursar_api::json::flat::Flat;
 use bursar_api::json::flat_batch::{FlatBatch, FlatOperation};
 use bursar_api::json::{self, convert};
+use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
-use bursar_core::ledger::{Envelope, Ledger};
+use bursar_core::name::AccountPath;
 use bursar_engine::{EngineError, Transaction, attempt};
 use compact_str::format_compact;
 use serde::de::DeserializeOwned;
@@ -25,14 +28,15 @@ use serde_json::{Map, Value};
 
 use super::{charges, grants, holds};
 use crate::app::App;
-use crate::change::{Change, Decision, Done, Plan, Probe, fingerprint, fingerprint_of, key_hash};
+use crate::change::{Change, Decision, Done, MAX_LOOKS, Plan, Probe, fingerprint, fingerprint_of};
 use crate::http::extract::{Arrived, is_idempotency_key};
 use crate::http::handlers::accounts::{self, budgets};
 use crate::http::handlers::jobs;
 use crate::http::respond::{Answer, DEFAULT_BODY, json_bytes, known};
 use crate::operations::{InBatch, Operation};
 use crate::render::Shown;
-use crate::request::{Caller, Failure, reused};
+use crate::request::{Caller, Failure};
+use key::{BatchKey, KeyTrouble};
 
 /// An operation without its body.
 #[derive(Copy, Clone)]
@@ -166,8 +170,8 @@ fn caller_of(
         (None, None) => None,
     };
     let (principal, tenant) = (caller.principal.clone(), caller.tenant.clone());
-    let (path, request) = (operation.path.to_owned(), caller.request);
-    Ok(Caller { principal, method, path, idempotency_key, tenant, request })
+    let (path, request, dry_run) = (operation.path.to_owned(), caller.request, caller.dry_run);
+    Ok(Caller { principal, method, path, idempotency_key, tenant, request, dry_run })
 }
 
 /// The key of one part of a request, derived from the key of the request.
@@ -177,14 +181,14 @@ pub(super) fn derived_key(key: &Name, place: usize) -> Name {
 }
 
 /// The resources that the batch creates so far: kind, id, account.
-type Promises = Vec<(Resource, Name, Name)>;
+type Promises = Vec<(Resource, Name, AccountPath)>;
 
 fn promise(command: &Command, promises: &mut Promises) {
     let made = match command {
-        Command::IssueGrant(command) => (Resource::Grant, &command.id, &command.account),
-        Command::PlaceHold(command) => (Resource::Hold, &command.id, &command.account),
-        Command::Charge(command) => (Resource::Charge, &command.id, &command.account),
-        Command::SubmitJob(command) => (Resource::Job, &command.id, &command.account),
+        Command::IssueGrant(command) => (Resource::Grant, command.id.as_str(), &command.account),
+        Command::PlaceHold(command) => (Resource::Hold, command.id.as_str(), &command.account),
+        Command::Charge(command) => (Resource::Charge, command.id.as_str(), &command.account),
+        Command::SubmitJob(command) => (Resource::Job, command.id.as_str(), &command.account),
         Command::SetPolicy(_)
         | Command::OpenAccount { .. }
         | Command::ChangeAccount { .. }
@@ -210,7 +214,7 @@ fn promise(command: &Command, promises: &mut Promises) {
         | Command::Receive { .. }
         | Command::KeepBatch { .. } => return,
     };
-    promises.push((made.0, made.1.clone(), made.2.clone()));
+    promises.push((made.0, made.1.into(), made.2.clone()));
 }
 
 fn prepare(
@@ -322,57 +326,10 @@ const AT_ONCE: usize = 64;
 /// The most bytes that a turn writes before other requests have theirs.
 const MAX_TURN_BYTES: usize = 64 << 10;
 
-/// The idempotency key of a batch.
-#[derive(Clone)]
-struct BatchKey {
-    caller: Caller,
-    key: Name,
-    print: u128,
-}
-
-impl BatchKey {
-    fn of(caller: &Caller, print: Option<u128>) -> Option<BatchKey> {
-        let (caller, key) = (caller.clone(), caller.idempotency_key.clone()?);
-        Some(BatchKey { caller, key, print: print? })
-    }
-
-    /// Refuses the batch if its key, or one derived from it, was used for another request.
-    fn require_unused(&self, ledger: &Ledger, probes: &[Probe]) -> Result<(), Failure> {
-        for probe in probes {
-            let Some(tenant) = probe.namespace(ledger, &self.caller) else { continue };
-            let kept = ledger.kept_fingerprint(key_hash(&tenant, &self.key));
-            if kept.is_some_and(|kept| kept != self.print) || probe.is_reused(ledger, &tenant) {
-                return Err(reused());
-            }
-        }
-        Ok(())
-    }
-
-    /// Records that the key was used, in each tenant in which the batch changed something.
-    fn note(&self, ledger: &mut dyn Transaction<Ledger>, tenants: BTreeSet<Name>) {
-        for tenant in tenants {
-            let key = key_hash(&tenant, &self.key);
-            if ledger.machine().kept_fingerprint(key).is_some() {
-                continue;
-            }
-            let (actor, request) = (self.caller.principal.id.clone(), self.caller.request);
-            let envelope = Envelope {
-                actor,
-                fingerprint: self.print,
-                key: Some(key),
-                request,
-                ..Envelope::default()
-            };
-            // It only stores an answer, so it is never rejected.
-            let _kept = ledger.execute(&envelope, &Command::KeepBatch { aborted: None });
-        }
-    }
-}
-
 /// A change to decide, or its earlier result.
 type Known = Result<Change, Result<Done, Failure>>;
 
-/// Loads the history that a change needs.
+/// Looks up what a change needs.
 async fn recall_one(app: &App, change: Change) -> Known {
     match known(app, change).await {
         Ok(Ok(change)) => Ok(change),
@@ -398,7 +355,7 @@ fn decide_one(
     ledger: &mut dyn Transaction<Ledger>,
     known: Known,
     key: Option<&BatchKey>,
-    changed: &mut BTreeSet<Name>,
+    changed: &mut BTreeSet<AccountPath>,
 ) -> Decision {
     let change = match known {
         Ok(change) => change,
@@ -428,32 +385,36 @@ async fn decide_all(
     key: Option<BatchKey>,
 ) -> Result<Vec<Result<Done, Failure>>, Failure> {
     let mut left = recall_all(app, changes).await;
-    let probe = |known: &Known| known.as_ref().ok().and_then(Change::probe);
     // All keys are checked before the first operation.
-    let mut probes: Vec<Probe> = match &key {
-        Some(_) => left.iter().filter_map(probe).collect(),
-        None => Vec::new(),
-    };
-    let mut all = Vec::with_capacity(left.len());
+    let mut checks = key.is_some();
+    let mut key = key;
+    if let Some(key) = &mut key {
+        let tenants = key.tenants(&probes_of(&left));
+        key.look_up(app, tenants, true).await?;
+    }
+    let (mut all, mut looks) = (Vec::with_capacity(left.len()), 0);
     loop {
         let count = left.len();
-        let probes = std::mem::take(&mut probes);
+        let probes = if checks { probes_of(&left) } else { Vec::new() };
         match decide_some(app, tenant, left, key.clone(), probes).await? {
-            Ok((decided, None)) => {
+            Ok(Turned::Done(decided)) => {
                 all.extend(decided);
                 return Ok(all);
             }
-            Ok((decided, Some((change, rest)))) => {
+            Ok(Turned::Partly(decided, change, rest)) => {
                 all.extend(decided);
-                left = Vec::with_capacity(rest.len() + 1);
-                left.push(recall_one(app, change).await);
-                for known in rest {
-                    left.push(match known {
-                        Ok(change) if !change.is_looked_up() => recall_one(app, change).await,
-                        known => known,
-                    });
-                }
+                checks = false;
+                let rest = std::iter::once(Ok(*change)).chain(rest);
+                left = recall_again(app, rest.collect()).await;
             }
+            Ok(Turned::Refused(trouble, rest)) => match (trouble, &mut key) {
+                (KeyTrouble::Unknown(tenants), Some(key)) if looks < MAX_LOOKS => {
+                    looks += 1;
+                    key.look_up(app, tenants, false).await?;
+                    left = recall_again(app, rest).await;
+                }
+                (trouble, _) => return Err(trouble.failure()),
+            },
             Err(failure) => {
                 all.extend((0..count).map(|_| Err(failure.clone())));
                 return Ok(all);
@@ -462,8 +423,31 @@ async fn decide_all(
     }
 }
 
-/// The results of changes, and the remaining changes from the first that must be looked up again.
-type Partly = (Vec<Result<Done, Failure>>, Option<(Change, Vec<Known>)>);
+fn probes_of(changes: &[Known]) -> Vec<Probe> {
+    changes.iter().filter_map(|known| known.as_ref().ok().and_then(Change::probe)).collect()
+}
+
+/// Looks up again what may have been forgotten since.
+async fn recall_again(app: &App, changes: Vec<Known>) -> Vec<Known> {
+    let mut left = Vec::with_capacity(changes.len());
+    for known in changes {
+        left.push(match known {
+            Ok(change) => recall_one(app, change.looking_again()).await,
+            Err(known) => Err(known),
+        });
+    }
+    left
+}
+
+/// What came of some changes.
+enum Turned {
+    /// All are decided.
+    Done(Vec<Result<Done, Failure>>),
+    /// Some are decided; the next one must be looked up again.
+    Partly(Vec<Result<Done, Failure>>, Box<Change>, Vec<Known>),
+    /// None is decided.
+    Refused(KeyTrouble, Vec<Known>),
+}
 
 /// Decides changes up to the first that must be looked up again. If it fails, no outcome is known.
 async fn decide_some(
@@ -472,7 +456,7 @@ async fn decide_some(
     ready: Vec<Known>,
     key: Option<BatchKey>,
     mut probes: Vec<Probe>,
-) -> Result<Result<Partly, Failure>, Failure> {
+) -> Result<Result<Turned, Failure>, Failure> {
     let counts = ready.iter().any(|known| known.as_ref().is_ok_and(Change::must_count))
         && app.ledger.peek(Ledger::counts_in_steps).await?;
     // Operations are counted and decided one after the other, so they need one place.
@@ -482,10 +466,11 @@ async fn decide_some(
     let posted = app.ledger.attend_in_turns(move |ledger| {
         let _kept_to_the_end = &place;
         let probes = std::mem::take(&mut probes);
-        if let Some(Err(failure)) =
-            key.as_ref().map(|key| key.require_unused(ledger.machine(), &probes))
+        let (machine, now) = (ledger.machine(), ledger.now());
+        if let Some(Err(trouble)) =
+            key.as_ref().map(|key| key.require_unused(machine, now, &probes))
         {
-            return Some(Err(failure));
+            return Some(Turned::Refused(trouble, left.by_ref().collect()));
         }
         let (begun, mut changed, mut again) = (ledger.written(), BTreeSet::new(), None);
         for _ in 0..AT_ONCE {
@@ -497,7 +482,7 @@ async fn decide_some(
             match decide_one(ledger, known, key.as_ref(), &mut changed) {
                 Decision::Done(done) => decided.push(done),
                 Decision::LookAgain(change) => {
-                    again = Some((*change, left.by_ref().collect()));
+                    again = Some((change, left.by_ref().collect()));
                     break;
                 }
             }
@@ -509,12 +494,15 @@ async fn decide_some(
         if let Some(key) = &key {
             key.note(ledger, changed);
         }
-        left.as_slice().is_empty().then(|| Ok((std::mem::take(&mut decided), again)))
+        left.as_slice().is_empty().then(|| {
+            let decided = std::mem::take(&mut decided);
+            match again {
+                None => Turned::Done(decided),
+                Some((change, rest)) => Turned::Partly(decided, change, rest),
+            }
+        })
     });
-    match posted.answer().await {
-        Ok(seen) => seen.value.map(Ok),
-        Err(failure) => Ok(Err(failure)),
-    }
+    Ok(posted.answer().await.map(|seen| seen.value))
 }
 
 /// Runs changes of ledger resources in order.

@@ -1,14 +1,19 @@
 //! `#BURSAR` lines of scripts: options of `bursar run` and `bursar quote` that are kept in the script.
+//! A script without them may have `#SBATCH` lines instead.
+
+mod sbatch;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::Path;
 
 use crate::exit::{Exit, Failure};
+use crate::render::note;
 
 /// How much of a script is searched.
 const MAX_BYTES: u64 = 64 << 10;
 const MARK: &str = "#BURSAR";
+const SLURM_MARK: &str = "#SBATCH";
 
 /// The arguments with the options of the script that is run, before those on the command line, which
 /// override them. The script is then named by its full path.
@@ -16,10 +21,14 @@ pub(crate) fn expanded(arguments: Vec<OsString>) -> Result<Vec<OsString>, Failur
     let Some((verb, script)) = script(&arguments) else { return Ok(arguments) };
     let path = Path::new(&arguments[script]);
     let Some(text) = beginning(path) else { return Ok(arguments) };
-    let options = options(&text).map_err(|line| {
+    let unclosed = |OpenQuote(line)| {
         let why = format!("{}: a quotation mark is not closed in: {line}", path.display());
         Failure::because(Exit::Usage, why)
-    })?;
+    };
+    let mut options = words_after(&text, MARK).map_err(unclosed)?;
+    if options.is_empty() {
+        options = slurm_options(path, &words_after(&text, SLURM_MARK).map_err(unclosed)?)?;
+    }
     if options.is_empty() {
         return Ok(arguments);
     }
@@ -52,13 +61,29 @@ fn beginning(path: &Path) -> Option<String> {
     text.starts_with(b"#!").then(|| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The words of all `#BURSAR` lines before the first command. `Err`: the line that cannot be read.
-fn options(text: &str) -> Result<Vec<String>, String> {
+/// The options of a Slurm script; says which of them are not followed.
+fn slurm_options(path: &Path, words: &[String]) -> Result<Vec<String>, Failure> {
+    let made = sbatch::translate(words).map_err(|why| {
+        Failure::because(Exit::Usage, format!("{}: #SBATCH {why}", path.display()))
+            .with_next("change the line, or write #BURSAR lines: bursar run --help")
+    })?;
+    if !made.ignored.is_empty() {
+        note(&format!("#SBATCH options without a counterpart: {}", made.ignored.join(", ")));
+    }
+    Ok(made.options)
+}
+
+/// A line with a quotation mark that is not closed.
+#[derive(Debug, PartialEq)]
+struct OpenQuote(String);
+
+/// The words of all lines with a mark before the first command.
+fn words_after(text: &str, mark: &str) -> Result<Vec<String>, OpenQuote> {
     let head = text.lines().take_while(|line| line.starts_with('#') || line.trim().is_empty());
     let mut options = Vec::new();
-    for line in head.filter_map(|line| line.strip_prefix(MARK)) {
+    for line in head.filter_map(|line| line.strip_prefix(mark)) {
         if line.starts_with(char::is_whitespace) {
-            options.extend(words(line).ok_or_else(|| line.trim().to_owned())?);
+            options.extend(words(line).ok_or_else(|| OpenQuote(line.trim().to_owned()))?);
         }
     }
     Ok(options)
@@ -98,8 +123,11 @@ mod tests {
         let text = "#!/bin/sh\n#BURSAR --gpus H100:4 --time 2h\n# more\n\n\
             #BURSAR --name 'two words'\n#BURSARS no\nsrun\n#BURSAR --class high\n";
         let expected = ["--gpus", "H100:4", "--time", "2h", "--name", "two words"];
-        assert_eq!(options(text), Ok(expected.map(str::to_owned).to_vec()));
-        assert_eq!(options("#BURSAR --name 'x\n"), Err("--name 'x".to_owned()));
+        assert_eq!(words_after(text, MARK), Ok(expected.map(str::to_owned).to_vec()));
+        assert_eq!(
+            words_after("#BURSAR --name 'x\n", MARK),
+            Err(OpenQuote("--name 'x".to_owned()))
+        );
     }
 
     #[test]
@@ -122,6 +150,12 @@ mod tests {
         let arguments = of(&format!("bursar run -t 1h -- {script} 3"));
         let expected = of(&format!("bursar run -t 2h -t 1h -- {script} 3"));
         assert_eq!(expanded(arguments).expect("a script"), expected);
+        let slurm = "#!/bin/sh\n#SBATCH --gres=gpu:h100:4 -t 2:00:00\nsrun x\n";
+        std::fs::write(&path, slurm).expect("written");
+        let expected = of(&format!("bursar run --gpus h100:4 --time 7200s {script}"));
+        assert_eq!(expanded(of(&format!("bursar run {script}"))).expect("a script"), expected);
+        std::fs::write(&path, "#!/bin/sh\n#SBATCH --ntasks=8\ntrue\n").expect("written");
+        assert!(expanded(of(&format!("bursar run {script}"))).is_err());
         let plain = of("bursar run -t 1h -- no-such-file");
         assert_eq!(expanded(plain.clone()).expect("no script"), plain);
     }

@@ -1,8 +1,8 @@
 //! Names with a grammar, one type for each kind, so that a region is never taken for an account.
 //!
 //! A text from outside becomes a name with `parse`, which checks it. Stored text was checked before
-//! it was stored and is read with `unchecked`, so that a journal stays readable whatever the
-//! grammar was when it was written. Each machine checks the names of its commands once more.
+//! it was stored and is read with `unchecked` or `into`, so that a journal stays readable whatever
+//! the grammar was when it was written. Each machine checks the names of its commands once more.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -10,7 +10,13 @@ use std::ops::Deref;
 
 use compact_str::CompactString;
 
-use crate::ledger::id::{Name, is_valid_name};
+use crate::ledger::id::Name;
+
+mod grammar;
+mod path;
+
+pub use grammar::{MAX_DEPTH, is_valid_name};
+pub use path::{is_at_or_below, parent_of, tenant_of};
 
 /// A text that does not follow the grammar of its kind.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +69,8 @@ macro_rules! name {
                 }
             }
 
-            /// Takes a text that was checked before, such as one from a journal.
+            /// Takes a text that was checked before, such as one from a journal, or that the machine
+            /// will check.
             pub fn unchecked(text: impl Into<CompactString>) -> $name {
                 $name(text.into())
             }
@@ -79,10 +86,33 @@ macro_rules! name {
             }
         }
 
-        /// A name written in the source. Text that is not known at build time is parsed.
-        impl From<&'static str> for $name {
-            fn from(text: &'static str) -> $name {
-                $name(CompactString::const_new(text))
+        impl From<&str> for $name {
+            fn from(text: &str) -> $name {
+                $name::unchecked(text)
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> $name {
+                $name::unchecked(text)
+            }
+        }
+
+        impl From<CompactString> for $name {
+            fn from(text: CompactString) -> $name {
+                $name::unchecked(text)
+            }
+        }
+
+        impl From<$name> for CompactString {
+            fn from(name: $name) -> CompactString {
+                name.0
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0.into()
             }
         }
 
@@ -130,6 +160,12 @@ macro_rules! name {
             }
         }
 
+        impl PartialEq<CompactString> for $name {
+            fn eq(&self, other: &CompactString) -> bool {
+                self.0 == *other
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Display::fmt(self.as_str(), f)
@@ -145,6 +181,36 @@ macro_rules! name {
 }
 
 name!(
+    /// The path of an account: one to eight segments joined by colons, the tenant first.
+    AccountPath,
+    grammar::is_valid_path,
+    "must be one to eight segments of a-z 0-9 . _ - joined by colons"
+);
+name!(
+    /// A grant, within its tenant.
+    GrantId,
+    is_valid_name,
+    NAME_FORM
+);
+name!(
+    /// A hold or a charge, each within its tenant.
+    HoldId,
+    is_valid_name,
+    NAME_FORM
+);
+name!(
+    /// A refund, a transfer or a collection, each within its tenant.
+    MovementId,
+    is_valid_name,
+    NAME_FORM
+);
+name!(
+    /// A job, within its tenant: an id, or the id of an array with an index.
+    JobName,
+    grammar::is_valid_job_name,
+    "must be the name of a job"
+);
+name!(
     /// A region: a set of nodes that one cell schedules.
     Region,
     is_valid_name,
@@ -153,6 +219,31 @@ name!(
 name!(
     /// A GPU model, such as `H100`. The API calls it the GPU type.
     GpuModel,
+    is_valid_name,
+    NAME_FORM
+);
+
+name!(
+    /// A priority class.
+    ClassName,
+    is_valid_name,
+    NAME_FORM
+);
+name!(
+    /// A budget, within its account.
+    BudgetName,
+    is_valid_name,
+    NAME_FORM
+);
+name!(
+    /// A node, within its owner.
+    NodeName,
+    is_valid_name,
+    NAME_FORM
+);
+name!(
+    /// An API key, within its tenant or the platform.
+    KeyId,
     is_valid_name,
     NAME_FORM
 );

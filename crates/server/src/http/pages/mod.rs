@@ -1,5 +1,7 @@
 //! The HTML pages of the server. They load nothing from elsewhere.
 
+pub(super) mod sign_in;
+
 use std::fmt::Write;
 
 use axum::response::{Html, IntoResponse, Response};
@@ -8,11 +10,9 @@ use serde_json::Value;
 use utoipa::openapi::OpenApi;
 
 use super::dashboard;
-use super::handlers::system::handoff::HandoffQuery;
-use crate::auth::sessions::LiveSession;
 
 /// The style of the pages.
-pub(super) const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;\
+pub(super) const STYLE: &str = ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;\
     padding:0 1rem;color:#1b1f24;background:#fff}h2{border-bottom:1px solid #d0d7de;\
     padding-bottom:.3rem;margin-top:2.5rem}code,pre{font:14px/1.4 ui-monospace,monospace;\
     background:#f2f4f7;border-radius:4px}code{padding:.1rem .3rem}pre{padding:.8rem;\
@@ -29,8 +29,8 @@ fn page(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{title}</title><link rel=\"stylesheet\" \
-         href=\"/docs/style.css\"></head><body><h1>{title}</h1>{body}</body></html>"
+         content=\"width=device-width\"><title>{title}</title><link rel=\"icon\" href=\"/favicon.svg\">\
+         <link rel=\"stylesheet\" href=\"/docs/style.css\"></head><body><h1>{title}</h1>{body}</body></html>"
     )
 }
 
@@ -39,56 +39,10 @@ pub(super) fn html(page: String) -> Response {
     dashboard::secure(Html(page).into_response())
 }
 
-/// The page after signing in: leads on to a page of this server.
-pub(super) fn go_on(path: &str) -> String {
-    let path = escape(path);
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" \
-         content=\"0;url={path}\"><title>Bursar</title><link rel=\"stylesheet\" \
-         href=\"/docs/style.css\"></head><body><p>You are signed in. <a href=\"{path}\">Go on</a></p>\
-         </body></html>"
-    )
-}
-
-/// The page that asks whether the command line may act for a session.
-pub(super) fn approve(query: &HandoffQuery, session: &LiveSession) -> String {
-    let port = query.port.to_string();
-    let hidden: String = [
-        ("port", port.as_str()),
-        ("state", &query.state),
-        ("challenge", &query.challenge),
-        ("csrf_token", &session.csrf_token),
-    ]
-    .into_iter()
-    .map(|(name, value)| {
-        format!("<input type=\"hidden\" name=\"{name}\" value=\"{}\">", escape(value))
-    })
-    .collect();
-    let name = session.name.as_deref().unwrap_or(&session.principal.id);
-    let body = format!(
-        "<p>The command line on this machine asks to act as <b>{}</b>. Approve only if you have just run \
-         <code>bursar login</code> here.</p><form method=\"post\" action=\"/auth/cli\">{hidden}<button>Approve\
-         </button></form>",
-        escape(name)
-    );
-    page("Sign in on the command line", &body)
-}
-
-/// The page of a sign-in that failed.
-pub(super) fn not_signed_in(words: &str) -> String {
-    let words = escape(words);
-    page(
-        "Not signed in",
-        &format!(
-            "<p>{words}</p><p><a href=\"/auth/login\">Sign in</a> · <a href=\"/\">Dashboard</a></p>"
-        ),
-    )
-}
-
 /// The page in place of a dashboard that was not built.
 pub(super) fn not_built() -> String {
     let body = "<p>The server runs. This binary was built without the dashboard. To build both, with Node 20 \
-        or later:</p><pre>cd web &amp;&amp; npm install &amp;&amp; npm run build &amp;&amp; cd ..\ncargo build \
+        or later:</p><pre>cd web &amp;&amp; npm ci &amp;&amp; npm run build &amp;&amp; cd ..\ncargo build \
         --release --bin bursar</pre><p>Without the dashboard:</p>\
         <ul><li><a href=\"/docs\">API reference</a></li>\
         <li><a href=\"/docs/problems\">Problems</a></li>\
@@ -139,7 +93,7 @@ macro_rules! problem_texts {
         /// The Markdown text of a problem code.
         pub fn problem_text(code: Code) -> &'static str {
             match code {
-                $(Code::$variant => include_str!(concat!("../../../../docs/problems/", $file, ".md")),)*
+                $(Code::$variant => include_str!(concat!("../../../../../docs/problems/", $file, ".md")),)*
             }
         }
     };

@@ -1,0 +1,134 @@
+//! Statements on leases: which server owns a machine's journal, and which one leads.
+
+use std::time::Duration;
+
+use super::leader::Claim;
+use super::schema::{leaseless, number, storeless};
+use super::session::{Session, stored};
+use crate::chain::Epoch;
+use crate::error::{JournalError, LeaseError};
+
+/// Takes the lease if it is free, expired or held by the same holder, and fences earlier epochs in
+/// the same statement: the head's row contains the epoch that may append.
+pub(super) async fn acquire_lease(
+    session: &Session,
+    machine: &str,
+    holder: &str,
+    ttl: Duration,
+) -> Result<Result<Epoch, LeaseError>, JournalError> {
+    let doing = "taking the lease";
+    let ttl = ttl.as_secs_f64();
+    let taken = session
+        .query(
+            doing,
+            "WITH taken AS (
+               UPDATE bursar_lease SET epoch = epoch + 1, holder = $2,
+                 until = clock_timestamp() + make_interval(secs => $3)
+               WHERE machine = $1 AND (until < clock_timestamp() OR holder = $2)
+               RETURNING epoch)
+             UPDATE bursar_head SET epoch = taken.epoch FROM taken WHERE machine = $1
+             RETURNING taken.epoch",
+            &[&machine, &holder, &ttl],
+        )
+        .await?;
+    if let Some(row) = taken.first() {
+        return Ok(Ok(Epoch(number(row, 0))));
+    }
+    let held = session
+        .query(
+            doing,
+            "SELECT holder,
+               greatest(0, ceil(extract(epoch FROM until - clock_timestamp()) * 1000))::bigint
+             FROM bursar_lease WHERE machine = $1",
+            &[&machine],
+        )
+        .await?;
+    let row = held.first().ok_or_else(leaseless)?;
+    Ok(Err(LeaseError::Held { holder: row.get(0), remaining_ms: number(row, 1) }))
+}
+
+/// Sets the remaining time of the lease of `epoch`, and records the journal's progress in the
+/// manifest. Returns false if another owner has the lease by now.
+pub(super) async fn extend_lease(
+    session: &Session,
+    machine: &str,
+    epoch: Epoch,
+    ttl: Duration,
+) -> Result<bool, JournalError> {
+    let rows = session
+        .query(
+            "renewing the lease",
+            "WITH kept AS (
+               UPDATE bursar_lease SET until = clock_timestamp() + make_interval(secs => $3)
+               WHERE machine = $1 AND epoch = $2 RETURNING machine),
+             noted AS (
+               UPDATE bursar_machine AS known
+               SET sequence = head.sequence, position = head.position, hash = head.hash
+               FROM bursar_head AS head, kept
+               WHERE known.machine = kept.machine AND head.machine = kept.machine
+                 AND head.sequence > known.sequence)
+             SELECT machine FROM kept",
+            &[&machine, &stored(epoch.0), &ttl.as_secs_f64()],
+        )
+        .await?;
+    Ok(!rows.is_empty())
+}
+
+/// Takes the lead if no server has it, if it expired or if the same holder has it.
+pub(super) async fn claim_leadership(
+    session: &Session,
+    holder: &str,
+    url: &str,
+    ttl: Duration,
+) -> Result<Claim, JournalError> {
+    let doing = "asking to lead";
+    let taken = session
+        .query(
+            doing,
+            "UPDATE bursar_store SET term = term + 1, holder = $1, url = $2,
+               until = clock_timestamp() + make_interval(secs => $3)
+             WHERE until < clock_timestamp() OR holder = $1 RETURNING term",
+            &[&holder, &url, &ttl.as_secs_f64()],
+        )
+        .await?;
+    if let Some(row) = taken.first() {
+        return Ok(Claim::Won { term: number(row, 0) });
+    }
+    let held = session.query(doing, "SELECT holder, url FROM bursar_store", &[]).await?;
+    let row = held.first().ok_or_else(storeless)?;
+    Ok(Claim::Held { holder: row.get(0), url: row.get(1) })
+}
+
+/// The store's time in milliseconds since 1970, and the URL of the leader if there is one.
+pub(super) async fn look_at_leadership(
+    session: &Session,
+) -> Result<(i64, Option<String>), JournalError> {
+    let rows = session
+        .query(
+            "reading the store's clock",
+            "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+               CASE WHEN until >= clock_timestamp() THEN nullif(url, '') END FROM bursar_store",
+            &[],
+        )
+        .await?;
+    let row = rows.first().ok_or_else(storeless)?;
+    Ok((row.get(0), row.get(1)))
+}
+
+/// Sets the remaining time of the leader of `term`. Returns false if another server leads by now.
+pub(super) async fn extend_leadership(
+    session: &Session,
+    term: u64,
+    ttl: Duration,
+) -> Result<bool, JournalError> {
+    let rows = session
+        .query(
+            "renewing the lead",
+            "UPDATE bursar_store SET until = clock_timestamp() + make_interval(secs => $2),
+               clean = clean AND $2::double precision = 0
+             WHERE term = $1 RETURNING term",
+            &[&stored(term), &ttl.as_secs_f64()],
+        )
+        .await?;
+    Ok(!rows.is_empty())
+}

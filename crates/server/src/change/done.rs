@@ -1,0 +1,85 @@
+//! The answer to a change that is decided.
+
+use bursar_core::ledger::holds::archive::{ArchivedName, RecalledRecord};
+use bursar_core::ledger::{Accepted, Ledger, Reply};
+
+use crate::render::{self, AnswerShape, Shown};
+
+/// A finished change.
+#[derive(Debug)]
+pub struct Done {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body; `None` for 204.
+    pub body: Option<Shown>,
+    /// Whether this is the stored answer to an earlier request.
+    pub replayed: bool,
+    /// The ledger's position.
+    pub position: u64,
+}
+
+/// The answer to an earlier request, from the archive, with what it shows.
+pub struct AnsweredBefore {
+    pub(super) accepted: Accepted,
+    pub(super) of: Option<ArchivedName>,
+    pub(super) shown: Vec<RecalledRecord>,
+    pub(super) finish: Finish,
+}
+
+impl AnsweredBefore {
+    /// The same as an accepted change.
+    pub fn at(self, position: u64) -> Settled {
+        let AnsweredBefore { accepted, of, shown, finish } = self;
+        let settled = finish.settled(accepted, true, position);
+        Settled { archived: of.map(|of| (of, shown)), ..settled }
+    }
+}
+
+/// How to render the answer to a change.
+#[derive(Clone)]
+pub struct Finish {
+    pub(super) shape: AnswerShape,
+    pub(super) creates: bool,
+}
+
+impl Finish {
+    /// An accepted change whose answer is not rendered yet.
+    pub fn settled(self, accepted: Accepted, existed: bool, position: u64) -> Settled {
+        // What the archive has was there before.
+        let existed = existed || matches!(accepted.reply, Reply::Archived(_));
+        let status = match (&self.shape, self.creates) {
+            (AnswerShape::Nothing, _) => 204,
+            // A stored answer has the status of the first one.
+            (_, true) if accepted.replayed && !accepted.unchanged => 201,
+            (_, true) if !accepted.replayed && !existed => 201,
+            (_, true | false) => 200,
+        };
+        let Accepted { reply, replayed, unchanged: _ } = accepted;
+        Settled { reply, shape: self.shape, status, replayed, position, archived: None }
+    }
+}
+
+/// An accepted change whose answer is not rendered yet.
+pub struct Settled {
+    reply: Reply,
+    shape: AnswerShape,
+    status: u16,
+    replayed: bool,
+    position: u64,
+    /// What it shows, by its name and as the archive has it: numbers are used again.
+    archived: Option<(ArchivedName, Vec<RecalledRecord>)>,
+}
+
+impl Settled {
+    /// Renders the answer.
+    pub fn done(self, ledger: &Ledger) -> Done {
+        let body = match (&self.shape, &self.archived) {
+            (AnswerShape::Nothing, _) => None,
+            (shape, None) => Some(render::reply(ledger, &self.reply, shape)),
+            (shape, Some((of, shown))) => {
+                Some(render::archived_answer(ledger, &self.reply, (of, shown), shape))
+            }
+        };
+        Done { status: self.status, body, replayed: self.replayed, position: self.position }
+    }
+}

@@ -1,0 +1,38 @@
+//! One operation as of a batch, decided and not applied.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use bursar_api::credits::batch::Operation as BatchItem;
+use bursar_api::json::convert;
+
+use super::{Body, caller_of, cost_of, plan};
+use crate::app::App;
+use crate::http::extract::Tree;
+use crate::http::respond::{Answer, change};
+use crate::operations::Operation;
+use crate::request::Caller;
+
+/// Says whether a change of a ledger resource would be accepted now. Nothing is changed or stored.
+///
+/// The answer to a change that would be refused is that of the change itself.
+#[utoipa::path(post, path = "/v1/dry-run", tag = "operations", operation_id = "dry_run",
+    request_body = BatchItem,
+    responses((status = 204, description = "It would be accepted")))]
+pub(in crate::http) async fn dry_run(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let mut operation: BatchItem = convert(body)?;
+    caller.principal.require(Operation::DryRun)?;
+    let cost = cost_of((&operation).into(), operation.body.as_ref());
+    app.limits.take_operations(&caller.principal, cost.into())?;
+    let body = operation.body.take().map_or_else(Body::none, Body::Tree);
+    operation.idempotency_key = None;
+    let asked = Caller { idempotency_key: None, dry_run: true, ..caller };
+    let own = caller_of(&asked, 0, (&operation).into())?;
+    let print = body.fingerprint((&operation).into());
+    let plan = plan(&app, &own, (&operation).into(), body)?;
+    change(&app, own, print, plan).await
+}

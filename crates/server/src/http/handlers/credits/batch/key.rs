@@ -1,0 +1,176 @@
+//! The idempotency key of a batch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bursar_core::ledger::command::Command;
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::{Envelope, Ledger, Refused};
+use bursar_core::name::AccountPath;
+use bursar_core::time::Timestamp;
+use bursar_engine::Transaction;
+
+use crate::app::App;
+use crate::auth::tenant_of;
+use crate::change::{LookUps, Looked, Probe, asked_tenant, being_archived, key_hash};
+use crate::request::{Caller, Failure, reused};
+
+/// The idempotency key of a batch.
+#[derive(Clone)]
+pub(super) struct BatchKey {
+    pub(super) caller: Caller,
+    key: Name,
+    print: u128,
+    /// What the archive has under it, by tenant.
+    looked: BTreeMap<AccountPath, Looked>,
+}
+
+/// Why a batch is not decided.
+pub(super) enum KeyTrouble {
+    /// Its key was used for another request.
+    Reused,
+    /// It has to be looked up in these tenants.
+    Unknown(BTreeSet<AccountPath>),
+}
+
+/// The batch that was decided under a key.
+pub(super) enum Earlier {
+    /// There was none.
+    None,
+    /// This one, and the ledger has its answer.
+    InMemory,
+    /// This one was applied, and only the archive knows it.
+    Applied,
+    /// This one was refused, and only the archive knows it.
+    Refused(Refused),
+    /// Another one.
+    Other,
+    /// The archive has to be asked again.
+    Unknown,
+}
+
+impl BatchKey {
+    pub(super) fn of(caller: &Caller, print: Option<u128>) -> Option<BatchKey> {
+        let (caller, key) = (caller.clone(), caller.idempotency_key.clone()?);
+        Some(BatchKey { caller, key, print: print?, looked: BTreeMap::new() })
+    }
+
+    /// Asks the archive for it in these tenants.
+    pub(super) async fn look_up(
+        &mut self,
+        app: &App,
+        tenants: BTreeSet<AccountPath>,
+        first: bool,
+    ) -> Result<(), Failure> {
+        for tenant in tenants {
+            let (keys, holds) = (vec![self.key.clone()], Vec::new());
+            let wanted = Some(tenant.clone());
+            let look_ups = LookUps { tenant: wanted, target: None, created: None, holds, keys };
+            let at_once = look_ups.at_once(app).filter(|looked| looked.position > 0);
+            let looked = match at_once {
+                Some(looked) => looked,
+                None => match look_ups.look_up(app).await {
+                    Err(_) if first => Looked::default(),
+                    looked => looked?,
+                },
+            };
+            self.looked.insert(tenant, looked);
+        }
+        Ok(())
+    }
+
+    /// The tenants in which changes may use it, as far as their targets say.
+    pub(super) fn tenants(&self, probes: &[Probe]) -> BTreeSet<AccountPath> {
+        let named =
+            probes.iter().filter_map(Probe::account).map(|path| AccountPath::from(tenant_of(path)));
+        named.chain(asked_tenant(&self.caller)).collect()
+    }
+
+    /// What was decided under it in a tenant.
+    pub(super) fn earlier(&self, ledger: &Ledger, now: Timestamp, tenant: &AccountPath) -> Earlier {
+        let key = key_hash(tenant, &self.key);
+        if let Some(kept) = ledger.kept_fingerprint(key) {
+            return if kept == self.print { Earlier::InMemory } else { Earlier::Other };
+        }
+        let nothing = Looked::default();
+        let looked = self.looked.get(tenant).unwrap_or(&nothing);
+        if looked.lacks_answer(ledger, now, key) {
+            return Earlier::Unknown;
+        }
+        match looked.answer(ledger, now, key) {
+            None => Earlier::None,
+            Some((answer, _)) if answer.fingerprint != self.print => Earlier::Other,
+            Some((answer, _)) => match answer.answer.as_ref() {
+                Ok(_) => Earlier::Applied,
+                Err(refusal) => {
+                    let (refusal, request) = (refusal.clone(), answer.request);
+                    Earlier::Refused(Refused { refusal, replayed: true, request })
+                }
+            },
+        }
+    }
+
+    /// Refuses the batch if its key, or one derived from it, was used for another request.
+    pub(super) fn require_unused(
+        &self,
+        ledger: &Ledger,
+        now: Timestamp,
+        probes: &[Probe],
+    ) -> Result<(), KeyTrouble> {
+        let mut unknown = BTreeSet::new();
+        for probe in probes {
+            let Some(tenant) = probe.namespace(ledger, &self.caller) else { continue };
+            match self.earlier(ledger, now, &tenant) {
+                Earlier::Other => return Err(KeyTrouble::Reused),
+                Earlier::Unknown => _ = unknown.insert(tenant.clone()),
+                Earlier::None | Earlier::InMemory | Earlier::Applied | Earlier::Refused(_) => {}
+            }
+            match probe.is_reused(ledger, now, &tenant) {
+                Some(true) => return Err(KeyTrouble::Reused),
+                Some(false) => {}
+                None => _ = unknown.insert(tenant),
+            }
+        }
+        if unknown.is_empty() { Ok(()) } else { Err(KeyTrouble::Unknown(unknown)) }
+    }
+
+    /// The envelope that stores its answer in a tenant.
+    pub(super) fn envelope(&self, tenant: &AccountPath) -> Envelope {
+        let (actor, request) = (self.caller.principal.id.clone().into(), self.caller.request);
+        Envelope {
+            actor,
+            fingerprint: self.print,
+            key: Some(key_hash(tenant, &self.key)),
+            request,
+            archive: Some(self.looked.get(tenant).map_or(0, |looked| looked.position)),
+            ..Envelope::default()
+        }
+    }
+
+    /// Records that the key was used, in each tenant in which the batch changed something.
+    pub(super) fn note(
+        &self,
+        ledger: &mut dyn Transaction<Ledger>,
+        tenants: BTreeSet<AccountPath>,
+    ) {
+        for tenant in tenants {
+            let earlier = self.earlier(ledger.machine(), ledger.now(), &tenant);
+            if !matches!(earlier, Earlier::None | Earlier::Unknown) {
+                continue;
+            }
+            // It was compared before the first operation.
+            let envelope = Envelope { archive: None, ..self.envelope(&tenant) };
+            // It only stores an answer, so it is never rejected.
+            let _kept = ledger.execute(&envelope, &Command::KeepBatch { aborted: None });
+        }
+    }
+}
+
+impl KeyTrouble {
+    /// The failure of a batch that is not decided.
+    pub(super) fn failure(&self) -> Failure {
+        match self {
+            KeyTrouble::Reused => reused(),
+            KeyTrouble::Unknown(_) => being_archived(),
+        }
+    }
+}
