@@ -327,9 +327,9 @@ impl Agent {
         for (attempt, step) in steps {
             let order = answer.orders.iter().rfind(|order| order.attempt == attempt);
             let order = order.expect("a step follows from an order");
-            tracing::info!(attempt, ?step, reason = order.reason, "ordered");
+            tracing::info!(attempt, step = step.as_str(), reason = order.reason, "ordered");
             if let Err(error) = self.take(step, order).await {
-                tracing::error!(attempt, ?step, %error, "this order could not be carried out");
+                tracing::error!(attempt, step = step.as_str(), %error, "this order could not be carried out");
             }
         }
         let ended = |order: &Order| {
@@ -445,7 +445,8 @@ impl Agent {
         self.failures = self.failures.saturating_add(1);
         self.metrics.heartbeat(outcome);
         let pause = pause(self.failures, random());
-        tracing::warn!(%error, failures = self.failures, ?pause, "the heartbeat failed");
+        let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        tracing::warn!(%error, failures = self.failures, pause_ms, "the heartbeat failed");
         tokio::time::sleep(pause).await;
     }
 }
