@@ -227,6 +227,11 @@ fn say_end(job: &Job) {
     if let Some(line) = efficiency(job).filter(|_| job.state.is_final()) {
         note(&format!("  {line}"));
     }
+    // Of a job that did not succeed it is part of the error.
+    let message = job.attempts.last().and_then(|attempt| attempt.message.as_deref());
+    if let Some(message) = message.filter(|_| job.state == JobState::Succeeded) {
+        note(&format!("  {message}"));
+    }
 }
 
 /// How a job ended, on one line.
