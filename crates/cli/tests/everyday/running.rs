@@ -85,7 +85,7 @@ async fn scripts_have_their_options_in_directives() {
 }
 
 #[tokio::test]
-async fn jobs_are_listed_and_told_without_reports_of_usage() {
+async fn the_timeline_of_a_job_leaves_out_reports_of_usage() {
     let server = priced(&[]).await;
     let person = Person::of(&server);
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
