@@ -111,6 +111,7 @@ pub struct Agent {
     wake: pipe::Receiver,
     logs: Arc<Mutex<LogShipper>>,
     metrics: Arc<AgentMetrics>,
+    utilization: report::AttemptUtilization,
     /// Attempts whose output was sent completely.
     shipped: BTreeSet<String>,
     failures: u32,
@@ -156,6 +157,7 @@ impl Agent {
             wake,
             logs,
             metrics: Arc::default(),
+            utilization: report::AttemptUtilization::default(),
             shipped: BTreeSet::new(),
             failures: 0,
             given: folder,
@@ -260,7 +262,7 @@ impl Agent {
             let beat = Heartbeat {
                 incarnation: term.registration.incarnation,
                 seq: term.seq,
-                attempts: report::all(&observed),
+                attempts: report::all(&observed, &self.utilization),
             };
             let sent = BootTime::now();
             let call = nodes::heartbeat_and_wait(&self.options.offer.id, &beat, wait_seconds)
@@ -302,9 +304,12 @@ impl Agent {
         }
     }
 
-    fn observe(&self) -> Result<Vec<Observed>, AgentError> {
+    fn observe(&mut self) -> Result<Vec<Observed>, AgentError> {
         let observed = self.runner.observe(BootTime::now()).map_err(machine("the attempts"))?;
-        self.metrics.observe(&observed, &self.options.gpus);
+        let gpus = &self.options.gpus;
+        self.metrics.observe(&observed, gpus);
+        let percent = |gpu: &str| gpus.sample(gpu).map(|sample| sample.utilization_percent);
+        self.utilization.observe(&observed, percent);
         Ok(observed)
     }
 
@@ -327,9 +332,9 @@ impl Agent {
         for (attempt, step) in steps {
             let order = answer.orders.iter().rfind(|order| order.attempt == attempt);
             let order = order.expect("a step follows from an order");
-            tracing::info!(attempt, ?step, reason = order.reason, "ordered");
+            tracing::info!(attempt, step = step.as_str(), reason = order.reason, "ordered");
             if let Err(error) = self.take(step, order).await {
-                tracing::error!(attempt, ?step, %error, "this order could not be carried out");
+                tracing::error!(attempt, step = step.as_str(), %error, "this order could not be carried out");
             }
         }
         let ended = |order: &Order| {
@@ -445,7 +450,8 @@ impl Agent {
         self.failures = self.failures.saturating_add(1);
         self.metrics.heartbeat(outcome);
         let pause = pause(self.failures, random());
-        tracing::warn!(%error, failures = self.failures, ?pause, "the heartbeat failed");
+        let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        tracing::warn!(%error, failures = self.failures, pause_ms, "the heartbeat failed");
         tokio::time::sleep(pause).await;
     }
 }

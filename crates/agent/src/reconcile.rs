@@ -66,6 +66,19 @@ pub enum ReconcileStep {
     Erase,
 }
 
+impl ReconcileStep {
+    /// Its name in logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReconcileStep::Launch => "launch",
+            ReconcileStep::Decline => "decline",
+            ReconcileStep::Stop => "stop",
+            ReconcileStep::Kill => "kill",
+            ReconcileStep::Erase => "erase",
+        }
+    }
+}
+
 /// The step that brings an attempt closer to the desired state. `None` if none is needed now.
 pub fn step(desired: DesiredState, local: Local) -> Option<ReconcileStep> {
     match (desired, local) {

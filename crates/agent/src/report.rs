@@ -1,5 +1,7 @@
 //! The reports on the attempts of this node.
 
+use std::collections::BTreeMap;
+
 use bursar_api::nodes::node::{AttemptReport, AttemptState};
 
 use crate::attempt::record::{AttemptRecord, Exit, StopCause};
@@ -12,11 +14,55 @@ const MAX_MESSAGE_BYTES: usize = 800;
 /// The most attempts in a report.
 const MAX_REPORTED: usize = 1024;
 
+/// The fewest samples of which an average is reported.
+const MIN_SAMPLES: u64 = 2;
+
+/// How busy the GPUs of each attempt were, sampled with each report.
+#[derive(Debug, Default)]
+pub struct AttemptUtilization(BTreeMap<String, SampleSum>);
+
+/// Samples of one attempt.
+#[derive(Copy, Clone, Debug, Default)]
+struct SampleSum {
+    percent: u64,
+    count: u64,
+}
+
+impl AttemptUtilization {
+    /// Adds a sample of each GPU of each running attempt, and forgets attempts that are gone.
+    /// `percent` is how busy a GPU is now, if that is known.
+    pub fn observe(&mut self, observed: &[Observed], percent: impl Fn(&str) -> Option<u32>) {
+        self.0.retain(|attempt, _| observed.iter().any(|one| one.attempt == *attempt));
+        for one in observed.iter().filter(|one| one.local == Local::Running) {
+            let gpus = one.launch.iter().flat_map(|launch| &launch.gpus);
+            for percent in gpus.filter_map(|gpu| percent(gpu)) {
+                let sum = self.0.entry(one.attempt.clone()).or_default();
+                sum.percent += u64::from(percent);
+                sum.count += 1;
+            }
+        }
+    }
+
+    /// The average of an attempt, for people; `None` if there are too few samples.
+    fn words(&self, attempt: &str) -> Option<String> {
+        let sum = self.0.get(attempt).filter(|sum| sum.count >= MIN_SAMPLES)?;
+        Some(format!("GPU utilisation {} %", sum.percent / sum.count))
+    }
+}
+
 /// The reports on all attempts. Running ones come first: a missing one would lose its GPUs.
-pub fn all(observed: &[Observed]) -> Vec<AttemptReport> {
+pub fn all(observed: &[Observed], utilization: &AttemptUtilization) -> Vec<AttemptReport> {
     let (over, running): (Vec<&Observed>, Vec<&Observed>) =
         observed.iter().partition(|one| one.local == Local::Ended);
-    running.into_iter().chain(over).filter_map(of).take(MAX_REPORTED).collect()
+    let running = running.into_iter().filter_map(of);
+    let over = over.into_iter().filter_map(|one| {
+        let mut report = of(one)?;
+        let parts = [report.message.take(), utilization.words(&one.attempt)];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        report.message = (!parts.is_empty()).then(|| parts.join("; "));
+        Some(report)
+    });
+    running.chain(over).take(MAX_REPORTED).collect()
 }
 
 /// The report on one attempt. `None` while its process has not started: the order to start it is
@@ -164,6 +210,28 @@ mod tests {
         let report = of(&observed(Local::Running, None, None)).expect("reported");
         assert_eq!(report.gpu_ms_total, 3000);
         assert_eq!(report.exit_code, None);
+    }
+
+    #[test]
+    fn the_end_says_how_busy_the_gpus_were() {
+        let mut utilization = AttemptUtilization::default();
+        let running = [observed(Local::Running, None, None)];
+        utilization.observe(&running, |_| Some(20));
+        let ended = [observed(Local::Ended, Some(Exit::Code(0)), None)];
+        let message =
+            |utilization: &AttemptUtilization| all(&ended, utilization)[0].message.clone();
+        let gpus = running[0].launch.as_ref().map_or(0, |launch| launch.gpus.len());
+        if gpus < 2 {
+            assert_eq!(message(&utilization), None, "one sample says little");
+        }
+        utilization.observe(&running, |_| Some(41));
+        assert_eq!(message(&utilization).as_deref(), Some("GPU utilisation 30 %"));
+        utilization.observe(&ended, |_| Some(100));
+        assert_eq!(message(&utilization).as_deref(), Some("GPU utilisation 30 %"));
+        utilization.observe(&[], |_| None);
+        assert_eq!(message(&utilization), None, "it is forgotten with the attempt");
+        let simulated = AttemptUtilization::default();
+        assert_eq!(message(&simulated), None);
     }
 
     #[test]

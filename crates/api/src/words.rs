@@ -6,6 +6,16 @@ pub fn counted(count: impl TryInto<u64>, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
+/// Milliseconds of GPU time: `1.234s`, `1m01s`, `2h01m`.
+pub fn gpu_time(gpu_ms: u64) -> String {
+    let seconds = gpu_ms / 1000;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds}.{:03}s", gpu_ms % 1000),
+        (0, minutes, seconds) => format!("{minutes}m{seconds:02}s"),
+        (hours, minutes, _) => format!("{hours}h{minutes:02}m"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -15,5 +25,12 @@ mod tests {
         assert_eq!(counted(0_u32, "job"), "0 jobs");
         assert_eq!(counted(1_usize, "job"), "1 job");
         assert_eq!(counted(2_u64, "job"), "2 jobs");
+    }
+
+    #[test]
+    fn gpu_time_is_written_as_people_read_it() {
+        assert_eq!(gpu_time(1_234), "1.234s");
+        assert_eq!(gpu_time(61_000), "1m01s");
+        assert_eq!(gpu_time(7_260_000), "2h01m");
     }
 }

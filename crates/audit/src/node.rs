@@ -70,6 +70,19 @@ fn one(decoder: &mut Decoder<'_>, depth: u32) -> Read<Node> {
 }
 
 impl Node {
+    /// What it is, for messages.
+    fn kind(&self) -> &'static str {
+        match self {
+            Node::Number(_) => "a number",
+            Node::Bytes(_) => "a string of bytes",
+            Node::Text(_) => "a text",
+            Node::List(_) => "a list",
+            Node::Map(_) => "a map",
+            Node::Bool(_) => "true or false",
+            Node::Null => "nothing",
+        }
+    }
+
     pub(crate) fn number(&self) -> Read<i128> {
         match self {
             Node::Number(value) => Ok(*value),
@@ -78,7 +91,7 @@ impl Node {
                 let bytes = <[u8; 16]>::try_from(&bytes[..]).map_err(|_| "not a sum")?;
                 Ok(i128::from_be_bytes(bytes))
             }
-            other => Err(format!("{other:?} is not a number").into()),
+            other => Err(format!("{} is not a number", other.kind()).into()),
         }
     }
 
@@ -100,28 +113,28 @@ impl Node {
     pub(crate) fn text(&self) -> Read<&str> {
         match self {
             Node::Text(text) => Ok(text),
-            other => Err(format!("{other:?} is not text").into()),
+            other => Err(format!("{} is not text", other.kind()).into()),
         }
     }
 
     pub(crate) fn bytes(&self) -> Read<&[u8]> {
         match self {
             Node::Bytes(bytes) => Ok(bytes),
-            other => Err(format!("{other:?} is not bytes").into()),
+            other => Err(format!("{} is not bytes", other.kind()).into()),
         }
     }
 
     pub(crate) fn flag(&self) -> Read<bool> {
         match self {
             Node::Bool(value) => Ok(*value),
-            other => Err(format!("{other:?} is neither true nor false").into()),
+            other => Err(format!("{} is neither true nor false", other.kind()).into()),
         }
     }
 
     pub(crate) fn list(&self) -> Read<&[Node]> {
         match self {
             Node::List(list) => Ok(list),
-            other => Err(format!("{other:?} is not a list").into()),
+            other => Err(format!("{} is not a list", other.kind()).into()),
         }
     }
 

@@ -240,6 +240,12 @@ fn unequal<'a, T: PartialEq>(
     derived.iter().zip(live).enumerate().filter(|(_, (a, b))| a != b)
 }
 
+/// Numbers, separated by commas; `none` if there are none.
+fn joined<T: ToString>(numbers: impl Iterator<Item = T>) -> String {
+    let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") }
+}
+
 fn differences(books: &Books, grants: &[[u64; 6]], live: &LiveNumbers) -> Vec<String> {
     let accounts = books.account_sums();
     let holds: Vec<(u32, u64, u128, u128)> = books
@@ -258,18 +264,29 @@ fn differences(books: &Books, grants: &[[u64; 6]], live: &LiveNumbers) -> Vec<St
         }
     }
     for (_, (derived, live)) in unequal(&accounts, &live.accounts) {
-        lines.push(format!("account {}: {derived:?} by the journal, {live:?} live", derived.0));
+        let sums = |(_, free, held, owed): &(String, i128, i128, i128)| {
+            format!("{free} free, {held} held, {owed} owed")
+        };
+        let (path, derived, live) = (&derived.0, sums(derived), sums(live));
+        lines.push(format!("account {path}: {derived} by the journal; {live} live"));
     }
     for (number, (derived, live)) in unequal(grants, &live.grants) {
-        lines.push(format!("grant {number}: {derived:?} by the journal, {live:?} live"));
+        let parts = |parts: &[u64; 6]| joined(parts.iter());
+        let (derived, live) = (parts(derived), parts(live));
+        lines.push(format!("grant {number}: {derived} by the journal; {live} live"));
     }
     let taken_back = (0u32..).zip(&books.grants).filter(|(_, grant)| grant.revoked);
     let revoked: Vec<u32> = taken_back.map(|(number, _)| number).collect();
     if revoked != live.revoked {
-        lines.push(format!("grants {revoked:?} revoked by the journal, {:?} live", live.revoked));
+        let (derived, live) = (joined(revoked.iter()), joined(live.revoked.iter()));
+        lines.push(format!("revoked grants: {derived} by the journal; {live} live"));
     }
     for (_, (derived, live)) in unequal(&holds, &live.holds) {
-        lines.push(format!("hold {}: {derived:?} by the journal, {live:?} live", derived.0));
+        let sums = |(_, state, captured, refunded): &(u32, u64, u128, u128)| {
+            format!("state {state}, {captured} captured, {refunded} refunded")
+        };
+        let (number, derived, live) = (derived.0, sums(derived), sums(live));
+        lines.push(format!("hold {number}: {derived} by the journal; {live} live"));
     }
     lines.truncate(MAX_DIFFERENCES);
     lines

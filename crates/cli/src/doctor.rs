@@ -25,7 +25,9 @@ enum Verdict {
 /// One thing that was checked.
 #[derive(Serialize)]
 struct Check {
+    #[serde(rename = "check")]
     what: &'static str,
+    #[serde(rename = "result")]
     verdict: Verdict,
     detail: String,
     fix: String,

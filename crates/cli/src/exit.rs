@@ -83,6 +83,18 @@ impl Failure {
         }
     }
 
+    /// Arguments that clap refused, with its text.
+    pub(crate) fn of_usage(text: &str) -> Failure {
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let first = lines.next().unwrap_or("wrong usage");
+        let why = first.strip_prefix("error: ").unwrap_or(first);
+        let is_hint = |line: &&str| !line.starts_with("For more information");
+        let mut failure =
+            Failure::because(Exit::Usage, why).with_next("--help shows what is expected");
+        failure.particulars = lines.filter(is_hint).map(str::to_owned).collect();
+        failure
+    }
+
     /// The reason.
     pub(crate) fn why(&self) -> &str {
         &self.why

@@ -18,6 +18,7 @@ use crate::render::format::print;
 use crate::session::connection::{ConnectionArguments, connect, variable};
 use crate::session::contexts::{self, Context, Contexts, DEFAULT_SERVER};
 use crate::session::problem;
+use crate::session::{ChangeArguments, ConfirmArguments};
 
 /// How long a browser may take to send its request.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,8 +43,11 @@ pub(crate) struct LoginArguments {
 #[derive(Args)]
 pub(crate) struct LogoutArguments {
     /// End every session of the same key or person, in browsers and on other command lines too.
+    /// Asks on a terminal.
     #[arg(long)]
     everywhere: bool,
+    #[command(flatten)]
+    confirm: ConfirmArguments,
 }
 
 /// Signs in and saves the connection.
@@ -221,6 +225,10 @@ pub(crate) fn logout(
     };
     let name = name.ok_or_else(missing)?;
     let context = contexts.named(&name)?.clone();
+    if arguments.everywhere {
+        let question = format!("end every session of this key or person on {}?", context.server);
+        arguments.confirm.ask(&ChangeArguments::default(), &question)?;
+    }
     let use_context = Some(name.clone());
     let client = connect(&ConnectionArguments { use_context, ..connection.clone() })?;
     let ended = block_on(client.send(sessions::end(arguments.everywhere)))?;

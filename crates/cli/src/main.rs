@@ -21,6 +21,7 @@ mod session;
 mod simulate;
 mod tree;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser, Subcommand};
@@ -32,7 +33,7 @@ use crate::session::connection::ConnectionArguments;
 
 /// Credits and a scheduler for shared GPUs.
 #[derive(Parser)]
-#[command(name = "bursar", version, about, propagate_version = true)]
+#[command(name = "bursar", version, propagate_version = true)]
 #[command(after_help = "Exit codes: 0 success · 1 local failure · 2 wrong usage · \
     3 refused · 4 not found · 5 not enough credits or budget exceeded · 6 unavailable, retry")]
 struct Cli {
@@ -122,6 +123,10 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Bench),
     /// Manage a pool of resources over standard input and output.
+    #[command(
+        after_help = "Examples:\n  bursar pool --resource gpu=8 --resource memory=64 < messages\n  \
+        bursar pool                           with cpu=8, memory=16 and gpu=2"
+    )]
     Pool(pool::PoolArguments),
     /// Keep credits that expire over standard input and output.
     Credits(credits::CreditsArguments),
@@ -132,12 +137,20 @@ fn main() -> ExitCode {
     let is_utc = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--utc");
     times::use_zone(is_utc);
     CompleteEnv::with_factory(tree::tree).var(tree::complete::VARIABLE).complete();
+    let is_json = wants_json(std::env::args_os());
     let matches = match directives::expanded(std::env::args_os().collect()) {
-        Ok(arguments) => tree::tree().get_matches_from(arguments),
-        Err(failure) => return exit::report(Err(failure), false),
+        Ok(arguments) => tree::tree().try_get_matches_from(arguments),
+        Err(failure) => return exit::report(Err(failure), is_json),
     };
-    let Cli { command, connection, output, utc: _ } =
-        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let read = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    let Cli { command, connection, output, utc: _ } = match read {
+        Ok(cli) => cli,
+        // Help and versions come this way too, and are no errors.
+        Err(error) if is_json && error.use_stderr() => {
+            return exit::report(Err(exit::Failure::of_usage(&error.render().to_string())), true);
+        }
+        Err(error) => error.exit(),
+    };
     let has_json_failures = output.has_json_failures();
     let output = output.format();
     let outcome = match command {
@@ -164,10 +177,34 @@ fn main() -> ExitCode {
     exit::report(outcome, has_json_failures)
 }
 
+/// Whether `-o json` is among the arguments, also if they are wrong.
+fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    let mut arguments = arguments.take_while(|word| word != "--");
+    let mut is_json = false;
+    while let Some(word) = arguments.next() {
+        match word.to_str() {
+            Some("-o" | "--output") => is_json = arguments.next().is_some_and(|of| of == "json"),
+            Some("-ojson" | "-o=json" | "--output=json") => is_json = true,
+            Some(_) | None => {}
+        }
+    }
+    is_json
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn json_is_asked_for_before_the_arguments_are_known_to_be_right() {
+        let wants = |words: &[&str]| wants_json(words.iter().map(OsString::from));
+        for words in [&["-o", "json"][..], &["-ojson"], &["--output=json"], &["--output", "json"]] {
+            assert!(wants(&[&["bursar", "ls"], words].concat()), "{words:?}");
+        }
+        assert!(!wants(&["bursar", "run", "--", "-o", "json"]));
+        assert!(!wants(&["bursar", "ls", "-o", "csv"]));
+    }
 
     #[test]
     fn the_tree_of_commands_is_sound() {
@@ -178,13 +215,13 @@ mod tests {
     fn every_command_that_does_something_has_an_example() {
         fn check(command: &clap::Command, path: &str) {
             let path = format!("{path} {}", command.get_name());
-            if command.has_subcommands() {
-                command.get_subcommands().for_each(|inner| check(inner, &path));
-            } else if !["config", "simulate", "pool"].iter().any(|other| path.contains(other)) {
-                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-                assert!(help.contains("bursar "), "{path}");
-            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("bursar "), "{path}");
+            let inner = command.get_subcommands().filter(|inner| inner.get_name() != "help");
+            inner.for_each(|inner| check(inner, &path));
         }
-        check(&Cli::command(), "");
+        let tree = tree::tree();
+        let inner = tree.get_subcommands().filter(|inner| inner.get_name() != "help");
+        inner.for_each(|inner| check(inner, "bursar"));
     }
 }

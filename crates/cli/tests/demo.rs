@@ -39,6 +39,7 @@ fn the_demo_shows_live_jobs_and_leaves_nothing_behind() {
     let said: Vec<String> = lines.take(11).collect();
     let url = said[0].strip_prefix("bursar runs at ").expect("its address comes first");
     assert!(url.starts_with("http://127.0.0.1:"), "{said:?}");
+    assert!(said[1].contains("simulated GPUs"), "{said:?}");
     assert!(said.contains(&format!("dashboard: {url}/")), "{said:?}");
     assert!(said.iter().any(|line| line.contains("sign in with the key bur_")), "{said:?}");
     let contexts = said.iter().find_map(|line| line.trim().strip_prefix("export BURSAR_CONTEXTS="));

@@ -22,6 +22,20 @@ pub enum Value {
     Sum(sum::Encoded),
 }
 
+impl Value {
+    /// What it is, for messages.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Value::Null => "nothing",
+            Value::Integer(_) => "a number",
+            Value::Text(_) => "a text",
+            Value::Bytes(_) => "bytes",
+            Value::Hash(_) => "a hash",
+            Value::Sum(_) => "a sum",
+        }
+    }
+}
+
 /// One row.
 pub type Row = Vec<Value>;
 
@@ -106,7 +120,8 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 pub(crate) struct Columns(std::vec::IntoIter<Value>);
 
 fn wrong(expected: &str, found: Option<&Value>) -> HistoryError {
-    HistoryError::inconsistent(format!("a column holds {found:?} where {expected} belongs"))
+    let found = found.map_or("nothing", Value::kind);
+    HistoryError::inconsistent(format!("a column holds {found} where {expected} belongs"))
 }
 
 impl Columns {

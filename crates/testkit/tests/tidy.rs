@@ -89,6 +89,11 @@ fn the_server_computes_no_money() {
 }
 
 #[test]
+fn people_read_no_debug_text() {
+    report("people_read_no_debug_text", &errors::check_debug_text(&Repository::read()));
+}
+
+#[test]
 fn errors_are_types() {
     report("errors_are_types", &errors::check(&Repository::read()));
 }

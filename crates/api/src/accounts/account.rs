@@ -135,7 +135,7 @@ impl utoipa::PartialSchema for Weight {
 impl ToSchema for Weight {}
 
 /// An account.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Account {
     /// The full path.
     #[schema(example = "acme:nlp")]

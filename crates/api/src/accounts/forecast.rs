@@ -34,6 +34,13 @@ pub struct Forecast {
     /// When `spendable` is used up at that rate; absent if nothing is being spent, or after the year
     /// 9999.
     pub runs_out_at: Option<Time>,
+    /// What the attempts that have GPUs now cost per hour, of the account and all below it, at
+    /// their pinned prices. Jobs that run outside Bursar are not counted.
+    #[serde(default)]
+    pub running_per_hour: Sum,
+    /// How long `spendable` lasts if exactly these attempts go on; absent if there are none.
+    #[serde(default)]
+    pub running_runway_seconds: Option<u64>,
     /// What the account and all below it spent since the month began, in UTC.
     pub month_spent: Sum,
     /// What they will have spent when the month ends, at that rate.

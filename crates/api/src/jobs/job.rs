@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::expand::JobReferences;
 use crate::amount::{Amount, Sum};
 use crate::problem::Blocker;
 use crate::time::Time;
@@ -353,6 +354,9 @@ pub struct Job {
     /// The ledger's position; `position` is the place in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger_position: Option<u64>,
+    /// What `expand` asked for; absent without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expanded: Option<Box<JobReferences>>,
 }
 
 /// Why a job waits.
@@ -368,6 +372,31 @@ pub struct Why {
     pub estimated_start_at: Option<Time>,
     /// Everything that blocks it; never empty while it waits.
     pub blockers: Vec<Blocker>,
+    /// The fair shares of its account and those above it that the key can see, in each region where
+    /// it waits, parents before children. Of two accounts that compete, the one that received less of
+    /// what it is entitled to goes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<JobShare>,
+}
+
+/// The fair share of an account in a region where a job waits. Shares are parts of the whole region,
+/// from `0` to `1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobShare {
+    /// The region.
+    pub region: String,
+    /// The account.
+    pub account: String,
+    /// Its weight among its siblings.
+    pub weight: Sum,
+    /// Its target share while it and its siblings compete.
+    pub entitled: Sum,
+    /// Its actual share.
+    pub received: Sum,
+    /// Decayed usage of its subtree, in credits.
+    pub usage: Sum,
+    /// The time in which that usage counts half.
+    pub half_life_seconds: u64,
 }
 
 /// Cancels a job.

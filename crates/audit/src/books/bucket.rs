@@ -83,7 +83,9 @@ impl BucketBook {
         let covered: u64 = within.iter().map(|(start, stop, _)| stop - start).sum();
         let all = covered == end - first && within.iter().all(|(_, _, part)| *part == from);
         require(all, "L1", || {
-            format!("units {first}..{end} must be in part {from} but are {within:?}")
+            let are = within.iter().map(|(start, stop, part)| format!("{start}..{stop} in {part}"));
+            let are: Vec<String> = are.collect();
+            format!("units {first}..{end} must be in part {from} but are {}", are.join(", "))
         })?;
         for (start, stop, part) in within {
             // The interval that contains these units is split around them.

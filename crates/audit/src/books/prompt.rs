@@ -95,6 +95,14 @@ impl Due {
         let buckets = self.buckets.first().filter(|_| !self.expiry_waits);
         let first = self.things.first().into_iter().chain(buckets).min();
         let first = first.filter(|(due, _)| *due <= at);
-        require(first.is_none(), "due", || format!("{first:?} was due before this"))
+        require(first.is_none(), "due", || {
+            let (due, thing) = first.copied().unwrap_or((at, Thing::Grant(0)));
+            let what = match thing {
+                Thing::Grant(number) => format!("the start of grant {number}"),
+                Thing::Bucket(number) => format!("the expiry of bucket {number}"),
+                Thing::Hold(number) => format!("the end of hold {number}"),
+            };
+            format!("{what} was due before this, at {due} ms")
+        })
     }
 }

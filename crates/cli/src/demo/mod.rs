@@ -128,7 +128,7 @@ fn greeting(url: &str, key: &str, folder: &Path) -> Result<String, Failure> {
     contexts.save(&file)?;
     Ok(format!(
         "bursar runs at {url}\n\
-         three nodes, two organisations, jobs that come and go; everything is gone after Ctrl-C\n\n\
+         three nodes with simulated GPUs, two organisations, jobs that come and go; Ctrl-C removes all of it\n\n\
          dashboard: {url}/\n  sign in with the key {key}\n\n\
          in another terminal:\n  export BURSAR_CONTEXTS={}\n  bursar ls --watch\n  \
          bursar run --account acme:nlp --gpus H100,A100:2 --time 5m -- bash -c 'env | grep GPU'\n  \

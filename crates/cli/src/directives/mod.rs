@@ -40,7 +40,8 @@ pub(crate) fn expanded(arguments: Vec<OsString>) -> Result<Vec<OsString>, Failur
     Ok(all)
 }
 
-/// Where the verb and the script are: the script follows `--` or the verb, or is the last argument.
+/// Where the verb and the script are: the script follows `--` or the verb, or is the first argument
+/// that names one, or the last argument.
 fn script(arguments: &[OsString]) -> Option<(usize, usize)> {
     let verb = arguments.iter().skip(1).position(|word| word == "run" || word == "quote")? + 1;
     let dashes = arguments.iter().position(|word| word == "--");
@@ -48,7 +49,12 @@ fn script(arguments: &[OsString]) -> Option<(usize, usize)> {
     let script = match dashes {
         Some(dashes) => dashes + 1,
         None if arguments.get(verb + 1).is_some_and(|word| !is_option(word)) => verb + 1,
-        None => arguments.len() - 1,
+        None => {
+            let is_script =
+                |word: &OsString| !is_option(word) && beginning(Path::new(word)).is_some();
+            let first = arguments.iter().skip(verb + 1).position(is_script);
+            first.map_or(arguments.len() - 1, |place| verb + 1 + place)
+        }
     };
     (script > verb && script < arguments.len()).then_some((verb, script))
 }

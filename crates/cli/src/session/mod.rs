@@ -29,7 +29,8 @@ use crate::session::connection::{ConnectionArguments, connect};
 /// Arguments of every command that changes something.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ChangeArguments {
-    /// Show what would be sent and its known effect; change nothing.
+    /// Show what would be sent and its known effect; change nothing. The server checks it where it
+    /// can.
     #[arg(long)]
     dry_run: bool,
     /// Repeat an earlier command safely: with the same key it takes effect at most once.
@@ -353,6 +354,26 @@ impl Session {
         self.show(&self.send_change(call, arguments).await?)
     }
 
+    /// Makes a change and shows what was made as it is read, which has more than the answer to the
+    /// change.
+    pub(crate) async fn change_and_read<T: DeserializeOwned + View>(
+        &self,
+        call: Call<T>,
+        arguments: &ChangeArguments,
+        effect: impl AsyncFnOnce(&Session) -> Result<Vec<String>, Failure>,
+        read: impl FnOnce(&T) -> Call<T>,
+    ) -> Result<(), Failure> {
+        if arguments.dry_run {
+            return self.change(call, arguments, effect).await;
+        }
+        let made = self.send_change(call, arguments).await?;
+        // The change is made whether it can be read or not.
+        match self.client.send(read(&made.value)).await {
+            Ok(read) => self.show(&read),
+            Err(_) => self.show(&made),
+        }
+    }
+
     /// Makes a change and shows the answer and a remark on what was sent. In a dry run the remark
     /// is the known effect.
     pub(crate) async fn change_with_remark<T: DeserializeOwned + View>(
@@ -412,8 +433,8 @@ impl Session {
         }
     }
 
-    /// Asks the server whether it would accept a change. Says whether it was checked: changes of nodes,
-    /// keys, prices and classes are not, nor is any by an older server.
+    /// Asks the server whether it would accept a change. Says whether it was checked: changes of
+    /// usage, nodes, regions, keys, prices and classes are not, nor is any by an older server.
     pub(crate) async fn check<T>(&self, call: &Call<T>) -> Result<bool, Failure> {
         let (method, path) = (call.method().as_str().to_owned(), call.target());
         let body = call.body().map(serde_json::from_str).transpose()?;

@@ -1,5 +1,7 @@
 //! Texts for problems, with the next step.
 
+use std::borrow::Cow;
+
 use bursar_client::ClientError;
 use bursar_client::api::amount::Sum;
 use bursar_client::api::terminal::escaped;
@@ -86,7 +88,8 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
         Code::MalformedJson | Code::UnsupportedMediaType => "correct the body that you gave",
         Code::BodyTooLarge => "split it into several",
         Code::InvalidField => {
-            let param = problem.param.as_deref().map_or("what is named above", option_of);
+            let param =
+                problem.param.as_deref().map_or(Cow::Borrowed("what is named above"), option_of);
             return Some(format!("correct {param}; --help shows what is expected"));
         }
         Code::RateLimited | Code::Unavailable | Code::StorageFull | Code::OutcomeUnknown => {
@@ -152,7 +155,8 @@ pub(crate) fn fix(blocker: &Blocker) -> String {
             format!("ask for it; a billing or operator key: bursar account unfreeze {account}")
         }
         BlockerType::Quota if blocker.account.is_some() => format!(
-            "wait until jobs end, or ask for a larger quota; an admin key: bursar quota set {account}"
+            "wait until jobs end, or ask for a larger quota; an admin or operator key: bursar quota set \
+             {account}"
         ),
         BlockerType::Quota
         | BlockerType::GpuType
@@ -169,8 +173,8 @@ pub(crate) fn fix(blocker: &Blocker) -> String {
 }
 
 /// The option of the command line that sets a field of a body.
-fn option_of(param: &str) -> &str {
-    match param {
+fn option_of(param: &str) -> Cow<'_, str> {
+    let option = match param {
         "max_runtime_seconds" => "--time (-t), such as -t 4h",
         "gpus" | "gpus.types" | "gpus.count" | "gpus.share" => "--gpus (-g), such as -g H100:4",
         "gpus.memory_gib" => "--gpu-memory",
@@ -182,18 +186,65 @@ fn option_of(param: &str) -> &str {
         "node_labels" => "--node-label",
         "regions" => "--region",
         "concurrency_group" => "--group",
-        other => other,
-    }
+        // Arguments without an option keep their name.
+        "amount" | "account" | "id" | "limit" | "total" | "from" | "to" | "path" => param,
+        // Fields of fields have no option of their own.
+        nested if nested.contains(['.', '[']) => nested,
+        other => return Cow::Owned(format!("--{}", other.replace('_', "-"))),
+    };
+    Cow::Borrowed(option)
 }
 
 /// The server's advice with the names of the command line.
 fn in_options(advice: &str) -> String {
     let names = [
         ("GET /v1/prices", "bursar price ls"),
+        ("POST /v1/usage", "bursar usage report"),
+        ("POST /v1/batch", "bursar batch"),
         ("gpus.types", "--gpus"),
         ("max_runtime_seconds", "--time"),
     ];
-    names.iter().fold(advice.to_owned(), |text, (field, option)| text.replace(field, option))
+    let text =
+        names.iter().fold(advice.to_owned(), |text, (field, option)| text.replace(field, option));
+    with_commands(&text)
+}
+
+/// Paths of single resources as the commands for them.
+fn with_commands(text: &str) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let path = word.trim_end_matches(['.', ',', ';', ':']);
+        let Some(command) = command_for(words.last().map(String::as_str), path) else {
+            words.push(word.to_owned());
+            continue;
+        };
+        words.pop();
+        words.push(format!("{command}{}", &word[path.len()..]));
+    }
+    words.join(" ")
+}
+
+/// The command for a method and a path, if there is one.
+fn command_for(method: Option<&str>, path: &str) -> Option<String> {
+    let mut parts = path.strip_prefix("/v1/")?.split('/');
+    let mut next = || parts.next().unwrap_or("");
+    let parts = [next(), next(), next(), next()];
+    Some(match (method?, parts) {
+        ("GET", ["jobs", id, "why", ""]) => format!("bursar why {id}"),
+        ("GET", ["jobs", id, "", ""]) => format!("bursar job show {id}"),
+        ("POST", ["jobs", id, "cancel", ""]) => format!("bursar cancel {id}"),
+        ("POST", ["accounts", id, verb @ ("freeze" | "unfreeze" | "collect"), ""]) => {
+            format!("bursar account {verb} {id}")
+        }
+        ("PUT", ["accounts", id, "quota", ""]) => format!("bursar quota set {id}"),
+        ("PUT", ["accounts", id, "budgets", name]) => {
+            format!("bursar budget set {id} {name} LIMIT")
+        }
+        ("POST", ["nodes", id, verb @ ("drain" | "resume"), ""]) => {
+            format!("bursar node {verb} {id}")
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -262,6 +313,22 @@ mod tests {
         let fix = "a shorter max_runtime_seconds lets the job run before that";
         let reserved = Blocker::new(BlockerType::Reservation, "reserved", fix);
         assert_eq!(super::fix(&reserved), "a shorter --time lets the job run before that");
+        for (advice, command) in [
+            ("ask GET /v1/jobs/x/why for the reason", "ask bursar why x for the reason"),
+            ("report it with POST /v1/usage.", "report it with bursar usage report."),
+            (
+                "with an operator key: PUT /v1/accounts/acme:nlp/quota",
+                "with an operator key: bursar quota set acme:nlp",
+            ),
+            ("GET /v1/regions/x is not one", "GET /v1/regions/x is not one"),
+        ] {
+            assert_eq!(in_options(advice), command);
+        }
+        let shown = |param: &str| option_of(param).into_owned();
+        assert_eq!(shown("overdraft_limit"), "--overdraft-limit");
+        assert_eq!(shown("array"), "--array");
+        assert_eq!(shown("amount"), "amount");
+        assert_eq!(shown("records[0].seq"), "records[0].seq");
     }
 
     #[test]

@@ -12,12 +12,22 @@ use crate::exit::Failure;
 #[derive(Subcommand)]
 pub(crate) enum Simulate {
     /// Measure GPU utilisation under saturating load, by placement policy.
+    #[command(
+        after_help = "Example:\n  bursar simulate placement --nodes nodes.csv --jobs tasks.csv \
+        --policy bursar --json"
+    )]
     Placement(placement::PlacementArguments),
     /// Measure waiting times and fairness, by scheduling policy.
+    #[command(
+        after_help = "Example:\n  bursar simulate queue --jobs jobs.csv --gpus 64 --tenants 8 \
+        --json"
+    )]
     Queue(queue::QueueArguments),
     /// Measure what each rule of the scheduling policy buys.
+    #[command(after_help = "Example:\n  bursar simulate ablation --family gang-heavy --json")]
     Ablation(ablation::AblationArguments),
     /// Generate traces from a seed, modelled on published ones.
+    #[command(after_help = "Example:\n  bursar simulate generate ./traces --seed 7")]
     Generate(generate::GenerateArguments),
 }
 

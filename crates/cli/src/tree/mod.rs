@@ -97,9 +97,28 @@ fn decorated(command: Command, parent: &str) -> Command {
         let arg = complete::attach(arg, &top, &name);
         hidden_where_unused(arg, &top)
     });
-    let is_leaf = !command.has_subcommands();
     let command = command.mut_subcommands(|inner| decorated(inner, &top));
-    if is_leaf { command.help_template(OF_COMMAND) } else { command }
+    with_examples(command).help_template(OF_COMMAND)
+}
+
+/// The most examples in the help of a group of commands.
+const MAX_EXAMPLES: usize = 4;
+
+/// A group of commands gets the first example of each, unless it has its own.
+fn with_examples(command: Command) -> Command {
+    if command.get_after_help().is_some() {
+        return command;
+    }
+    let first = |inner: &Command| {
+        let help = inner.get_after_help()?.to_string();
+        help.lines().find(|line| line.starts_with("  bursar ")).map(str::to_owned)
+    };
+    let visible = command.get_subcommands().filter(|inner| !inner.is_hide_set());
+    let examples: Vec<String> = visible.filter_map(first).take(MAX_EXAMPLES).collect();
+    match examples.is_empty() {
+        true => command,
+        false => command.after_help(format!("Examples:\n{}", examples.join("\n"))),
+    }
 }
 
 fn hidden_where_unused(arg: Arg, top: &str) -> Arg {

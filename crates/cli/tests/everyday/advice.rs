@@ -54,10 +54,14 @@ async fn advice_names_the_role_that_can_follow_it() {
 async fn a_dry_run_is_checked_by_the_server_and_changes_nothing() {
     let server = priced(&[]).await;
     let person = Person::of(&server);
+    let quota = json!({ "region": "default", "running_jobs": 5 });
+    server.call("PUT", "/v1/accounts/acme:nlp/quota", quota).await.expect(200);
     let newest = || person.json(&["audit", "ls", "--limit", "1"])["data"][0]["position"].clone();
     let before = newest();
     for arguments in [
         &["charge", "acme:nlp", "5", "--dry-run"][..],
+        &["quota", "set", "acme:nlp", "--running-jobs", "4", "--dry-run"],
+        &["quota", "rm", "acme:nlp", "--region", "default", "--dry-run"],
         &["hold", "place", "acme:nlp", "5", "--id", "h", "--dry-run"],
         &["grant", "add", "acme", "5", "--id", "more", "--dry-run"],
         &["transfer", "acme", "acme:nlp", "5", "--dry-run"],
@@ -74,6 +78,7 @@ async fn a_dry_run_is_checked_by_the_server_and_changes_nothing() {
         (3, &["account", "open", "acme", "--kind", "team", "--dry-run"]),
         (3, &["grant", "add", "acme", "7", "--id", "funds", "--dry-run"]),
         (4, &["grant", "revoke", "none", "--dry-run"]),
+        (4, &["quota", "set", "acme:none", "--running-jobs", "4", "--dry-run"]),
     ] {
         person.fails(code, arguments);
     }

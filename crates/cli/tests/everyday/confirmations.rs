@@ -35,6 +35,10 @@ async fn every_command_that_cannot_be_undone_asks() {
     agent.beat(&server).await;
     let key = json!({ "id": "k", "role": "viewer", "scope": "acme", "name": "x" });
     server.call("POST", "/v1/keys", key).await.expect(201);
+    let month = json!({ "limit": "900", "period": "month", "mode": "hard" });
+    server.call("PUT", "/v1/accounts/acme/budgets/month", month).await.expect(200);
+    let quota = json!({ "running_jobs": 5 });
+    server.call("PUT", "/v1/accounts/acme:nlp/quota", quota).await.expect(200);
     // Asked by a process of its own: the connection of this test may end while it waits.
     let newest = || person.json(&["audit", "ls", "--limit", "1"])["data"][0]["position"].clone();
     let before = newest();
@@ -46,10 +50,15 @@ async fn every_command_that_cannot_be_undone_asks() {
         &["grant", "revoke", "funds"],
         &["account", "freeze", "acme"],
         &["cancel", "j", "j2"],
+        &["job", "preempt", "j"],
+        &["budget", "rm", "acme", "month"],
+        &["quota", "rm", "acme:nlp"],
+        &["logout", "--everywhere"],
         &["context", "rm", "lab"],
     ] {
-        if arguments[0] == "context" {
+        if arguments[0] == "logout" {
             person.done(&["context", "add", "lab"]);
+            person.done(&["context", "use", "lab"]);
         }
         let (code, shown) = person.types("no\n", arguments);
         assert_eq!(code, Some(1), "{arguments:?}: {shown}");
@@ -60,6 +69,7 @@ async fn every_command_that_cannot_be_undone_asks() {
     assert!(person.done(&["context", "ls"]).contains("lab"));
     // Scripts are not asked: the command itself is the decision.
     person.done(&["cancel", "j", "j2"]);
+    person.done(&["budget", "rm", "acme", "month"]);
     let (code, shown) = person.types("", &["key", "revoke", "k", "--yes"]);
     assert_eq!(code, Some(0), "{shown}");
 }

@@ -12,7 +12,7 @@ use crate::server::Server;
 fn checks(report: &Value) -> Vec<(String, String, String)> {
     let text = |value: &Value| value.as_str().expect("text").to_owned();
     let list = report.as_array().expect("a list").iter();
-    list.map(|check| (text(&check["what"]), text(&check["verdict"]), text(&check["fix"]))).collect()
+    list.map(|check| (text(&check["check"]), text(&check["result"]), text(&check["fix"]))).collect()
 }
 
 #[track_caller]
@@ -67,6 +67,7 @@ async fn whoami_shows_what_commands_use_and_where_it_comes_from() {
     assert_eq!((&me["role"], &me["scope"]), (&json!("submitter"), &json!("acme:nlp")));
     assert_eq!(me["server_from"], "BURSAR_SERVER");
     assert_eq!(me["key_from"], "BURSAR_KEY");
+    assert!(!me["name"].as_str().expect("the name of the key").is_empty(), "{me}");
     let id = me["key_id"].as_str().expect("an id");
     assert!(key.contains(id) && key.len() > id.len() + 20, "the id, not the secret: {id}");
     std::fs::write(person.file("my.key"), &key).expect("written");

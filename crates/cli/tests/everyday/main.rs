@@ -10,10 +10,13 @@ mod completions;
 mod configuration;
 mod confirmations;
 mod connection;
+mod estimates;
 mod keys;
+mod money;
 mod person;
 #[path = "../rehearsal/mod.rs"]
 mod rehearsal;
+mod running;
 mod selecting;
 #[path = "../service/server.rs"]
 #[allow(dead_code, reason = "the other test binary uses the rest of it")]

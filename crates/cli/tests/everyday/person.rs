@@ -27,7 +27,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    fn of(output: Output) -> Said {
+    pub(crate) fn of(output: Output) -> Said {
         let text = |bytes| String::from_utf8(bytes).expect("text");
         Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }

@@ -91,6 +91,7 @@ async fn a_violated_invariant_is_counted_and_stops_the_spending_of_its_tenant_on
     spend("umbra").await.expect(201);
     let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
     assert!(ready["broken_laws"].as_u64().is_some_and(|count| count > 0), "{ready}");
+    assert_eq!(ready["invariant_violations"], ready["broken_laws"], "{ready}");
     let path = "/v1/audit?account=acme";
     let trail = server.get(path).await;
     let freezes = |entry: &Value| entry["command"] == "freeze_account";

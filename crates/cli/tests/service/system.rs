@@ -1,5 +1,6 @@
 //! Health, metrics, start and end of the process.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -32,6 +33,49 @@ async fn health_readiness_and_metrics_are_served() {
     assert!(page.as_str().is_some_and(|page| page.contains("hold_closed")));
     // With the dashboard or without it.
     assert!(plain("/").await.as_str().is_some_and(|page| page.contains("<title>Bursar</title>")));
+}
+
+/// What clients may rely on: operations, fields of answers, and words of enumerations, one to a line.
+fn names(described: &Value) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (path, item) in described["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("operations") {
+            names.insert(format!("{} {path}", method.to_uppercase()));
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let name = parameter["name"].as_str().unwrap_or_default();
+                names.insert(format!("{} {path} ?{name}", method.to_uppercase()));
+            }
+        }
+    }
+    for (schema, shape) in described["components"]["schemas"].as_object().expect("schemas") {
+        for field in shape["properties"].as_object().into_iter().flatten() {
+            names.insert(format!("{schema}.{}", field.0));
+        }
+        for word in shape["enum"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            names.insert(format!("{schema} = {word}"));
+        }
+    }
+    names
+}
+
+/// Run with `UPDATE_OPENAPI=1` to add new names. None is ever removed.
+#[tokio::test]
+async fn the_interface_only_grows() {
+    let server = Server::start();
+    let described = server.send("GET", "/openapi.json", Value::Null, "", &[]).await.expect(200);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/v1.names");
+    let known = std::fs::read_to_string(path).unwrap_or_default();
+    let known: BTreeSet<String> = known.lines().map(str::to_owned).collect();
+    let now = names(&described);
+    let gone: Vec<&String> = known.difference(&now).collect();
+    assert_eq!(gone, Vec::<&String>::new(), "clients rely on these");
+    if std::env::var_os("UPDATE_OPENAPI").is_some() {
+        let all: Vec<String> = known.union(&now).cloned().collect();
+        std::fs::write(path, all.join("\n") + "\n").expect("written");
+        return;
+    }
+    let new: Vec<&String> = now.difference(&known).collect();
+    assert_eq!(new, Vec::<&String>::new(), "new names: run with UPDATE_OPENAPI=1");
 }
 
 /// Run with `UPDATE_OPENAPI=1` after the interface has changed on purpose.

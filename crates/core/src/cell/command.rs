@@ -1,5 +1,7 @@
 //! The commands of a cell, its replies and its refusals.
 
+use std::fmt;
+
 use compact_str::CompactString;
 use smallvec::SmallVec;
 
@@ -458,6 +460,27 @@ pub enum Refusal {
     AlreadyAdmitted,
     /// No maintenance window has this id.
     UnknownMaintenance,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::MessageGap { expected } => write!(f, "message {expected} is missing"),
+            Refusal::KeyReused => f.write_str("the idempotency key was used for another request"),
+            Refusal::Invalid { field, must } => write!(f, "{field} must be {must}"),
+            Refusal::UnknownNode => f.write_str("there is no such node"),
+            Refusal::UnknownJob => f.write_str("there is no such job"),
+            Refusal::StaleAttempt => f.write_str("the attempt is not the current one of its job"),
+            Refusal::StaleIncarnation { current } => {
+                write!(f, "the current incarnation is {current}")
+            }
+            Refusal::NodeScope => f.write_str("the scope does not cover the accounts of the node"),
+            Refusal::NodeBusy => f.write_str("attempts run on the node"),
+            Refusal::GpuTaken { uuid, node } => write!(f, "node {node} has the GPU {uuid}"),
+            Refusal::AlreadyAdmitted => f.write_str("the job was admitted before"),
+            Refusal::UnknownMaintenance => f.write_str("no such maintenance is planned"),
+        }
+    }
 }
 
 impl Refusal {

@@ -31,7 +31,10 @@ pub(crate) fn decode_holds(value: Option<Value>) -> Result<Vec<i64>, HistoryErro
             }
             Ok(holds)
         }
-        other => Err(HistoryError::inconsistent(format!("not a list of holds: {other:?}"))),
+        other => {
+            let found = other.as_ref().map_or("nothing", Value::kind);
+            Err(HistoryError::inconsistent(format!("a column holds {found}, not a list of holds")))
+        }
     }
 }
 

@@ -363,7 +363,7 @@ fn rewind(folder: &Path, cell: &CheckedCell, generation: u32) -> Result<(), Back
     let done = engine.handle().execute(Origin::component("restore"), command);
     done.map_err(|error| failed(error.to_string()))?
         .value
-        .map_err(|refusal| failed(format!("{refusal:?}")))?;
+        .map_err(|refusal| failed(refusal.to_string()))?;
     engine.stop();
     Ok(())
 }

@@ -287,9 +287,10 @@ impl Campaign {
     }
 
     fn stand_by(&self, owner: Option<String>, reason: String) {
+        let (leader, why) = (owner.clone().unwrap_or_default(), reason.clone());
         let role = Role::Standby { owner, reason };
         if *self.show.borrow() != role {
-            tracing::warn!(?role, "this server does not lead");
+            tracing::warn!(leader, reason = why, "this server does not lead");
             self.show.send_replace(role);
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn blocker(
         ),
         Of::Budget => of(
             BlockerType::Budget,
-            "a hard budget has no room for the next hold",
+            "a hard budget would be exceeded by the next hold",
             "wait for the next period of the budget, or have it raised with a billing key; the job then \
              continues without a request",
         ),
@@ -153,13 +153,21 @@ pub(crate) fn blocker(
         }
         Of::Drain { nodes } => of(
             BlockerType::Drain,
-            format!("{} in {region} accept no jobs now", suitable_nodes(*nodes)),
-            "wait until they are resumed, or ask an operator",
+            format!(
+                "{} in {region} {} no jobs now",
+                suitable_nodes(*nodes),
+                if *nodes == 1 { "accepts" } else { "accept" }
+            ),
+            "wait until the nodes are resumed, or ask an operator",
         ),
         Of::Lost { nodes } => of(
             BlockerType::Capacity,
-            format!("lost: {} in {region} no longer report", suitable_nodes(*nodes)),
-            "wait until they report again, or ask an operator",
+            format!(
+                "lost: {} in {region} no longer {}",
+                suitable_nodes(*nodes),
+                if *nodes == 1 { "reports" } else { "report" }
+            ),
+            "wait until the nodes report again, or ask an operator",
         ),
         Of::Priority { ahead: 0 } => of(
             BlockerType::Priority,

@@ -182,6 +182,7 @@ pub(crate) fn render(
         ended_at: own.ended_at.map(time),
         as_of: time(own.submitted_at),
         ledger_position: None,
+        expanded: None,
     }
 }
 

@@ -58,7 +58,19 @@ pub(super) async fn open_region(
     let seen = ledger.post(envelope, command).answer().await.map_err(failed)?;
     match seen.value.map_err(|refused| failed(refused.into()))?.reply {
         Reply::Region(cell) => Ok(cell),
-        other => Err(StartError::Other(format!("the region was answered with {other:?}"))),
+        Reply::Done
+        | Reply::Account(_)
+        | Reply::Grant { .. }
+        | Reply::Hold(_)
+        | Reply::Charge { .. }
+        | Reply::Movement { .. }
+        | Reply::Budget(_)
+        | Reply::Jobs { .. }
+        | Reply::Job { .. }
+        | Reply::Archived(_)
+        | Reply::Received { .. } => {
+            Err(StartError::Other("the ledger did not answer with the region's number".to_owned()))
+        }
     }
 }
 
@@ -84,7 +96,7 @@ pub(super) async fn configure(
     match seen.value {
         Ok(_) => Ok(()),
         Err(refusal) => {
-            Err(StartError::Other(format!("the cell refused its configuration: {refusal:?}")))
+            Err(StartError::Other(format!("the cell refused its configuration: {refusal}")))
         }
     }
 }
@@ -97,5 +109,5 @@ pub(super) async fn rewind(cell: &CellService) -> Result<(), StartError> {
     let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
     seen.value
         .map(drop)
-        .map_err(|refusal| StartError::Other(format!("the cell refused the restore: {refusal:?}")))
+        .map_err(|refusal| StartError::Other(format!("the cell refused the restore: {refusal}")))
 }

@@ -22,7 +22,7 @@ use crate::traces::JobRow;
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The cell refuses them.
-    #[error("the cell refuses these settings: {0:?}")]
+    #[error("the cell refuses these settings: {0}")]
     Refused(Refusal),
     /// The lease of a node would end between two heartbeats.
     #[error("node_lease_ms ({lease_ms}) must be longer than heartbeat_ms ({heartbeat_ms})")]

@@ -39,6 +39,47 @@ fn is_map(line: &str) -> bool {
     line.matches(", String>").count() == line.matches("Map<String, String>").count()
 }
 
+/// Crates whose texts people read.
+const READ_BY_PEOPLE: &[&str] = &[
+    "crates/agent/src/",
+    "crates/api/src/",
+    "crates/audit/src/",
+    "crates/cli/src/",
+    "crates/client/src/",
+    "crates/history/src/",
+    "crates/server/src/",
+];
+
+/// Lines with the debug form of a value that no person reads, and why.
+const NOT_READ: &[(&str, &str)] = &[
+    ("crates/audit/src/books/grants.rs", "compared with another such text, never shown"),
+    ("crates/server/src/http/handlers/nodes/agent_orders.rs", "compared, never shown"),
+    ("crates/server/src/http/openapi.rs", "the name of a variant"),
+    ("crates/server/src/operations.rs", "the name of a variant"),
+];
+
+/// Debug text is for programmers: it has names of types and fields, and changes with them.
+pub(crate) fn check_debug_text(repository: &Repository) -> Vec<Finding> {
+    let sources = repository.files.iter().filter(|file| {
+        let is_read = READ_BY_PEOPLE.iter().any(|path| file.path.starts_with(path));
+        let is_known = NOT_READ.iter().any(|(path, _)| file.path == *path);
+        file.is_rust() && !file.is_test() && is_read && !is_known
+    });
+    sources.flat_map(debug_texts).collect()
+}
+
+fn debug_texts(file: &File) -> Vec<Finding> {
+    let Layers { code, strings, .. } = Layers::of(&file.text);
+    let lines = code.lines().zip(strings.lines());
+    let lines = lines.take_while(|(code, _)| !code.starts_with("#[cfg(test)]"));
+    let found = lines.enumerate().filter(|(_, (code, text))| {
+        let in_log = code.contains("tracing::") && (code.contains("(?") || code.contains(", ?"));
+        text.contains(":?}") || text.contains(":#?}") || in_log
+    });
+    let advice = "debug text: implement Display, or write what the reader needs";
+    found.map(|(index, _)| file.finding(index + 1, advice)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,5 +95,18 @@ mod tests {
             fn d() -> Result<BTreeMap<String, String>, String> {\nfn e() -> Result<(String, String), String> {\n";
         assert_eq!(lines("crates/server/src/a.rs", source), [1, 4, 5, 6]);
         assert!(lines("crates/cli/src/arguments/mod.rs", source).is_empty());
+    }
+
+    #[test]
+    fn debug_text_is_found_where_people_read_it() {
+        let source = "let a = format!(\"{b:?}\");\ntracing::warn!(?role, \"x\");\nlet c = d?;\n\
+            #[cfg(test)]\nmod tests { fn e() { panic!(\"{f:?}\") } }\n";
+        let lines = |path: &str| -> Vec<usize> {
+            let found = check_debug_text(&Repository::of(&[(path, source)]));
+            found.iter().map(|finding| finding.line).collect()
+        };
+        assert_eq!(lines("crates/server/src/a.rs"), [1, 2]);
+        assert!(lines("crates/core/src/a.rs").is_empty());
+        assert!(lines("crates/server/src/operations.rs").is_empty());
     }
 }

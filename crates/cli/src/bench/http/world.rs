@@ -202,8 +202,10 @@ pub(in crate::bench) async fn check_conservation(
     }
     let expected = (accounts * GRANTS as usize, spent, 0);
     if (grants, found_spent, found_held) != expected {
-        let found = (grants, found_spent, found_held);
-        return Err(wrong(format_args!("grants, spent, held are {found:?}, not {expected:?}")));
+        let (some, sum, kept) = expected;
+        return Err(wrong(format_args!(
+            "{grants} grants, {found_spent} spent and {found_held} held, not {some}, {sum} and {kept}"
+        )));
     }
     Ok(())
 }

@@ -85,13 +85,23 @@ impl Wallet {
         Wallet { balance, largest_hold, held_by_me, spent_by_me, inherited, budgets }
     }
 
+    /// The credits that expire, its own and those above it, soonest first.
+    fn expiring(&self) -> Vec<OwnedExpiry<'_>> {
+        let own = self.balance.expiring.iter().map(|one| OwnedExpiry(&self.balance.account, one));
+        let inherited = self.inherited.iter().flat_map(|credits| {
+            credits.expiring.iter().map(|one| OwnedExpiry(&credits.account, one))
+        });
+        let mut all: Vec<OwnedExpiry<'_>> = own.chain(inherited).collect();
+        all.sort_by_key(|OwnedExpiry(_, one)| one.expires_at);
+        all
+    }
+
     /// The credits that expire soon, its own and those above it, and when the first do.
     fn expiring_soon(&self) -> Option<(Sum, Time)> {
         let end = self.balance.as_of.millis() + SOON_MS;
-        let inherited = self.inherited.iter().flat_map(|credits| &credits.expiring);
-        let soon = self.balance.expiring.iter().chain(inherited);
+        let soon = self.expiring().into_iter().map(|OwnedExpiry(_, one)| one);
         let soon: Vec<&Expiring> = soon.filter(|one| one.expires_at.millis() <= end).collect();
-        let first = soon.iter().map(|one| one.expires_at).min()?;
+        let first = soon.first()?.expires_at;
         let sum = Sum::from_micros(soon.iter().map(|one| one.amount.micros()).sum());
         Some((sum, first))
     }
@@ -128,15 +138,15 @@ impl View for Wallet {
         let mut fields = fields(&self.balance);
         fields.extend([
             ("largest_hold", Cell::new(self.largest_hold)),
-            ("held_by_me", Cell::new(self.held_by_me)),
-            ("spent_by_me", Cell::new(self.spent_by_me)),
+            ("held_by_subtree", Cell::new(self.held_by_me)),
+            ("spent_by_subtree", Cell::new(self.spent_by_me)),
         ]);
         if let Some((sum, first)) = self.expiring_soon() {
             fields.push(("expiring_in_14_days", Cell::new(sum).with_tone(Tone::Bad)));
             fields.push(("first_expiry_at", Cell::time(first).with_tone(Tone::Bad)));
         }
         let mut sheet = Sheet::record(fields.into_iter().chain(ends(&self.balance)));
-        sheet = sheet.with_section("expiring", Sheet::list(&self.balance.expiring));
+        sheet = sheet.with_section("expiring", Sheet::list(&self.expiring()));
         if !self.inherited.is_empty() {
             sheet = sheet.with_section("inherited", Sheet::list(&self.inherited));
         }
@@ -152,6 +162,21 @@ impl Row for Expiring {
 
     fn cells(&self) -> Vec<Cell> {
         vec![Cell::time(self.expires_at), Cell::new(self.amount), Cell::word(&self.kind)]
+    }
+}
+
+/// Credits that expire, and the account that owns them.
+struct OwnedExpiry<'a>(&'a str, &'a Expiring);
+
+impl Row for OwnedExpiry<'_> {
+    const COLUMNS: &'static [Column] =
+        &[words("expires_at"), numbers("amount"), words("kind"), words("account")];
+
+    fn cells(&self) -> Vec<Cell> {
+        let OwnedExpiry(account, expiring) = self;
+        let mut cells = expiring.cells();
+        cells.push(Cell::new(account));
+        cells
     }
 }
 
@@ -266,12 +291,16 @@ mod tests {
             compensation         0
             uncollected          0
             largest hold         20
-            held by me           24
-            spent by me          7
+            held by subtree      24
+            spent by subtree     7
             expiring in 14 days  12.5
             first expiry at      2026-11-20T00:00:00Z
             as of                2026-11-15T06:30:00Z
             position             42
+
+            expiring:
+            EXPIRES AT            AMOUNT  KIND   ACCOUNT
+            2026-11-20T00:00:00Z    12.5  grant  acme
 
             inherited:
             ACCOUNT  AVAILABLE  PURCHASE  GRANT  PROMOTION  COMPENSATION

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use crate::arguments::{BUDGET_MODES, BUDGET_PERIODS, BUDGET_UNITS, word};
 use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
-use crate::session::{ChangeArguments, Session};
+use crate::session::{ChangeArguments, ConfirmArguments, Session};
 
 #[derive(Subcommand)]
 pub(crate) enum BudgetCommand {
@@ -39,7 +39,7 @@ pub(crate) enum BudgetCommand {
         /// The account.
         account: String,
     },
-    /// Remove a budget.
+    /// Remove a budget. Asks on a terminal.
     #[command(after_help = "Example:\n  bursar budget rm acme:nlp monthly")]
     Rm(RemoveArguments),
 }
@@ -78,6 +78,8 @@ pub(crate) struct RemoveArguments {
     /// The name of the budget.
     name: String,
     #[command(flatten)]
+    confirm: ConfirmArguments,
+    #[command(flatten)]
     change: ChangeArguments,
 }
 
@@ -87,7 +89,8 @@ pub(crate) async fn run(session: &Session, command: BudgetCommand) -> Result<(),
         BudgetCommand::Show { account, name } => session.read(budgets::show(&account, &name)).await,
         BudgetCommand::Ls { account } => session.read(budgets::list(&account)).await,
         BudgetCommand::Tree { account } => session.read(budgets::tree(&account)).await,
-        BudgetCommand::Rm(RemoveArguments { account, name, change }) => {
+        BudgetCommand::Rm(RemoveArguments { account, name, confirm, change }) => {
+            confirm.ask(&change, &format!("remove the budget {name} of {account}?"))?;
             let done = format!("the budget {name} of {account} is removed");
             session.remove(budgets::remove(&account, &name), &change, &done).await
         }

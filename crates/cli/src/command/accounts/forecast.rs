@@ -29,17 +29,15 @@ pub(crate) async fn run(session: &Session, arguments: ForecastArguments) -> Resu
     session.read(balances::forecast(&arguments.account, &query)).await
 }
 
+/// Seconds as days, hours and minutes.
+fn span(seconds: u64) -> String {
+    format!("{}d {:02}h {:02}m", seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60)
+}
+
 impl View for Forecast {
     fn sheet(&self) -> Sheet {
-        let runway =
-            self.runway_seconds.map_or("no spending in this window".to_owned(), |seconds| {
-                format!(
-                    "{}d {:02}h {:02}m",
-                    seconds / 86_400,
-                    seconds / 3600 % 24,
-                    seconds / 60 % 60
-                )
-            });
+        let runway = self.runway_seconds.map(span);
+        let runway = runway.unwrap_or_else(|| "no spending in this window".to_owned());
         let tone = if self.at_risk.micros() > 0 { Tone::Bad } else { Tone::Plain };
         let sheet = Sheet::record([
             ("account", Cell::new(&self.account)),
@@ -48,6 +46,8 @@ impl View for Forecast {
             ("burn_per_hour", Cell::new(self.burn_per_hour)),
             ("runway", Cell::new(runway)),
             ("runs_out_at", Cell::maybe_time(self.runs_out_at)),
+            ("running_per_hour", Cell::new(self.running_per_hour)),
+            ("running_runway", Cell::maybe(self.running_runway_seconds.map(span))),
             ("month_spent", Cell::new(self.month_spent)),
             ("month_projected", Cell::new(self.month_projected)),
             ("month_end", Cell::time(self.month_end)),

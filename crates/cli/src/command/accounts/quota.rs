@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
-use crate::session::{ChangeArguments, Session, no_more_known};
+use crate::session::{ChangeArguments, ConfirmArguments, Session, no_more_known};
 
 #[derive(Subcommand)]
 pub(crate) enum QuotaCommand {
@@ -21,7 +21,7 @@ pub(crate) enum QuotaCommand {
         /// The account.
         account: String,
     },
-    /// Remove the quota for one region, or for every region.
+    /// Remove the quota for one region, or for every region. Asks on a terminal.
     #[command(after_help = "Example:\n  bursar quota rm acme:nlp --region eu")]
     Rm(RemoveArguments),
 }
@@ -54,6 +54,8 @@ pub(crate) struct RemoveArguments {
     #[arg(long)]
     region: Option<String>,
     #[command(flatten)]
+    confirm: ConfirmArguments,
+    #[command(flatten)]
     change: ChangeArguments,
 }
 
@@ -77,7 +79,9 @@ pub(crate) async fn run(session: &Session, command: QuotaCommand) -> Result<(), 
             session.change(call, &arguments.change, no_more_known).await
         }
         QuotaCommand::Show { account } => session.read(quotas::show(&account)).await,
-        QuotaCommand::Rm(RemoveArguments { account, region, change }) => {
+        QuotaCommand::Rm(RemoveArguments { account, region, confirm, change }) => {
+            let of = region.as_deref().map(|region| format!(" in {region}")).unwrap_or_default();
+            confirm.ask(&change, &format!("remove the quota of {account}{of}?"))?;
             let done = format!("the quota of {account} is removed");
             let call = quotas::remove(&account, &QuotaQuery { region });
             session.remove(call, &change, &done).await

@@ -21,7 +21,7 @@ pub(crate) struct StatementArguments {
     /// The account; else BURSAR_ACCOUNT.
     #[arg(env = "BURSAR_ACCOUNT")]
     account: String,
-    /// A whole month in UTC, such as 2026-11.
+    /// A whole month in the local time zone, or in UTC with --utc, such as 2026-11.
     #[arg(long, value_parser = month, conflicts_with_all = ["from", "to"])]
     month: Option<(Time, Time)>,
     /// The first instant of the period.
@@ -76,7 +76,13 @@ impl View for Statement {
             count: Some(line.count),
         }));
         lines.push(end("closing", self.closing, self.held_closing, Some(self.spent)));
-        Sheet::list(&lines).with_section(title(&self.spending), spent(&self.spending))
+        let of = Sheet::record([
+            ("account", Cell::new(&self.account)),
+            ("from", Cell::time(self.from)),
+            ("to", Cell::time(self.to)),
+        ]);
+        let sheet = Sheet::list(&lines).with_section("statement of", of);
+        sheet.with_section(title(&self.spending), spent(&self.spending))
     }
 }
 

@@ -127,7 +127,8 @@ pub(crate) async fn run(session: &Session, arguments: RefundArguments) -> Result
             format!("returns {wanted} of the {spent} that was spent")
         }])
     };
-    session.change(refunds::create(&refund), &arguments.change, effect).await
+    let call = refunds::create(&refund);
+    session.change_and_read(call, &arguments.change, effect, |made| refunds::show(&made.id)).await
 }
 
 impl View for Refund {

@@ -85,7 +85,8 @@ pub(crate) async fn run(session: &Session, arguments: TransferArguments) -> Resu
             format!("{from} has {available} of its own, afterwards {left}")
         }])
     };
-    session.change(transfers::create(&transfer), &change, effect).await
+    let call = transfers::create(&transfer);
+    session.change_and_read(call, &change, effect, |made| transfers::show(&made.id)).await
 }
 
 impl View for Transfer {

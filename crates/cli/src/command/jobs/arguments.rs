@@ -103,6 +103,11 @@ impl JobArguments {
         !self.command.is_empty()
     }
 
+    /// Whether it runs outside Bursar.
+    pub(crate) fn is_external(&self) -> bool {
+        self.external
+    }
+
     /// Whether it is an array of jobs.
     pub(crate) fn is_array(&self) -> bool {
         self.array.is_some()

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bursar_client::api::amount::Sum;
 use bursar_client::api::jobs::job::{Attempt, EndReason, Job, JobState};
+use bursar_client::api::words::{counted, gpu_time};
 
-use super::job::gpu_time;
 use crate::arguments::in_one_unit;
 
 /// Below this part of its limit a shorter limit is proposed.
@@ -28,13 +29,12 @@ pub(super) fn efficiency(job: &Job) -> Option<String> {
         }
         _ => format!("ran {}", time(ran)),
     });
-    let (unfinished, count) = unfinished(job);
+    let Unfinished { gpu_ms, charged, count } = unfinished(job);
     if count > 0 {
-        let attempts =
-            if count == 1 { "1 attempt".to_owned() } else { format!("{count} attempts") };
         parts.push(format!(
-            "{} of GPU time in {attempts} that did not finish",
-            gpu_time(unfinished)
+            "{charged} credits for {} of GPU time in {} that did not finish",
+            gpu_time(gpu_ms),
+            counted(count, "attempt")
         ));
     }
     let is_short = percent.is_some_and(|percent| percent < SHORT_PERCENT);
@@ -55,14 +55,24 @@ fn shorter(ran_ms: i64, limit: u64) -> Option<u64> {
     (better < limit).then_some(better)
 }
 
-/// The GPU time of attempts after which the job was queued again, and their number.
-fn unfinished(job: &Job) -> (u64, usize) {
+/// Attempts after which the job was queued again.
+struct Unfinished {
+    gpu_ms: u64,
+    charged: Sum,
+    count: usize,
+}
+
+fn unfinished(job: &Job) -> Unfinished {
     let is_one = |attempt: &&Attempt| {
         let again = [EndReason::Preempted, EndReason::Drained, EndReason::Lost];
         attempt.end_reason.is_some_and(|reason| again.contains(&reason))
     };
     let attempts: Vec<&Attempt> = job.attempts.iter().filter(is_one).collect();
-    (attempts.iter().map(|attempt| attempt.gpu_ms).sum(), attempts.len())
+    Unfinished {
+        gpu_ms: attempts.iter().map(|attempt| attempt.gpu_ms).sum(),
+        charged: Sum::from_micros(attempts.iter().map(|attempt| attempt.charged.micros()).sum()),
+        count: attempts.len(),
+    }
 }
 
 /// The running time of an attempt.
@@ -97,7 +107,7 @@ mod tests {
                     "id": "a", "region": "r", "nodes": ["n"], "gpu_type": "H100",
                     "per_gpu_hour": "1", "started_at": at(*from), "ended_at": at(*to),
                     "end_reason": end, "exit_code": null, "gpu_ms": (to - from) * 2000,
-                    "charged": "0", "hold": "h"
+                    "charged": (to - from).to_string(), "hold": "h"
                 })
             })
             .collect();
@@ -129,6 +139,7 @@ mod tests {
     fn time_in_attempts_that_did_not_finish_is_counted() {
         let twice = [("preempted", 0, 60), ("lost", 60, 90), ("succeeded", 100, 700)];
         let line = efficiency(&job("succeeded", 800, &twice)).expect("it ran");
-        assert!(line.contains("3m00s of GPU time in 2 attempts that did not finish"), "{line}");
+        let lost = "90 credits for 3m00s of GPU time in 2 attempts that did not finish";
+        assert!(line.contains(lost), "{line}");
     }
 }

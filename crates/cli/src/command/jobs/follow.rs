@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bursar_client::api::jobs::job::{Job, JobState, LogQuery};
 use bursar_client::api::terminal::escaped;
+use bursar_client::api::words::gpu_time;
 use bursar_client::{ClientError, jobs};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::array::Totals;
 use super::efficiency::efficiency;
-use super::job::{JOB_STATES, gpu_time};
+use super::job::JOB_STATES;
 use super::logs::{Output, show_output};
 use super::select;
 use crate::arguments::word;
@@ -110,7 +111,7 @@ pub(crate) async fn to_the_end(session: &Session, id: &str, raw: bool) -> Result
         job = watch(session, id, Show::Everything, LOOK, &bar, &mut out) => job?,
         _ = tokio::signal::ctrl_c() => {
             bar.finish_and_clear();
-            return Err(Failure::because(Exit::Failed, format!("detached; {id} is still running"))
+            return Err(Failure::because(Exit::Failed, format!("detached; {id} continues"))
                 .with_code(130)
                 .with_next(format!("bursar logs -f {id}, or bursar cancel {id}")));
         }
@@ -225,6 +226,11 @@ fn say_end(job: &Job) {
     note(&summary(job));
     if let Some(line) = efficiency(job).filter(|_| job.state.is_final()) {
         note(&format!("  {line}"));
+    }
+    // Of a job that did not succeed it is part of the error.
+    let message = job.attempts.last().and_then(|attempt| attempt.message.as_deref());
+    if let Some(message) = message.filter(|_| job.state == JobState::Succeeded) {
+        note(&format!("  {message}"));
     }
 }
 

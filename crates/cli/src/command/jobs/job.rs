@@ -1,18 +1,20 @@
 //! `bursar job`, `bursar ls`, `bursar why` and `bursar cancel`.
 
+use std::time::Duration;
+
 use bursar_client::api::Blocker;
 use bursar_client::api::amount::Sum;
 use bursar_client::api::jobs::job::{
-    Attempt, EndReason, Job, JobFilter, JobHold, JobState, SubmitJob, Why,
+    Attempt, EndReason, Job, JobFilter, JobHold, JobShare, JobState, SubmitJob, Why,
 };
 use bursar_client::api::jobs::timeline::{Timeline, TimelineEntry};
-use bursar_client::api::words::counted;
+use bursar_client::api::words::{counted, gpu_time};
 use bursar_client::jobs;
 use clap::{Args, Subcommand};
 
 use super::select::{self, Selected};
 use super::{array, retry};
-use crate::arguments::word;
+use crate::arguments::{in_one_unit, word};
 use crate::exit::Failure;
 use crate::render::format::Format;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
@@ -63,11 +65,14 @@ pub(crate) enum JobCommand {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Stop a running job and queue it again.
-    #[command(after_help = "Example:\n  bursar job preempt job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
+    /// Stop a running job and queue it again; of an array, every job that runs. Asks on a terminal.
+    #[command(after_help = "Examples:\n  bursar job preempt job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
+        bursar job preempt sweep --yes")]
     Preempt {
         /// The job: its id, the beginning of it, or `last` for the newest.
         job: String,
+        #[command(flatten)]
+        confirm: ConfirmArguments,
         #[command(flatten)]
         change: ChangeArguments,
     },
@@ -92,9 +97,10 @@ pub(crate) struct LsArguments {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  bursar why job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
+#[command(after_help = "Examples:\n  bursar why job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
+    bursar why sweep                      all jobs of an array")]
 pub(crate) struct WhyArguments {
-    /// The job: its id, the beginning of it, or `last` for the newest.
+    /// The job or array: its id, the beginning of it, or `last` for the newest.
     job: String,
 }
 
@@ -116,30 +122,50 @@ pub(crate) struct CancelArguments {
 pub(crate) async fn run(session: &Session, command: JobCommand) -> Result<(), Failure> {
     match command {
         JobCommand::Ls(arguments) => ls(session, arguments).await,
-        JobCommand::Show { job, watch } if watch.is_on() => {
-            let job = select::find(session, &job).await?.id;
-            session.watch(jobs::show(&job), &watch).await
-        }
-        JobCommand::Show { job, .. } => show(session, &job).await,
+        JobCommand::Show { job, watch } => show(session, &job, &watch).await,
         JobCommand::Timeline { job, all } => timeline(session, &job, all).await,
         JobCommand::Retry { job, change } => retry::retry(session, &job, &change).await,
-        JobCommand::Preempt { job, change } => {
-            let job = select::find(session, &job).await?.id;
-            session
-                .change(jobs::preempt(&job), &change, async |session: &Session| {
-                    now(session, &job).await
-                })
-                .await
+        JobCommand::Preempt { job, confirm, change } => {
+            preempt(session, &job, &confirm, &change).await
         }
     }
 }
 
-async fn show(session: &Session, id: &str) -> Result<(), Failure> {
+async fn show(session: &Session, id: &str, watch: &WatchArguments) -> Result<(), Failure> {
     let selected = select::find(session, id).await?;
-    if selected.is_array() && session.format() == Format::Table {
-        return array::show(session, &selected).await;
+    match (selected.is_array(), watch.is_on()) {
+        (true, _) => {
+            let read = async || session.rendered_value(&array::read(session, &selected).await?);
+            session.refresh(watch, read).await
+        }
+        (false, true) => session.watch(jobs::show(&selected.id), watch).await,
+        (false, false) => session.show(&selected.answer),
     }
-    session.show(&selected.answer)
+}
+
+/// Preempts a job; of an array, every job that is placed.
+async fn preempt(
+    session: &Session,
+    id: &str,
+    confirm: &ConfirmArguments,
+    change: &ChangeArguments,
+) -> Result<(), Failure> {
+    let selected = select::find(session, id).await?;
+    let members = match selected.is_array() {
+        true => array::placed(session, &selected).await?,
+        false => selected.members(),
+    };
+    let question = format!(
+        "preempt {}? It stops {} and queues it again",
+        selected.id,
+        counted(members.len(), "job")
+    );
+    confirm.ask(change, &question)?;
+    for (number, job) in members.iter().enumerate() {
+        let effect = async |session: &Session| now(session, job).await;
+        session.change(jobs::preempt(job), &change.of_part(number), effect).await?;
+    }
+    Ok(())
 }
 
 /// Entries that repeat with every report of a node.
@@ -153,8 +179,9 @@ const OF_METERING: &[&str] = &[
 ];
 
 async fn timeline(session: &Session, job: &str, all: bool) -> Result<(), Failure> {
-    let job = select::find(session, job).await?.id;
-    let mut answer = session.send(jobs::timeline(&job)).await?;
+    let selected = select::find(session, job).await?;
+    array::one_job(&selected, "job timeline")?;
+    let mut answer = session.send(jobs::timeline(&selected.id)).await?;
     if all || matches!(session.format(), Format::Json | Format::Yaml) {
         return session.show(&answer);
     }
@@ -175,8 +202,11 @@ pub(crate) async fn ls(session: &Session, arguments: LsArguments) -> Result<(), 
 }
 
 pub(crate) async fn why(session: &Session, arguments: WhyArguments) -> Result<(), Failure> {
-    let job = select::find(session, &arguments.job).await?.id;
-    session.read(jobs::why(&job)).await
+    let selected = select::find(session, &arguments.job).await?;
+    if selected.is_array() {
+        return array::why(session, &selected).await;
+    }
+    session.read(jobs::why(&selected.id)).await
 }
 
 pub(crate) async fn cancel(session: &Session, arguments: CancelArguments) -> Result<(), Failure> {
@@ -188,8 +218,13 @@ pub(crate) async fn cancel(session: &Session, arguments: CancelArguments) -> Res
     if let Some(question) = question(&named, &selected) {
         confirm.ask(&change, &question)?;
     }
-    for (number, Selected { id: job, .. }) in selected.iter().enumerate() {
-        let change = change.of_part(number);
+    for (number, one) in selected.iter().enumerate() {
+        let (job, change) = (&one.id, change.of_part(number));
+        if one.is_array() && !change.is_dry_run() {
+            session.send_change(jobs::cancel(job), &change).await?;
+            array::show(session, one).await?;
+            continue;
+        }
         let effect = async |session: &Session| now(session, job).await;
         session.change(jobs::cancel(job), &change, effect).await?;
     }
@@ -237,16 +272,6 @@ pub(crate) fn gpus(spec: &SubmitJob) -> String {
     format!("{amount} × {types}{nodes}")
 }
 
-/// Milliseconds of GPU time in a readable form.
-pub(crate) fn gpu_time(gpu_ms: u64) -> String {
-    let seconds = gpu_ms / 1000;
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds}.{:03}s", gpu_ms % 1000),
-        (0, minutes, seconds) => format!("{minutes}m{seconds:02}s"),
-        (hours, minutes, _) => format!("{hours}h{minutes:02}m"),
-    }
-}
-
 impl Row for Job {
     const COLUMNS: &'static [Column] = &[
         words("id"),
@@ -274,7 +299,7 @@ impl Row for Job {
 }
 
 /// What a hold still has: held means the same here as in a balance.
-fn left(hold: &JobHold) -> Sum {
+pub(super) fn left(hold: &JobHold) -> Sum {
     Sum::from_micros(hold.amount.micros() - hold.captured.micros())
 }
 
@@ -303,7 +328,7 @@ impl View for Job {
         let blockers = self.blockers.as_deref().unwrap_or_default();
         let array: Vec<Member> = self.array.iter().flatten().cloned().map(Member).collect();
         fields
-            .with_section("attempts", Sheet::list(&self.attempts))
+            .with_section("attempts", Sheet::list(&numbered(&self.attempts)))
             .with_section("waits for", Sheet::list(blockers))
             .with_section("jobs", Sheet::list(&array))
     }
@@ -320,8 +345,20 @@ impl Row for Member {
     }
 }
 
-impl Row for Attempt {
+/// An attempt and its number from 1, as `bursar logs --attempt` takes it.
+struct NumberedAttempt<'a>(usize, &'a Attempt);
+
+fn numbered(attempts: &[Attempt]) -> Vec<NumberedAttempt<'_>> {
+    attempts
+        .iter()
+        .enumerate()
+        .map(|(index, attempt)| NumberedAttempt(index + 1, attempt))
+        .collect()
+}
+
+impl Row for NumberedAttempt<'_> {
     const COLUMNS: &'static [Column] = &[
+        numbers("attempt"),
         words("id"),
         words("nodes"),
         words("gpu_type"),
@@ -335,17 +372,19 @@ impl Row for Attempt {
     ];
 
     fn cells(&self) -> Vec<Cell> {
+        let NumberedAttempt(number, attempt) = self;
         vec![
-            Cell::new(&self.id),
-            Cell::joined(Some(&self.nodes)),
-            Cell::new(&self.gpu_type),
-            Cell::new(self.per_gpu_hour),
-            Cell::maybe_time(self.started_at),
-            Cell::maybe_time(self.ended_at),
-            self.end_reason.map_or_else(|| Cell::new(""), end_cell),
-            Cell::maybe(self.exit_code),
-            Cell::new(gpu_time(self.gpu_ms)),
-            Cell::new(self.charged),
+            Cell::new(number),
+            Cell::new(&attempt.id),
+            Cell::joined(Some(&attempt.nodes)),
+            Cell::new(&attempt.gpu_type),
+            Cell::new(attempt.per_gpu_hour),
+            Cell::maybe_time(attempt.started_at),
+            Cell::maybe_time(attempt.ended_at),
+            attempt.end_reason.map_or_else(|| Cell::new(""), end_cell),
+            Cell::maybe(attempt.exit_code),
+            Cell::new(gpu_time(attempt.gpu_ms)),
+            Cell::new(attempt.charged),
         ]
     }
 }
@@ -378,7 +417,32 @@ impl View for Why {
             ("position", Cell::maybe(self.position)),
             ("estimated_start_at", Cell::maybe_time(self.estimated_start_at)),
         ]);
-        fields.with_section("waits for", Sheet::list(&self.blockers))
+        let sheet = fields.with_section("waits for", Sheet::list(&self.blockers));
+        sheet.with_section("fair shares", Sheet::list(&self.shares))
+    }
+}
+
+impl Row for JobShare {
+    const COLUMNS: &'static [Column] = &[
+        words("region"),
+        words("account"),
+        numbers("weight"),
+        numbers("entitled"),
+        numbers("received"),
+        numbers("usage"),
+        words("half_life"),
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            Cell::new(&self.region),
+            Cell::new(&self.account),
+            Cell::new(self.weight),
+            Cell::new(self.entitled),
+            Cell::new(self.received),
+            Cell::new(self.usage),
+            Cell::new(in_one_unit(Duration::from_secs(self.half_life_seconds))),
+        ]
     }
 }
 
@@ -418,13 +482,6 @@ mod tests {
     fn every_state_that_is_offered_is_one_that_the_server_knows() {
         let written: Vec<&str> = JobState::ALL.iter().map(|state| state.as_str()).collect();
         assert_eq!(written, JOB_STATES);
-    }
-
-    #[test]
-    fn gpu_time_is_written_as_people_read_it() {
-        assert_eq!(gpu_time(1_234), "1.234s");
-        assert_eq!(gpu_time(61_000), "1m01s");
-        assert_eq!(gpu_time(7_260_000), "2h01m");
     }
 
     #[test]

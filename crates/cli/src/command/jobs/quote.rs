@@ -1,6 +1,6 @@
 //! `bursar quote`: the cost of a job, and whether it would be accepted.
 
-use bursar_client::api::jobs::job::Reserve;
+use bursar_client::api::jobs::job::{Reserve, SubmitJob};
 use bursar_client::api::jobs::quote::{Quote, QuoteOffer};
 use bursar_client::jobs;
 use clap::Args;
@@ -8,6 +8,7 @@ use clap::Args;
 use super::arguments::JobArguments;
 use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
+use crate::render::times;
 use crate::session::Session;
 
 #[derive(Args)]
@@ -64,18 +65,20 @@ impl View for Quote {
 }
 
 /// The plan that is shown before a job is submitted.
-pub(crate) fn plan(quote: &Quote, time: Option<u64>, reserve: Option<Reserve>) -> String {
+pub(crate) fn plan(quote: &Quote, job: &SubmitJob) -> String {
+    let is_external = job.external == Some(true);
     let mut lines = Vec::new();
     for offer in &quote.offers {
         let start = match offer.estimated_start_at {
             Some(start) if start <= quote.as_of => "starts at once".to_owned(),
-            Some(start) => format!("could start at {start}"),
-            None => "no node fits".to_owned(),
+            Some(start) => format!("could start at {}", times::local(start)),
+            None if is_external => "runs outside Bursar".to_owned(),
+            None => "start not known".to_owned(),
         };
         let (kind, region, price) = (&offer.gpu_type, &offer.region, offer.per_hour);
         lines.push(format!("  {kind} in {region}: {price} credits an hour, {start}"));
     }
-    let what = match (reserve.unwrap_or_default(), time) {
+    let what = match (job.reserve.unwrap_or_default(), job.max_runtime_seconds) {
         (Reserve::Full, Some(seconds)) => format!("for all of {}", span(seconds)),
         (Reserve::Full, None) => "in all".to_owned(),
         (Reserve::Rolling, _) => "for the first hour, extended while it runs".to_owned(),
@@ -111,7 +114,8 @@ mod tests {
             hold: Sum::from_micros(20_000_000),
             estimated_start_at: Some(as_of),
         };
-        let quote = Quote {
+        let job = SubmitJob { max_runtime_seconds: Some(7200), ..SubmitJob::default() };
+        let mut quote = Quote {
             offers: vec![offer],
             hold: Sum::from_micros(20_000_000),
             admissible: true,
@@ -125,7 +129,11 @@ mod tests {
               H100 in eu: 10 credits an hour, starts at once
               holds 20 for all of 2 hours; unused credits are returned
               80 can still be spent afterwards"#]]
-        .assert_eq(&format!("plan:\n{}", plan(&quote, Some(7200), None)));
+        .assert_eq(&format!("plan:\n{}", plan(&quote, &job)));
+        quote.offers[0].estimated_start_at = None;
+        assert!(plan(&quote, &job).contains("start not known"));
+        let external = SubmitJob { external: Some(true), ..job };
+        assert!(plan(&quote, &external).contains("runs outside Bursar"));
     }
 
     #[test]

@@ -3,15 +3,17 @@
 use std::io::IsTerminal;
 
 use bursar_client::api::BlockerType;
-use bursar_client::api::jobs::job::{Job, SubmitJob};
+use bursar_client::api::jobs::job::SubmitJob;
 use bursar_client::api::jobs::quote::Quote;
 use bursar_client::api::terminal::escaped;
 use bursar_client::jobs;
 use clap::Args;
 
 use super::arguments::JobArguments;
+use super::array;
 use super::follow;
 use super::quote::plan;
+use super::select::Selected;
 use crate::exit::{Exit, Failure};
 use crate::render::format::Format;
 use crate::render::note;
@@ -22,7 +24,8 @@ use crate::session::{ChangeArguments, Session, confirmed};
 #[command(args_override_self = true)]
 #[command(after_help = "Examples:\n  bursar run --account acme:nlp --gpus H100:4 --time 2h -- \
     python train.py\n  bursar run -a acme:nlp -g H100 -t 10m --yes --detach -- nvidia-smi\n  \
-    bursar run ./train.sh\n\n\
+    bursar run ./train.sh\n  \
+    bursar run -a acme:nlp -g H100:4 -t 2h --external --yes   a job that Slurm runs\n\n\
     A script may have its options in lines such as `#BURSAR --gpus H100:4 --time 2h` before its \
     first command. Options on the command line override them. Without such lines the common options \
     of `#SBATCH` lines are used.\n\n\
@@ -46,16 +49,17 @@ pub(crate) struct RunArguments {
 
 pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<(), Failure> {
     let RunArguments { job, yes, detach, raw, change } = arguments;
-    if !job.has_command() {
+    if !job.has_command() && !job.is_external() {
         return Err(Failure::because(Exit::Usage, "a command is needed").with_next(
             "write the command after --, as in: bursar run -a acme -t 1h -- nvidia-smi",
         ));
     }
-    let detach = detach || job.is_array();
+    // No cell starts an external job, so there is nothing to follow.
+    let detach = detach || job.is_array() || job.is_external();
     let job = job.into_job();
     let quote = session.send(jobs::quote(&job)).await?.value;
     if change.is_dry_run() {
-        let lines = plan(&quote, job.max_runtime_seconds, job.reserve);
+        let lines = plan(&quote, &job);
         let call = jobs::submit(&job);
         let is_checked = session.check(&call).await?;
         return session.plan(&call, &[lines], is_checked);
@@ -66,8 +70,12 @@ pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<()
     agree(&job, &quote, yes)?;
     let submitted = session.send_change(jobs::submit(&job), &change).await?;
     if detach {
-        session.show(&submitted)?;
-        next_steps(session, &submitted.value);
+        let submitted = Selected::submitted(submitted);
+        match submitted.is_array() {
+            true => array::show(session, &submitted).await?,
+            false => session.show(&submitted.answer)?,
+        }
+        next_steps(session, &submitted);
         return Ok(());
     }
     follow::to_the_end(session, &submitted.value.id, raw).await
@@ -90,7 +98,7 @@ fn refusal(job: &SubmitJob, quote: &Quote) -> Failure {
 
 /// Shows the plan and asks for confirmation, unless `yes`.
 fn agree(job: &SubmitJob, quote: &Quote, yes: bool) -> Result<(), Failure> {
-    let lines = plan(quote, job.max_runtime_seconds, job.reserve);
+    let lines = plan(quote, job);
     note(&lines);
     if yes {
         return Ok(());
@@ -104,9 +112,18 @@ fn agree(job: &SubmitJob, quote: &Quote, yes: bool) -> Result<(), Failure> {
     Err(Failure::because(Exit::Failed, "not submitted: nothing was held"))
 }
 
-fn next_steps(session: &Session, job: &Job) {
-    if session.format() == Format::Table {
-        let id = &job.id;
-        note(&format!("next: bursar logs -f {id}\n      bursar wait {id}\n      bursar why {id}"));
+fn next_steps(session: &Session, submitted: &Selected) {
+    if session.format() != Format::Table {
+        return;
     }
+    let id = &submitted.id;
+    note(&match submitted.job().spec.external {
+        Some(true) => format!(
+            "next: bursar usage report --job {id} --seq 1 --gpu-ms MS\n      \
+             bursar usage report --job {id} --seq 2 --gpu-ms MS --ended=succeeded"
+        ),
+        Some(false) | None => {
+            format!("next: bursar logs -f {id}\n      bursar wait {id}\n      bursar why {id}")
+        }
+    });
 }

@@ -24,6 +24,15 @@ pub(crate) struct Selected {
 }
 
 impl Selected {
+    /// What was just submitted: an array, if the answer is one.
+    pub(crate) fn submitted(answer: ApiAnswer<Job>) -> Selected {
+        let id = match &answer.value.array {
+            Some(_) => of_array(&answer.value.id).to_owned(),
+            None => answer.value.id.clone(),
+        };
+        Selected { id, answer }
+    }
+
     /// The job; of an array, the first one.
     pub(crate) fn job(&self) -> &Job {
         &self.answer.value
@@ -113,11 +122,7 @@ async fn newest(session: &Session) -> Result<Selected, Failure> {
     })?;
     let answer = session.send(jobs::show(&newest.id)).await?;
     // The jobs of an array are submitted together: the newest one stands for all.
-    let id = match &answer.value.array {
-        Some(_) => of_array(&newest.id).to_owned(),
-        None => newest.id,
-    };
-    Ok(Selected { id, answer })
+    Ok(Selected::submitted(answer))
 }
 
 /// The id of the array that a job with an id such as `sweep.3` belongs to.

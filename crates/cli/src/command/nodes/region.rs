@@ -24,16 +24,19 @@ pub(crate) enum RegionCommand {
     #[command(after_help = "Example:\n  bursar region queue default")]
     Queue(QueueArguments),
     /// Schedule maintenance.
+    #[command(visible_alias = "maintenance")]
     #[command(after_help = "Example:\n  bursar region plan default --from 2027-01-31T12:00:00Z \
         --to 2027-01-31T14:00:00Z --node node-1")]
     Plan(PlanArguments),
     /// Show scheduled maintenance.
+    #[command(visible_alias = "maintenance-show")]
     #[command(after_help = "Example:\n  bursar region plan-show default")]
     PlanShow {
         /// The region.
         region: String,
     },
     /// Cancel maintenance: nodes accept new attempts again immediately.
+    #[command(visible_alias = "maintenance-rm")]
     #[command(after_help = "Example:\n  bursar region plan-rm default")]
     PlanRm {
         /// The region.

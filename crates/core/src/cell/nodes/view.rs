@@ -202,4 +202,14 @@ impl Cell {
         let own = self.accounts.find(account).map(|account| &self.accounts.get(account).in_use);
         own.map_or((0, 0), |own| (own.running_jobs, own.waiting_jobs))
     }
+
+    /// Micro-credits per hour that attempts at and below an account cost while they have GPUs.
+    pub fn spending_per_hour(&self, account: &str) -> u64 {
+        self.accounts.find(account).map_or(0, |account| self.accounts.get(account).rate)
+    }
+
+    /// The time in which the usage that shares count halves.
+    pub fn half_life_ms(&self) -> i64 {
+        self.accounts.decay.half_life_ms()
+    }
 }

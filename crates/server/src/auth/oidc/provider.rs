@@ -321,7 +321,9 @@ impl Provider {
         let invalid = |error: jsonwebtoken::errors::Error| Unverified::Invalid(error.to_string());
         let header = decode_header(token).map_err(invalid)?;
         if !ALGORITHMS.contains(&header.alg) {
-            return Err(Unverified::Invalid(format!("the algorithm {:?}", header.alg)));
+            let name = serde_json::to_value(header.alg).ok();
+            let name = name.as_ref().and_then(Value::as_str).unwrap_or("unknown");
+            return Err(Unverified::Invalid(format!("the algorithm {name}")));
         }
         let key = key_of(&known.keys, header.kid.as_deref()).ok_or(Unverified::UnknownKey)?;
         let mut validation = Validation::new(header.alg);

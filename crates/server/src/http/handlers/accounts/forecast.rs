@@ -7,8 +7,10 @@ use axum::http::StatusCode;
 use bursar_api::Time;
 use bursar_api::accounts::forecast::{ExpiringUnspent, Forecast, ForecastQuery};
 use bursar_api::amount::Sum;
+use bursar_core::cell::Cell;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::{BudgetPeriod, Context};
+use bursar_core::name::AccountPath;
 use bursar_core::time::{DAY_MS, Timestamp};
 use bursar_history::BurnRate;
 use bursar_history::query::SpendBy;
@@ -61,6 +63,8 @@ pub(in crate::http) async fn forecast(
     });
     let seen = seen.await?;
     let balance = seen.value.ok_or_else(|| Failure::not_found("account", &account))?;
+    let running = running_per_hour(&app, &account).await?;
+    let running_runway = BurnRate::new(running, HOUR_MS).time_for(balance.spendable);
     let rate = BurnRate::new(spent, at.millis_since(from));
     let runway = rate.time_for(balance.spendable);
     let (unspent, at_risk) = rate.unspent(&balance.expiring, seen.at);
@@ -79,6 +83,8 @@ pub(in crate::http) async fn forecast(
         burn_per_hour: Sum::from_micros(rate.over(HOUR_MS)),
         runway_seconds: runway.and_then(|millis| u64::try_from(millis / 1000).ok()),
         runs_out_at: runway.and_then(|millis| later(seen.at, millis)),
+        running_per_hour: Sum::from_micros(running),
+        running_runway_seconds: running_runway.and_then(|ms| u64::try_from(ms / 1000).ok()),
         month_spent: Sum::from_micros(month_spent),
         month_projected: Sum::from_micros(month_projected),
         month_end: time(month_end),
@@ -89,6 +95,17 @@ pub(in crate::http) async fn forecast(
         position: seen.position,
     };
     Ok(json(StatusCode::OK, &shown))
+}
+
+/// What the attempts of an account and all below it cost per hour now, in micro-credits.
+async fn running_per_hour(app: &App, account: &AccountPath) -> Result<i128, Failure> {
+    let mut sum = 0;
+    for service in app.cells.iter() {
+        let account = account.clone();
+        let look = move |cell: &Cell| cell.spending_per_hour(&account);
+        sum += i128::from(service.gateway.read(look).await?.value);
+    }
+    Ok(sum)
 }
 
 /// The start of the hour of an instant. Sums of whole hours are cheap on a busy server.

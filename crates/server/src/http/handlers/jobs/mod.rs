@@ -1,7 +1,9 @@
 //! Jobs.
 
+mod expand;
 pub(in crate::http) mod logs;
 pub(in crate::http) mod quotes;
+mod shares;
 mod submission;
 pub(in crate::http) mod timeline;
 pub(super) mod top;
@@ -10,6 +12,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use bursar_api::jobs::expand::JobQuery;
 use bursar_api::jobs::job::{CancelJob, Job, JobFilter, MAX_ARRAY, PreemptJob, SubmitJob, Why};
 use bursar_api::json::convert;
 use bursar_api::list::List;
@@ -24,6 +27,7 @@ use bursar_core::ledger::refusal::Resource;
 use bursar_core::name::AccountPath;
 use serde_json::Value;
 
+use self::expand::Expand;
 use super::jobs::submission::submission;
 use crate::app::App;
 use crate::auth::permissions::Authority;
@@ -171,26 +175,30 @@ async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Jo
 
 /// A job, with everything that blocks it.
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", operation_id = "get_job",
-    params(("id" = String, Path, description = "The job's id")),
+    params(("id" = String, Path, description = "The job's id"), JobQuery),
     responses((status = 200, description = "The job", body = Job)))]
 pub(in crate::http) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
+    Params(query): Params<JobQuery>,
 ) -> Answer {
+    let expand = Expand::read(query.expand.as_deref())?;
     let id = job_named(id)?;
     let account = match find(&app, &caller, Resource::Job, &id).await {
         Ok(account) => account,
         Err(failure) if failure.problem.code == Code::NotFound => {
             let forgotten = past_jobs::only_forgotten(&app, &caller, &id).await?;
             caller.principal.require(Operation::GetJob)?;
-            return Ok(json(StatusCode::OK, &forgotten.job));
+            let job = expand.add(&app, &caller, forgotten.job).await?;
+            return Ok(json(StatusCode::OK, &job));
         }
         Err(failure) => return Err(failure),
     };
     caller.principal.require(Operation::GetJob)?;
     let looked = look(&app, &account, &id).await?;
     let job = complete(&app, &caller.principal, looked).await?;
+    let job = expand.add(&app, &caller, job).await?;
     Ok(json(StatusCode::OK, &job))
 }
 
@@ -207,8 +215,10 @@ pub(in crate::http) async fn why(
     let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require(Operation::ExplainJob)?;
     let looked = look(&app, &account, &id).await?;
+    let competes = if looked.waiting { looked.cells.clone() } else { Vec::new() };
     let job = complete(&app, &caller.principal, looked).await?;
     let why = Why {
+        shares: shares::shares(&app, &caller.principal, &competes, &account).await?,
         job: job.id,
         state: job.state,
         position: job.position,

@@ -169,10 +169,21 @@ pub(in crate::http) async fn quote(
     let asked = submit.clone();
     let seen = app.read(move |ledger: &Ledger| ledger.quote(ledger.now(), &asked)).await?;
     let quoted = seen.value?;
-    let (offers, waits_for) = starts(&app, &caller.principal, &submit, &quoted.offers).await?;
     let admissible = quoted.is_admissible();
-    let mut blockers: Vec<Blocker> = quoted.blockers.into_iter().map(refused).collect();
-    blockers.extend(waits_for);
+    let mut blockers: Vec<Blocker> = quoted.blockers.iter().cloned().map(refused).collect();
+    let offers = if submit.terms.external {
+        // No cell places it, so none knows when it starts.
+        quoted.offers.iter().map(|one| offer(one, None)).collect()
+    } else {
+        let (mut offers, waits_for) =
+            starts(&app, &caller.principal, &submit, &quoted.offers).await?;
+        blockers.extend(waits_for);
+        if !admissible {
+            // It starts when credits, a budget, a quota or a freeze change; that time is not known.
+            offers.iter_mut().for_each(|offer| offer.estimated_start_at = None);
+        }
+        offers
+    };
     let quote = Quote {
         offers,
         hold: Sum::from_micros(quoted.hold.micros().into()),

@@ -9,9 +9,9 @@ use bursar_api::amount::Sum;
 use bursar_api::jobs::job::EndReason;
 use bursar_api::jobs::timeline::{Slice, Timeline, TimelineEntry};
 use bursar_api::list::Page;
-use bursar_api::words::counted;
+use bursar_api::words::{counted, gpu_time};
 use bursar_core::cell::command::FundsBlocker;
-use bursar_core::cell::event::{AttemptOutcome, JobOutcome, MemberEnd};
+use bursar_core::cell::event::{AttemptOutcome, JobOutcome, MemberEnd, StopReason};
 use bursar_core::cell::ids::AttemptId;
 use bursar_core::cell::nodes::owner::bare_name;
 use bursar_core::cell::{self, AttemptId as CellAttemptId};
@@ -30,7 +30,6 @@ use crate::change::find;
 use crate::followers::past_jobs;
 use crate::followers::timeline::{Happened, ReadBackError, Span, Step, merge, of_cell, of_ledger};
 use crate::http::extract::{Params, Path};
-use crate::http::handlers::nodes::agent_orders::reason as stop_reason;
 use crate::http::list::whole_list;
 use crate::http::respond::{Answer, job_named, json};
 use crate::ids::attempt::AttemptIds;
@@ -82,7 +81,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
     match event {
         Event::JobSubmitted { after, .. } if after.is_empty() => Words::new("submitted"),
         Event::JobSubmitted { after, .. } => {
-            Words::new(format!("submitted; waits for {} other jobs", after.len()))
+            Words::new(format!("submitted; waits for {}", counted(after.len(), "other job")))
         }
         Event::HoldPlaced(placed) => {
             Words::of_hold(placed.hold, "credits held").slices(ledger, &placed.pieces)
@@ -97,8 +96,11 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
         }
         Event::HoldCaptured { hold, gpu_ms, taken, uncollected, .. } => {
             let detail = match uncollected {
-                0 => format!("spent for {gpu_ms} GPU-ms in all"),
-                owed => format!("spent for {gpu_ms} GPU-ms in all; {} uncollected", units(*owed)),
+                0 => format!("spent for {} of GPU time in all", gpu_time(*gpu_ms)),
+                owed => {
+                    let (time, owed) = (gpu_time(*gpu_ms), units(*owed));
+                    format!("spent for {time} of GPU time in all; {owed} uncollected")
+                }
             };
             Words::of_hold(*hold, detail).amount(SliceAmount::total(taken))
         }
@@ -159,7 +161,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
         Event::AttemptStopping { .. } => Words::new("was asked to stop; billing stopped"),
         Event::AttemptEnded { end, .. } => {
             let reason = end_reason(render::job::end_reason(end.reason));
-            let detail = format!("attempt over: {reason}, {} GPU-ms", end.gpu_ms);
+            let detail = format!("attempt over: {reason}, {} of GPU time", gpu_time(end.gpu_ms));
             Words::new(detail).amount(end.charged)
         }
         Event::CancelAsked { .. } => Words::new("cancellation was requested"),
@@ -205,9 +207,21 @@ fn end_reason(reason: EndReason) -> &'static str {
         EndReason::Cancelled => "cancelled",
         EndReason::Preempted => "preempted",
         EndReason::Drained => "its node was drained",
-        EndReason::TimedOut => "its time limit was reached",
+        EndReason::TimedOut => "time limit reached",
         EndReason::OutOfCredits => "out of credits",
         EndReason::Lost => "its node was lost",
+    }
+}
+
+/// Why an attempt was stopped, in words.
+fn stop_words(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Cancelled => "cancelled",
+        StopReason::Preempted { .. } => "preempted",
+        StopReason::Operator { .. } => "by an operator",
+        StopReason::Drained => "its node is drained",
+        StopReason::MaxRuntime => "time limit reached",
+        StopReason::OutOfCredits => "out of credits",
     }
 }
 
@@ -219,7 +233,7 @@ fn job_outcome(outcome: JobOutcome) -> &'static str {
         JobOutcome::Cancelled => "cancelled",
         JobOutcome::Lost => "its node was lost",
         JobOutcome::OutOfCredits => "out of credits",
-        JobOutcome::TimedOut => "its time limit was reached",
+        JobOutcome::TimedOut => "time limit reached",
         JobOutcome::Withdrawn => "withdrawn",
         JobOutcome::WaitingQuota => "its account has too many waiting jobs",
     }
@@ -257,7 +271,7 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
         Of::UsageMetered { usage, .. } => {
             let used = usage.iter().find(|(attempt, _)| attempt.job == own);
             let (attempt, gpu_ms) = used.map_or((None, 0), |(attempt, ms)| (Some(*attempt), *ms));
-            (format!("a node reports {gpu_ms} GPU-ms"), attempt)
+            (format!("a node reports {} of GPU time", gpu_time(gpu_ms)), attempt)
         }
         Of::MemberEnded { attempt, end, exit_code, .. } => {
             let end = match end {
@@ -265,14 +279,14 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
                 MemberEnd::Failed => "failed",
                 MemberEnd::Stopped => "stopped",
             };
-            let code = exit_code.map(|code| format!(" with {code}")).unwrap_or_default();
+            let code = exit_code.map(|code| format!(", exit code {code}")).unwrap_or_default();
             (format!("a node reports it {end}{code}"), Some(*attempt))
         }
         Of::FundingSet { attempt, .. } => ("its paid time changed".into(), Some(*attempt)),
         Of::FundsNeeded { attempt } => ("half of its paid time is left".into(), Some(*attempt)),
         Of::FundingEnded { attempt } => ("no more time will be paid for".into(), Some(*attempt)),
         Of::StopOrdered { attempt, reason, kill_at } => {
-            let why = stop_reason(*reason);
+            let why = stop_words(*reason);
             (format!("asked to stop ({why}); killed at {kill_at}"), Some(*attempt))
         }
         Of::CancelNoted { attempt } => ("cancelled while it stops".into(), Some(*attempt)),
@@ -282,9 +296,9 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
                 AttemptOutcome::Succeeded => "succeeded".into(),
                 AttemptOutcome::Failed => "failed".into(),
                 AttemptOutcome::Lost => "lost".into(),
-                AttemptOutcome::Stopped(reason) => format!("stopped ({})", stop_reason(*reason)),
+                AttemptOutcome::Stopped(reason) => format!("stopped ({})", stop_words(*reason)),
             };
-            (format!("over on its nodes: {how}, {gpu_ms} GPU-ms"), Some(*attempt))
+            (format!("over on its nodes: {how}, {} of GPU time", gpu_time(*gpu_ms)), Some(*attempt))
         }
         Of::FenceLifted { attempt, .. } => ("its GPUs are free again".into(), Some(*attempt)),
         Of::MessageReceived { .. }

@@ -86,7 +86,9 @@ pub(in crate::http) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let alarm = app.clock.alarm().map(|alarm| alarm.ahead_ms);
     let body = json!({
         "ready": ready, "machines": machines, "clock_ahead_ms": alarm,
-        "broken_laws": app.metrics.violations(), "set_aside": set_aside, "set_aside_kinds": kinds,
+        "broken_laws": app.metrics.violations(),
+        "invariant_violations": app.metrics.violations(),
+        "set_aside": set_aside, "set_aside_kinds": kinds,
         "time": app.time_trouble().shown(), "logs": log_trouble(app.logs.status()),
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -94,6 +94,14 @@ pub(in crate::http) fn caller_shown(principal: &Principal) -> SignedIn {
     }
 }
 
+/// The display name of the caller's key; none for the root key.
+fn key_name(app: &App, principal: &Principal) -> Option<String> {
+    let secret_hash = principal.secret_hash?;
+    let directory = app.directory.current();
+    let key = directory.keys_named(&principal.id).find(|key| key.secret_hash == secret_hash)?;
+    Some(key.name.to_string())
+}
+
 /// Where a person signs out of the identity provider as well.
 fn logout_url(app: &App, principal: &Principal) -> Option<String> {
     let provider = app.provider.as_ref().filter(|_| principal.is_person())?;
@@ -113,7 +121,7 @@ pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) ->
             shown.logout_url = logout_url(&app, principal);
             shown
         }
-        None => caller_shown(principal),
+        None => SignedIn { name: key_name(&app, principal), ..caller_shown(principal) },
     };
     Ok(json_response(StatusCode::OK, &shown))
 }

@@ -102,7 +102,7 @@ pub(in crate::http) async fn callback(
             response
         }
         Err(error) => {
-            tracing::warn!(?error, "a person was not signed in");
+            tracing::warn!(reason = error.words(), "a person was not signed in");
             refused(&error)
         }
     };

@@ -6,9 +6,10 @@ use axum::extract::State;
 use bursar_api::credits::batch::Operation as BatchItem;
 use bursar_api::json::convert;
 
-use super::{Body, caller_of, cost_of, plan};
+use super::{Body, caller_of, cost_of, decoded, plan};
 use crate::app::App;
 use crate::http::extract::Tree;
+use crate::http::handlers::accounts::quotas;
 use crate::http::respond::{Answer, change};
 use crate::operations::Operation;
 use crate::request::Caller;
@@ -33,6 +34,27 @@ pub(in crate::http) async fn dry_run(
     let asked = Caller { idempotency_key: None, dry_run: true, ..caller };
     let own = caller_of(&asked, 0, (&operation).into())?;
     let print = body.fingerprint((&operation).into());
-    let plan = plan(&app, &own, (&operation).into(), body)?;
+    let (path, query) = operation.path.split_once('?').unwrap_or((&operation.path, ""));
+    let found = Operation::find(&operation.method, path);
+    // Batches do not take quotas.
+    let plan = match found {
+        Some((Operation::SetQuota, params)) => {
+            quotas::plan_set(id_in(params.get("id")), body.tree()?)?
+        }
+        Some((Operation::RemoveQuota, params)) => {
+            quotas::plan_remove(id_in(params.get("id")), region_of(query), body.tree()?)?
+        }
+        _ => plan(&app, &own, (&operation).into(), body)?,
+    };
     change(&app, own, print, plan).await
+}
+
+fn id_in(segment: Option<&str>) -> String {
+    decoded(segment.unwrap_or_default()).into_owned()
+}
+
+/// The region that a query names.
+fn region_of(query: &str) -> Option<String> {
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    pairs.find(|(name, _)| name == "region").map(|(_, region)| region.into_owned())
 }
