@@ -347,7 +347,7 @@ async fn an_administrator_ends_the_sessions_of_a_person_and_one_address_cannot_f
     let path = format!("/v1/session?actor={actor}");
     let end = async |key: &str| server.send("DELETE", &path, Value::Null, key, &[]).await;
     end(&server.key("billing", "acme").await).await.problem("forbidden");
-    end(&server.key("admin", "zeta").await).await.problem("not_found");
+    end(&server.key("admin", "umbra").await).await.problem("not_found");
     eve.session(&server).await;
     end(&server.key("admin", "acme").await).await.expect(204);
     let headers = [("cookie", cookies.as_str())];
