@@ -1,4 +1,12 @@
 import { defineConfig } from "vitest/config";
+import { BaseSequencer, type TestSpecification } from "vitest/node";
+
+/** Files by name, in every run. */
+class ByName extends BaseSequencer {
+  override async sort(files: TestSpecification[]) {
+    return [...files].sort((a, b) => (a.moduleId < b.moduleId ? -1 : 1));
+  }
+}
 
 /** Browser tests: one Chromium, one seeded server, files one after another. */
 export default defineConfig({
@@ -7,6 +15,7 @@ export default defineConfig({
     environment: "node",
     globalSetup: ["tests/setup/server.ts"],
     fileParallelism: false,
+    sequence: { sequencer: ByName },
     testTimeout: 60_000,
     hookTimeout: 120_000,
   },

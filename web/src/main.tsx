@@ -1,7 +1,9 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { createRoot } from "react-dom/client";
+import { watchActivity } from "./api/client";
 import { shouldRetry } from "./api/queries";
+import { isPaused } from "./live/pause";
 import { makeRouter } from "./router";
 import { watchTheme } from "./ui/preferences";
 import "uplot/dist/uPlot.min.css";
@@ -12,8 +14,10 @@ import "./styles/parts.css";
 import "./styles/charts.css";
 
 watchTheme();
+watchActivity();
+const unlessPaused = () => !isPaused();
 const queries = new QueryClient({
-  defaultOptions: { queries: { retry: shouldRetry, staleTime: 1_000, refetchOnWindowFocus: true, networkMode: "always" }, mutations: { networkMode: "always" } },
+  defaultOptions: { queries: { retry: shouldRetry, staleTime: 1_000, refetchOnWindowFocus: unlessPaused, refetchOnReconnect: unlessPaused, networkMode: "always" }, mutations: { networkMode: "always" } },
 });
 const root = document.getElementById("root");
 if (!root) throw new Error("index.html has the element #root");

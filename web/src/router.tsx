@@ -17,7 +17,7 @@ import { QueuePage } from "./pages/queue";
 import { SettingsPage } from "./pages/settings";
 import { SharePage } from "./pages/share";
 import { SpendPage } from "./pages/spend";
-import { SupportPage } from "./pages/support";
+import { SupportPage } from "./pages/support/index";
 
 /** Addresses of pages. A page is one entry here and one in the menu (ui/menu.ts). */
 const PAGES: [string, RouteComponent][] = [

@@ -1,10 +1,10 @@
-import { spawn, type ChildProcess } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { Api } from "./setup/api";
 import { CHROMIUM, FLAGS, openWindow, settled, signIn, watch, type Window } from "./setup/browser";
-import { BINARY } from "./setup/server";
+import { startDemo } from "./setup/demo";
 
 /*
  * What the dashboard costs, against `bursar demo` and its load. Figures are printed: they depend on the
@@ -37,17 +37,7 @@ async function load(seconds: number): Promise<number> {
 }
 
 beforeAll(async () => {
-  demo = spawn(BINARY, ["demo"], { stdio: ["ignore", "pipe", "ignore"] });
-  await new Promise<void>((done, fail) => {
-    let text = "";
-    demo.stdout?.on("data", (chunk: Buffer) => {
-      text += chunk.toString();
-      url = /runs at (http:\S+)/.exec(text)?.[1] ?? "";
-      key = /with the key (\S+)/.exec(text)?.[1] ?? "";
-      if (url && key) done();
-    });
-    demo.on("exit", () => fail(new Error(`the demo ended: ${text}`)));
-  });
+  ({ process: demo, url, key } = await startDemo());
   window = await openWindow();
   await signIn(window.page, url, key);
   await settled(window.page);

@@ -1,11 +1,8 @@
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, beforeAll, expect, inject, it } from "vitest";
 import { Api } from "./setup/api";
 import { openWindow, settled, signIn, type Window } from "./setup/browser";
 import { Fleet } from "./setup/fleet";
-import { startServer } from "./setup/server";
+import { ownServer } from "./setup/server";
 
 const world = inject("world");
 const api = new Api(world.url, world.root);
@@ -64,6 +61,61 @@ it("shows the life of a job as it happens", async () => {
   expect(window.errors).toEqual([]);
 });
 
+it("reads nothing again while it is paused, neither by a timer nor on focus", async () => {
+  const other = await openWindow();
+  const { page } = other;
+  await page.clock.install();
+  await signIn(page, world.url, world.keys["acme-viewer"] as string, "/queue?region=eu");
+  await settled(page);
+  let reads = 0;
+  page.on("request", (request) => { if (/\/v1\/regions/.test(request.url())) reads += 1; });
+  const age = async () => {
+    const [, minutes, seconds] = /updated (?:(\d+)\smin)?\s?(?:(\d+)\ss)? ago/.exec(await page.locator(".live").innerText()) ?? [];
+    return 60 * Number(minutes ?? 0) + Number(seconds ?? 0);
+  };
+  await page.clock.fastForward(31_000);
+  await expect.poll(() => reads).toBeGreaterThan(0);
+  await settled(page);
+  await page.getByRole("button", { name: "Pause" }).click();
+  await page.waitForTimeout(500);
+  reads = 0;
+  await page.clock.fastForward(40_000);
+  await page.evaluate(() => { document.dispatchEvent(new Event("visibilitychange")); globalThis.dispatchEvent(new Event("focus")); });
+  await expect.poll(age).toBeGreaterThanOrEqual(40);
+  await page.waitForTimeout(500);
+  expect(reads).toBe(0);
+  await page.getByRole("button", { name: "Resume" }).click();
+  await expect.poll(() => reads).toBeGreaterThan(0);
+  await expect.poll(age).toBeLessThan(20);
+  expect(other.errors).toEqual([]);
+  await other.close();
+});
+
+it("lets an idle session end although the page follows the server", async () => {
+  const server = await ownServer("heartbeat_seconds = 3600\nnode_lease_seconds = 864000\n[sessions]\nidle_seconds = 100\n");
+  const other = await openWindow();
+  const { page } = other;
+  await server.api.post("/v1/accounts", { id: "acme", kind: "org" });
+  await page.clock.install();
+  await signIn(page, server.url, server.api.key, "/accounts");
+  await settled(page);
+  const background = async (id: string) => {
+    const read = page.waitForRequest((request) => request.url().includes("/v1/accounts?"));
+    await server.api.post("/v1/accounts", { id: `acme:${id}`, kind: "team" });
+    return (await read).headers()["bursar-background"];
+  };
+  expect(await background("first")).toBeUndefined();
+  await page.getByText("acme:first").first().waitFor();
+  await page.clock.fastForward(31_000);
+  expect(await background("second")).toBe("true");
+  await server.api.advance(60);
+  expect(await background("third")).toBe("true");
+  await server.api.advance(60);
+  await page.getByLabel("API key").waitFor();
+  await other.close();
+  await server.close();
+});
+
 it("closes the feed while the page is hidden, and continues where it was", async () => {
   const { page } = window;
   const isFeed = (request: { url: () => string }) => request.url().endsWith("/v1/events");
@@ -87,11 +139,9 @@ it("closes the feed while the page is hidden, and continues where it was", async
 
 it("keeps the last data and says so while the server cannot be reached", async () => {
   const { page } = window;
-  const folder = mkdtempSync(join(tmpdir(), "bursar-web-"));
-  const other = await startServer(folder);
-  const key = readFileSync(join(folder, "root.key"), "utf8").trim();
-  await new Api(other.url, key).put("/v1/prices/H100", { per_gpu_hour: "2" });
-  await signIn(page, other.url, key, "/prices");
+  const other = await ownServer();
+  await other.api.put("/v1/prices/H100", { per_gpu_hour: "2" });
+  await signIn(page, other.url, other.api.key, "/prices");
   await settled(page);
   await page.getByRole("status").filter({ hasText: "Live" }).waitFor();
   const ended = new Promise((done) => other.process.on("exit", done));
@@ -99,5 +149,7 @@ it("keeps the last data and says so while the server cannot be reached", async (
   await ended;
   await page.getByRole("status").filter({ hasText: "Offline" }).waitFor();
   expect(await page.getByRole("table", { name: "Prices" }).innerText()).toContain("H100");
-  rmSync(folder, { recursive: true, force: true });
+  await page.locator("main .stage.stale").waitFor();
+  await page.getByText("This is the last that was read").waitFor();
+  await other.close();
 });

@@ -1,16 +1,19 @@
-import { afterAll, beforeAll, expect, inject, it } from "vitest";
-import { Api } from "./setup/api";
+import { afterAll, beforeAll, expect, it } from "vitest";
 import { openWindow, settled, signIn, type Window } from "./setup/browser";
+import { ownServer, type OwnServer } from "./setup/server";
 
 const JOBS = 10_000;
 const BATCH = 1_000;
 const MAX_ROWS = 200;
 
-const world = inject("world");
+let server: OwnServer;
 let window: Window;
 
 beforeAll(async () => {
-  const api = new Api(world.url, world.root);
+  // A server of its own: so many jobs would change what every other test sees.
+  server = await ownServer();
+  const { api } = server;
+  for (const [type, price] of [["H100", "2.5"], ["L40S", "0.85"]]) await api.put(`/v1/prices/${type}`, { per_gpu_hour: price });
   await api.post("/v1/accounts", { id: "bulk", kind: "org" });
   await api.post("/v1/grants", { account: "bulk", amount: "1000000", kind: "purchase" });
   const spec = { account: "bulk", gpus: { types: ["L40S"], count: 1 }, max_runtime_seconds: 60 };
@@ -22,9 +25,12 @@ beforeAll(async () => {
     expect(results.filter(({ status }: { status: number }) => status !== 201)).toEqual([]);
   }
   window = await openWindow();
-  await signIn(window.page, world.url, await api.makeKey("viewer", "bulk"), "/jobs");
+  await signIn(window.page, server.url, await api.makeKey("viewer", "bulk"), "/jobs");
 }, 180_000);
-afterAll(() => window.close());
+afterAll(async () => {
+  await window?.close();
+  await server?.close();
+});
 
 it("a list of 10 000 jobs keeps at most 200 rows in the document", async () => {
   const { page } = window;

@@ -93,3 +93,18 @@ it("people sign in at their provider, with the role of their groups, and return 
   // The provider's own pages are not ours.
   expect(window.errors.filter((line) => line.includes(url))).toEqual([]);
 });
+
+it("the name of a person stays text", async () => {
+  const { page } = window;
+  // Another person at another browser.
+  await window.context.clearCookies();
+  await fetch(`${idp}/as?person=alice`);
+  await page.goto(`${url}/settings`);
+  await page.getByRole("link", { name: "Sign in with Example ID" }).click();
+  await page.getByRole("heading", { level: 1, name: "Settings" }).waitFor();
+  await page.getByText("Alice <Admin>").waitFor();
+  const { path } = await new Api(url, "none").post("/auth/device/code", { client: "ada@login-1" });
+  await page.goto(url + path);
+  await page.getByText("Alice <Admin>").first().waitFor();
+  expect(await page.locator("admin").count()).toBe(0);
+});

@@ -1,6 +1,6 @@
-import axe from "axe-core";
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { Api } from "./setup/api";
+import { seriousFindings } from "./setup/axe";
 import { openWindow, settled, signIn, type Window } from "./setup/browser";
 import { addresses } from "./setup/pages";
 
@@ -27,7 +27,7 @@ const EXPECTED: Record<string, string[]> = {
   spend: ["Spent in 30 d", "acme:nlp", "acme:vision", "Projected month end"],
   budgets: ["week", "blocks first", "acme:nlp:chat"],
   jobs: ["finetune-chat", "acme:vision:seg"],
-  job: ["Cost so far", "Hold left", "Life", "hold placed"],
+  job: ["Cost so far", "Hold left", "Life", "hold placed", "charged"],
   queue: ["Median wait", "Largest gang that fits now", "Fair share"],
   share: ["acme:nlp:pretrain", "Entitled"],
   cluster: ["eu-h100-2", "Rack a1", "Fragmentation", "H100", "Use over time", "GPUs allocated"],
@@ -40,13 +40,6 @@ const EXPECTED: Record<string, string[]> = {
   settings: ["Times", "First page"],
 };
 
-async function seriousFindings(window: Window): Promise<string[]> {
-  await window.page.evaluate(axe.source);
-  const { violations } = await window.page.evaluate(async () => (globalThis as any).axe.run(document, { resultTypes: ["violations"] }));
-  return violations.filter((one: any) => ["serious", "critical"].includes(one.impact))
-    .map((one: any) => `${one.id}: ${one.nodes.map((node: any) => `${node.html.slice(0, 120)} ${node.any?.[0]?.message ?? ""}`).slice(0, 3).join(" | ")}`);
-}
-
 describe("every page", () => {
   it.each(Object.keys(EXPECTED))("%s shows real data, without errors or serious findings", async (name) => {
     const path = addresses(job)[name] as string;
@@ -56,7 +49,7 @@ describe("every page", () => {
       const text = (await window.page.locator("main").innerText()).replaceAll("\u00a0", " ");
       for (const expected of EXPECTED[name] as string[]) expect(text, `${name} shows ${expected}`).toContain(expected);
       expect(text).not.toMatch(/NaN|undefined|\[object/);
-      expect(await seriousFindings(window), name).toEqual([]);
+      expect(await seriousFindings(window.page), name).toEqual([]);
       expect(window.errors, name).toEqual([]);
     }
     const wide = await light.page.evaluate(() => [document.documentElement.scrollWidth, document.querySelector("main")?.scrollWidth, document.querySelector("main")?.clientWidth]);
@@ -103,6 +96,46 @@ describe("every page", () => {
     expect(await page.locator("main").innerText()).not.toMatch(/until in|\b1 (nodes|jobs|GPUs)\b/);
     expect(team.errors).toEqual([]);
     await team.close();
+  });
+
+  it("a job's lane has its charges", async () => {
+    await light.page.goto(`${world.url}/jobs/${job}`);
+    await settled(light.page);
+    expect(await light.page.locator('.mark[data-mark="hold_captured"]').count()).toBeGreaterThan(0);
+  });
+
+  it("keeps the order of a table in the address", async () => {
+    const { page } = light;
+    await page.goto(`${world.url}/accounts`);
+    await settled(page);
+    const header = page.getByRole("columnheader", { name: "Account" });
+    await header.getByRole("button").click();
+    await page.waitForURL(/sort=accounts\.id/);
+    await header.getByRole("button").click();
+    await page.waitForURL(/sort=accounts\.-id/);
+    await page.reload();
+    await settled(page);
+    expect(await header.getAttribute("aria-sort")).toBe("descending");
+    expect(await page.getByRole("table", { name: "Accounts" }).locator("tbody tr").first().innerText()).toContain("umbra:mapping");
+  });
+
+  it("opens a row with Tab and Enter, and without single-key shortcuts", async () => {
+    const { page } = light;
+    await page.goto(`${world.url}/settings`);
+    await page.getByRole("button", { name: "No single-key shortcuts" }).click();
+    await page.goto(`${world.url}/accounts`);
+    await settled(page);
+    await page.keyboard.press("?");
+    await page.keyboard.press("g");
+    await page.keyboard.press("h");
+    expect(await page.getByRole("dialog").count()).toBe(0);
+    expect(new URL(page.url()).pathname).toBe("/accounts");
+    await page.getByRole("button", { name: "Details of acme:nlp", exact: true }).focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("complementary", { name: "Details" }).waitFor();
+    expect(page.url()).toContain("open=acme:nlp");
+    await page.goto(`${world.url}/settings`);
+    await page.getByRole("button", { name: "Single-key shortcuts", exact: true }).click();
   });
 
   it("is readable on a phone", async () => {

@@ -13,6 +13,10 @@ it.each([["light", false], ["dark", true]] as const)("every page is drawn, %s", 
   const { url, root } = inject("world");
   const { data } = await new Api(url, root).get("/v1/jobs?state=running&account=acme&limit=5");
   const window = await openWindow({ dark });
+  const draw = (page: string) => window.page.screenshot({ path: resolve(FOLDER, `${page}-${name}.png`), animations: "disabled" });
+  await window.page.goto(url);
+  await window.page.getByLabel("API key").waitFor();
+  if (!WANTED || WANTED.includes("sign-in")) await draw("sign-in");
   await signIn(window.page, url, root);
   for (const [page, path] of Object.entries(addresses(data[0].id))) {
     if (WANTED && !WANTED.includes(page)) continue;
@@ -20,7 +24,12 @@ it.each([["light", false], ["dark", true]] as const)("every page is drawn, %s", 
     await settled(window.page);
     // Charts are drawn in the frame after their data.
     await window.page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-    await window.page.screenshot({ path: resolve(FOLDER, `${page}-${name}.png`), animations: "disabled" });
+    await draw(page);
+  }
+  if (!WANTED || WANTED.includes("device")) {
+    const begun = await new Api(url, "none").post("/auth/device/code", { client: "ada@login-1" });
+    await window.page.goto(url + begun.path);
+    await draw("device");
   }
   await window.close();
 });

@@ -129,6 +129,8 @@ pub struct App {
     pub write_timeout: Duration,
     /// The URL under which clients reach this server.
     pub base_url: Arc<str>,
+    /// Whether requests may come through a proxy, so that their addresses are those of the proxy.
+    pub may_be_proxied: bool,
     /// Returns the status of the writers.
     pub status: StatusOf,
     /// Updates the metrics of the writers.

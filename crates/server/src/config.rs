@@ -179,6 +179,11 @@ pub enum ConfigError {
 }
 
 impl Config {
+    /// Whether requests may come through a proxy that ends TLS.
+    pub(crate) fn may_be_proxied(&self) -> bool {
+        self.tls_cert.is_none() && (self.unsafe_plaintext || self.public_url.is_some())
+    }
+
     /// Reads a configuration file.
     pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path)

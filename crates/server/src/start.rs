@@ -398,6 +398,7 @@ impl Started {
                 body_timeout: Duration::from_millis(config.timeouts.body_ms.get()),
                 write_timeout: Duration::from_millis(config.timeouts.write_ms.get()),
                 base_url,
+                may_be_proxied: config.may_be_proxied(),
                 status: Box::new(move || {
                     let (ledger, directory) = (&ledger_status, &directory_status);
                     vec![

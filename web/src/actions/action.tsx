@@ -1,6 +1,6 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { cloneElement, isValidElement, useId, useRef, useState, type FormEvent, type ReactNode } from "react";
-import { freshKey, read, type Answer } from "../api/client";
+import { freshKey, isRefusal, read, type Answer } from "../api/client";
 import { may } from "../api/session";
 import type { AuditRecord, Page } from "../api/types";
 import { visible, words } from "../format";
@@ -32,6 +32,8 @@ export function ActionDialog({ title, verb, danger, children, effect, ready, run
   const [answers, setAnswers] = useState<Answer<unknown>[] | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const [busy, setBusy] = useState(false);
+  // The change may have been made. Only the same request again, under the same key, is harmless.
+  const isUnknown = error !== null && !isRefusal(error);
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     setBusy(true);
@@ -42,8 +44,8 @@ export function ActionDialog({ title, verb, danger, children, effect, ready, run
       await queries.invalidateQueries({ predicate: (query) => query.queryKey[0] !== "session" });
     } catch (problem) {
       setError(problem as Error);
-      // The refusal is kept under the key; a changed request needs another.
-      key.current = freshKey();
+      // A refusal is kept under the key; a changed request needs another.
+      if (isRefusal(problem as Error)) key.current = freshKey();
     } finally {
       setBusy(false);
     }
@@ -60,11 +62,12 @@ export function ActionDialog({ title, verb, danger, children, effect, ready, run
   return (
     <Dialog title={title} close={close}>
       <form className="section" onSubmit={(event) => void submit(event)}>
-        {children ? <div className="form">{children}</div> : null}
+        {children ? <fieldset className="form" disabled={isUnknown || busy}>{children}</fieldset> : null}
         <div className="effect" aria-live="polite"><h3>Effect</h3>{effect ?? <p className="muted">Fill in the form to see what will change.</p>}</div>
-        {error ? <ProblemNote error={error} /> : null}
+        {error ? <ProblemNote error={error} isChange /> : null}
+        {isUnknown ? <p className="prose">It is not known whether this was done. Send the same again: it is done once, however often it is sent.</p> : null}
         <div className="actions">
-          <button type="submit" className={danger ? "button danger" : "button primary"} disabled={!ready || busy}>{busy ? "Working" : verb}</button>
+          <button type="submit" className={danger ? "button danger" : "button primary"} disabled={busy || !(ready || isUnknown)}>{busy ? "Working" : isUnknown ? `${verb}: send again` : verb}</button>
           <button type="button" className="button" onClick={close}>Close without change</button>
         </div>
       </form>
@@ -72,32 +75,35 @@ export function ActionDialog({ title, verb, danger, children, effect, ready, run
   );
 }
 
-/** The position of the ledger in `139` or `ledger-0:139,cell-eu:45`. */
-export function ledgerPosition(header: string | undefined): number | undefined {
-  const found = header?.split(",").map((part) => /^(?:ledger-\d+:)?(\d+)$/.exec(part.trim())?.[1]).find(Boolean);
-  return found ? Number(found) : undefined;
+/** The records in `139` or `ledger-0:139,cell-eu:45`: the machine and the position. */
+export function recordPlaces(header: string | undefined): { machine: string; position: number }[] {
+  const parts = (header ?? "").split(",").map((part) => /^(?:([a-z][a-z0-9._-]*):)?(\d+)$/i.exec(part.trim()));
+  return parts.flatMap((part) => (part ? [{ machine: part[1] ?? "ledger", position: Number(part[2]) }] : []));
 }
+
+const isLedger = ({ machine }: { machine: string }) => /^ledger(-\d+)?$/.test(machine);
 
 /** Where the change is in the journal, and its record for those who may read it. */
 function Receipt({ answer }: { answer: Answer<unknown> }) {
   const session = useSession();
-  const position = ledgerPosition(answer.position);
+  const places = recordPlaces(answer.position);
+  const position = places.find(isLedger)?.position;
+  const others = places.filter((place) => !isLedger(place));
   const record = useQuery({
     queryKey: ["receipt", position],
     enabled: position !== undefined && may(session, "audit"),
-    queryFn: async ({ signal }) => {
-      const page = await read<Page<AuditRecord>>("/v1/audit", { after: (position ?? 1) - 1, limit: 100 }, signal);
-      return page.data.find((one) => one.position === position) ?? null;
-    },
+    queryFn: async ({ signal }) => (await read<Page<AuditRecord>>("/v1/audit", { position, limit: 1 }, signal)).data[0] ?? null,
   });
   return (
     <dl className="facts" aria-label="Audit record">
-      {answer.position ? <><dt>Journal position</dt><dd className="mono">{visible(answer.position)}</dd></> : null}
+      {position === undefined ? null : <><dt>Journal position</dt><dd className="mono">{position}</dd></>}
+      {others.map((place) => [<dt key={place.machine}>Audit record</dt>, <dd key={`${place.machine} record`}>record {place.position} of {visible(place.machine)}, by {visible(session.actor)}</dd>])}
       {answer.requestId ? <><dt>Request</dt><dd className="mono">{visible(answer.requestId)}<Copy text={answer.requestId} label="Copy the request id" /></dd></> : null}
       {record.data ? (
         <>
           <dt>Audit record</dt><dd>{words(record.data.command ?? "timer")} by {visible(record.data.actor) || "a timer"}, <When at={record.data.at} /></dd>
           <dt>Events</dt><dd>{record.data.events.map(words).join(", ")}</dd>
+          <dt>Command</dt><dd><code>bursar audit show {record.data.position}</code></dd>
         </>
       ) : null}
     </dl>

@@ -26,12 +26,33 @@ export function KeyDialog({ close }: { close: () => void }) {
       title="Make key" verb="Make key" ready={name !== "" && scope !== ""} close={close}
       run={(key) => send<Key>("POST", "/v1/keys", { body: { name, role, scope, ...(expires ? { expires_at: endOfDay(expires) } : {}) }, idempotencyKey: key })}
       effect={<ul className="section"><li>Its holder {MEANING[role]}, in {scope === "*" ? "every account" : <>{visible(scope)} and all below it</>}.</li><li>{expires ? `It ends with ${expires}, in UTC.` : "It works until it is revoked."}</li><li>The secret is shown once.</li></ul>}
-      done={([answer]) => { const made = (answer as Answer<Key>).data; return <span className="break">The key, shown this once: <code>{made.key}</code><Copy text={made.key ?? ""} label="Copy the key" /></span>; }}
+      done={([answer]) => <MadeKey made={(answer as Answer<Key>).data} />}
     >
       <TextField label="Name" value={name} onChange={setName} required hint="For whom or what it is." />
       <SelectField label="Role" value={role} choices={ROLES} onChange={setRole} />
       <TextField label="Scope" value={scope} onChange={setScope} required hint="An account path, within your own scope." />
       <TextField label="Expires (optional)" type="date" value={expires} onChange={setExpires} />
+    </ActionDialog>
+  );
+}
+
+/** The secret is in the first answer alone. Where that was lost, the key is of no use. */
+function MadeKey({ made }: { made: Key }) {
+  if (!made.key) return <span>The key {visible(made.id)} was made by the first try, whose answer was lost. Its secret is not shown again: revoke this key and make another.</span>;
+  return <span className="break">The key, shown this once: <code>{made.key}</code><Copy text={made.key} label="Copy the key" /></span>;
+}
+
+/** Ends the sessions of a key or person, in browsers and on command lines. */
+export function EndSessionsDialog({ close }: { close: () => void }) {
+  const [actor, setActor] = useState("");
+  return (
+    <ActionDialog
+      title="End sessions" verb="End sessions" danger ready={actor.trim() !== ""} close={close}
+      run={() => send("DELETE", "/v1/session", { query: { actor: actor.trim() } })}
+      effect={actor.trim() ? <ul className="section"><li>Every session of {visible(actor.trim())} in your scope ends now, in browsers and on command lines.</li><li>A key stays valid. A person may sign in again, unless the identity provider refuses.</li></ul> : null}
+      done={() => <span>The sessions of {visible(actor.trim())} have ended.</span>}
+    >
+      <TextField label="Key or person" value={actor} onChange={setActor} required hint="Its id in the audit trail, such as key_… or ada@https://id.example." />
     </ActionDialog>
   );
 }

@@ -14,6 +14,9 @@ export class ProblemError extends Error {
 /** The server did not answer. */
 export class OfflineError extends Error {}
 
+/** Whether a change was certainly not made. After any other error it may have been. */
+export const isRefusal = (error: Error): boolean => error instanceof ProblemError && !error.problem.retryable;
+
 interface Credentials {
   csrfToken: string | undefined;
   /** Only in development: the key itself, for servers without sessions. Never stored. */
@@ -21,8 +24,11 @@ interface Credentials {
 }
 
 const credentials: Credentials = { csrfToken: undefined, bearer: undefined };
+/** Whether the server has told its time. */
+let hasTime = false;
 let onSignedOut: () => void = () => {};
-let clockOffset = 0;
+/** An instant of the server, and the local time since the page began at which it was learned. */
+let clock = { server: Date.now(), local: performance.now() };
 
 export function setCsrfToken(token: string | undefined) {
   credentials.csrfToken = token;
@@ -37,14 +43,27 @@ export function whenSignedOut(handler: () => void) {
   onSignedOut = handler;
 }
 
-/** The server's time. It may have a clock of its own. */
-export const serverNow = () => Date.now() + clockOffset;
+/** The server's time. It may have a clock of its own. It never goes back, also if the local clock is set. */
+export const serverNow = () => clock.server + (performance.now() - clock.local);
 
 /** The event feed learned that the session has ended. */
 export const signedOut = () => onSignedOut();
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 export type Query = Record<string, string | number | boolean | null | undefined>;
+
+/** A person who has done nothing for this long is away: what the page reads then keeps no session. */
+const AWAY_AFTER = 30_000;
+let activeAt = Date.now();
+
+/** Whether what is read now is read by the page alone. */
+export const isAway = (now = Date.now()): boolean => now - activeAt > AWAY_AFTER;
+
+/** Notes what people do with the page. */
+export function watchActivity() {
+  const note = () => { activeAt = Date.now(); };
+  for (const kind of ["pointerdown", "pointermove", "keydown", "wheel", "touchstart"]) addEventListener(kind, note, { capture: true, passive: true });
+}
 
 export interface Call {
   query?: Query;
@@ -80,6 +99,8 @@ function headers(method: Method, call: Call): Headers {
   const all = new Headers({ Accept: call.text ? "text/plain" : "application/json" });
   if (call.body !== undefined) all.set("Content-Type", "application/json");
   if (call.idempotencyKey) all.set("Idempotency-Key", call.idempotencyKey);
+  // Such a read does not keep an idle session from ending.
+  if (method === "GET" && isAway()) all.set("Bursar-Background", "true");
   if (method !== "GET" && credentials.csrfToken) all.set("X-CSRF-Token", credentials.csrfToken);
   if (import.meta.env.DEV && credentials.bearer) all.set("Authorization", `Bearer ${credentials.bearer}`);
   return all;
@@ -89,6 +110,7 @@ function headers(method: Method, call: Call): Headers {
 export function feedHeaders(lastEventId: string | undefined): Headers {
   const all = headers("GET", {});
   all.set("Accept", "text/event-stream");
+  all.set("Bursar-Background", "true");
   if (lastEventId) all.set("Last-Event-ID", lastEventId);
   return all;
 }
@@ -123,7 +145,13 @@ export async function send<T>(method: Method, to: string, call: Call = {}): Prom
 function readClock(data: unknown) {
   if (typeof data !== "object" || data === null) return;
   const time = millis((data as { as_of?: string }).as_of);
-  if (time !== undefined) clockOffset = time - Date.now();
+  if (time !== undefined) learnTime(time);
+}
+
+/** Learns the server's time. Answers overtake each other: an earlier instant says nothing new. */
+export function learnTime(server: number) {
+  if (server > serverNow() || !hasTime) clock = { server, local: performance.now() };
+  hasTime = true;
 }
 
 async function failure(response: Response, to: string): Promise<Error> {

@@ -1,9 +1,10 @@
-import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { hashKey, infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { isPaused } from "../live/pause";
 import type { Topic } from "../live/topics";
 import { path, ProblemError, read, type Query } from "./client";
 import type { Cluster, Effective, Readiness, RegionMap, RegionSeries, SearchResult, Series, Spend } from "./reports";
 import type {
-  Account, AuditRecord, Balance, Budget, Checkpoint, Class, Entry, Forecast, Grant, Hold, Job, JobState, Key,
+  Account, AuditRecord, Balance, Budget, BudgetTree, Charge, Checkpoint, Class, Entry, Forecast, Grant, Hold, Job, JobState, Key,
   MachineNode, Page, Price, Queue, Region, Statement, TimelineEntry, Top, Why,
 } from "./types";
 
@@ -12,22 +13,30 @@ export const PAGE = 100;
 /** Lists that are read as a whole end here. */
 export const MAX_ROWS = 2_000;
 /** Nodes on a map. */
-const MAX_MAP_NODES = 1_000;
+export const MAX_MAP_NODES = 1_000;
 /** What the event feed does not report (nodes, members) is read again this often. */
 const SLOW_POLL = 30_000;
+/** Nothing is read again while the page is paused. */
+const poll = () => (isPaused() ? false : SLOW_POLL);
+
+/** Keys of lists that end at `MAX_ROWS` although there are more. */
+const cut = new Set<string>();
+
+/** Whether a list that is read as a whole has more rows than are shown. */
+export const isCut = (list: { queryKey: readonly unknown[] }): boolean => cut.has(hashKey(list.queryKey));
 
 function one<T>(topic: Topic, to: string, query: Query = {}, more: { poll?: boolean; enabled?: boolean } = {}) {
   return queryOptions({
     queryKey: [topic, to, query] as const,
     queryFn: ({ signal }) => read<T>(to, query, signal),
     placeholderData: keepPreviousData,
-    ...(more.poll ? { refetchInterval: SLOW_POLL } : {}),
+    ...(more.poll ? { refetchInterval: poll } : {}),
     ...(more.enabled === undefined ? {} : { enabled: more.enabled }),
   });
 }
 
-/** Every row of a list, up to `MAX_ROWS`. */
-export async function readAll<T>(to: string, query: Query = {}, signal?: AbortSignal): Promise<T[]> {
+/** Every row of a list, up to `MAX_ROWS`, and whether there are more. */
+export async function readAll<T>(to: string, query: Query = {}, signal?: AbortSignal): Promise<{ rows: T[]; isCut: boolean }> {
   const rows: T[] = [];
   let cursor: string | null | undefined;
   do {
@@ -35,15 +44,20 @@ export async function readAll<T>(to: string, query: Query = {}, signal?: AbortSi
     rows.push(...page.data);
     cursor = page.has_more ? page.next_cursor : null;
   } while (cursor && rows.length < MAX_ROWS);
-  return rows;
+  return { rows, isCut: cursor !== null && cursor !== undefined };
 }
 
 function all<T>(topic: Topic, to: string, query: Query = {}, more: { poll?: boolean; enabled?: boolean } = {}) {
   return queryOptions({
     queryKey: [topic, to, query, "all"] as const,
-    queryFn: ({ signal }) => readAll<T>(to, query, signal),
+    queryFn: async ({ signal, queryKey }) => {
+      const found = await readAll<T>(to, query, signal);
+      if (found.isCut) cut.add(hashKey(queryKey));
+      else cut.delete(hashKey(queryKey));
+      return found.rows;
+    },
     placeholderData: keepPreviousData,
-    ...(more.poll ? { refetchInterval: SLOW_POLL } : {}),
+    ...(more.poll ? { refetchInterval: poll } : {}),
     ...(more.enabled === undefined ? {} : { enabled: more.enabled }),
   });
 }
@@ -84,9 +98,15 @@ export const api = {
   spend: (id: string, query: Query) => one<Spend>("spend", path`/v1/accounts/${id}/spend`, query),
   series: (id: string, query: Query) => one<Series>("spend", path`/v1/accounts/${id}/series`, query),
   entries: (id: string) => pages<Entry>("spend", path`/v1/accounts/${id}/entries`),
+  /** Movements of a grant's credits, of the account that has it. */
+  grantEntries: (account: string, grant: string) => pages<Entry>("spend", path`/v1/accounts/${account}/entries`, { grant }),
+  /** Movements of credits that an account held or spent. */
+  spentEntries: (account: string, query: Query) => pages<Entry>("spend", path`/v1/accounts/${account}/entries`, { view: "spent", ...query }),
   budgets: (id: string) => all<Budget>("budgets", path`/v1/accounts/${id}/budgets`),
+  budgetTree: (id: string) => one<BudgetTree>("budgets", path`/v1/accounts/${id}/budget-tree`),
   grants: (account: string) => all<Grant>("grants", "/v1/grants", { account }),
   grant: (id: string) => one<Grant>("grants", path`/v1/grants/${id}`),
+  charge: (id: string) => one<Charge>("balance", path`/v1/charges/${id}`),
   hold: (id: string) => one<Hold>("balance", path`/v1/holds/${id}`),
   top: (query: Query) => one<Top>("spend", "/v1/top", query),
   jobs: (filter: JobFilter) => pages<Job>("joblist", "/v1/jobs", { ...filter }),
@@ -106,7 +126,7 @@ export const api = {
   checkpoint: () => one<Checkpoint>("audit", "/v1/audit/checkpoint"),
   /** Paths that this server has: one that runs alone has no cluster. */
   paths: () => queryOptions({ queryKey: ["paths"], staleTime: Infinity, queryFn: async ({ signal }) => new Set(Object.keys((await read<{ paths: object }>("/openapi.json", {}, signal)).paths)) }),
-  readiness: () => queryOptions({ queryKey: ["cluster", "/readyz"] as const, queryFn: ({ signal }) => readReadiness(signal), refetchInterval: SLOW_POLL }),
+  readiness: () => queryOptions({ queryKey: ["cluster", "/readyz"] as const, queryFn: ({ signal }) => readReadiness(signal), refetchInterval: poll }),
   cluster: () => one<Cluster>("cluster", "/v1/cluster", {}, { poll: true }),
   search: (q: string) => one<SearchResult>("jobs", "/v1/search", { q: q.slice(0, 128), limit: 50 }, { enabled: q !== "" }),
 };

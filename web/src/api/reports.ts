@@ -9,49 +9,11 @@ export type Effective = Schemas["Effective"];
 export type Series = Schemas["AccountSeries"];
 export type RegionSeries = Schemas["RegionSeries"];
 
-export interface MapUse {
-  /** `other` for jobs that the caller cannot see. */
-  job: string;
-  account: string;
-  share: string;
-  /** False while the GPU is kept for a job that does not use it yet or any more. */
-  running: boolean;
-}
-
-export interface MapGpu {
-  uuid: string;
-  type: string;
-  used: MapUse[];
-}
-
-export interface MapNode {
-  id: string;
-  rack?: string | null;
-  state: string;
-  gpus: MapGpu[];
-}
-
-export interface RegionMap {
-  nodes: MapNode[];
-  has_more: boolean;
-  largest_gang: { type: string; gpus: number; nodes: number; gpus_per_node: number }[];
-}
-
-export interface Found {
-  kind: "account" | "job" | "hold" | "grant" | "charge" | "key" | "request";
-  id: string;
-  account?: string | null;
-  name?: string | null;
-  exact: boolean;
-  at?: string | null;
-  /** Of a request: its record in the journal. */
-  position?: number | null;
-}
-
-export interface SearchResult {
-  data: Found[];
-  truncated: boolean;
-}
+export type RegionMap = Schemas["RegionMap"];
+export type MapNode = Schemas["MapNode"];
+export type MapGpu = Schemas["MapGpu"];
+export type SearchResult = Schemas["SearchResult"];
+export type Found = Schemas["Hit"];
 
 /** Whether a server answers requests; `machines` by name with their states. */
 export interface Readiness {

@@ -1,25 +1,13 @@
 import type { QueryClient } from "@tanstack/react-query";
 import { ProblemError, read, send, setBearer, setCsrfToken } from "./client";
+import type { components } from "./schema";
 import type { Role } from "./types";
 
 /** The signed-in caller: what the server says about the session. */
-export interface Session {
-  role: Role;
-  /** An account path, or `*`. */
-  scope: string;
-  expires_at?: string | null;
-  csrf_token: string;
-  /** The caller's name in the audit trail. */
-  actor?: string;
-  name?: string | null;
-  /** Whether it may issue credits within its scope. */
-  may_issue?: boolean;
-  /** Where the identity provider ends its own session. */
-  logout_url?: string | null;
-}
+export type Session = components["schemas"]["SignedIn"];
 
 function keep(session: Session): Session {
-  setCsrfToken(session.csrf_token);
+  setCsrfToken(session.csrf_token ?? undefined);
   return session;
 }
 
@@ -73,7 +61,7 @@ export async function signOut(everywhere = false): Promise<void> {
 async function developmentSession(key: string): Promise<Session> {
   setBearer(key);
   await read("/v1/accounts", { limit: 1 });
-  return { role: "admin", scope: "*", csrf_token: "", expires_at: null };
+  return { role: "admin", scope: "*", actor: "development", may_issue: true, expires_at: null };
 }
 
 /** Roles that may do something, as in the API's table of operations. */
@@ -99,7 +87,7 @@ export type Action = keyof typeof ALLOWED;
 export function may(session: Session, action: Action): boolean {
   const roles: readonly Role[] = ALLOWED[action];
   if (!roles.includes(session.role)) return false;
-  if (action === "grant") return session.scope === "*" || session.may_issue === true;
+  if (action === "grant") return session.scope === "*" || session.may_issue;
   return session.scope === "*" || !PLATFORM.includes(action);
 }
 

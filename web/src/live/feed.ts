@@ -2,6 +2,7 @@ import type { QueryClient } from "@tanstack/react-query";
 import { feedHeaders, signedOut } from "../api/client";
 import type { FeedEvent } from "../api/types";
 import { refreshJobLists } from "../api/joblist";
+import { setPaused } from "./pause";
 import { EventParser } from "./sse";
 import { initialFeed, reduceFeed, type FeedAction, type FeedState, type Topic } from "./topics";
 
@@ -43,6 +44,7 @@ export class LiveFeed {
   }
 
   end() {
+    setPaused(false);
     this.stop.abort();
     clearInterval(this.timer);
     clearTimeout(this.hiding);
@@ -63,12 +65,26 @@ export class LiveFeed {
     }
   }
 
-  pause = () => this.dispatch({ type: "pause" });
+  pause = () => {
+    this.setPaused(true);
+    this.dispatch({ type: "pause" });
+  };
+
+  /** Timers of queries ask whether the page is paused when they are set: they are set anew. */
+  private setPaused(isPaused: boolean) {
+    setPaused(isPaused);
+    for (const query of this.queries.getQueryCache().findAll({ type: "active" })) {
+      for (const observer of query.observers) observer.setOptions(observer.options);
+    }
+  }
 
   resume = () => {
+    this.setPaused(false);
     this.dispatch({ type: "resume" });
     this.refreshedAt.clear();
     this.flush();
+    // What a timer reads was not read meanwhile.
+    void this.queries.invalidateQueries({ predicate: (query) => query.queryKey[0] !== "session" && query.queryKey[0] !== "joblist" });
   };
 
   private dispatch(action: FeedAction) {

@@ -4,7 +4,7 @@ import { api } from "../api/queries";
 import type { Account } from "../api/types";
 import { micros, visible, words } from "../format";
 import { AccountLink, Amount, Badge, Id } from "../ui/basics";
-import { Empty, Loaded } from "../ui/messages";
+import { Empty, FirstOnly, Loaded } from "../ui/messages";
 import { Page, Panel } from "../ui/page";
 import { usePageSearch } from "../ui/search";
 import { amountColumn, DataTable } from "../ui/table";
@@ -17,7 +17,8 @@ export function AccountsPage() {
   return (
     <Page title="Accounts" about="Organisations, teams, projects and users in your scope." panel={open ? <AccountPanel account={open} /> : undefined}>
       <Loaded query={query}>
-        {() => (
+        {() => <>
+          <FirstOnly of={[api.accounts()]} what="accounts" />
           <DataTable label="Accounts" rows={rows} rowId={({ id }) => id} open={search.open} onOpen={({ id }) => change({ open: id })} empty={<Empty>No account yet.<pre>bursar account open acme --kind org</pre></Empty>} columns={[
             { id: "id", header: "Account", value: ({ id }) => id, cell: ({ id }) => <span style={{ paddingLeft: 16 * (id.split(":").length - 1) }}><Id id={id} /></span> },
             { id: "name", header: "Name", value: ({ name }) => name ?? "", cell: ({ name }) => visible(name) },
@@ -26,7 +27,7 @@ export function AccountsPage() {
             amountColumn("uncollected", "Uncollected", rows ?? [], ({ uncollected }) => uncollected, { unit: "credits" }),
             { id: "state", header: "State", value: ({ frozen }) => (frozen ? 1 : 0), cell: ({ frozen }) => frozen ? <Badge tone="red" mark="✕">frozen</Badge> : <Badge tone="green" mark="●">open</Badge> },
           ]} />
-        )}
+        </>}
       </Loaded>
     </Page>
   );

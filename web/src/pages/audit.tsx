@@ -23,12 +23,12 @@ export function AuditPage() {
 
 function Trail() {
   const [search, change] = usePageSearch();
-  const query = useInfiniteQuery(api.audit({ account: search.account, job: search.job, after: search.after }));
+  const query = useInfiniteQuery(api.audit({ account: search.account, job: search.job, after: search.after, position: search.position, actor: search.actor }));
   const records = useMemo(() => query.data?.pages.flatMap((page) => page.data), [query.data]);
   const shown = useMemo(() => records?.filter((record) => !search.q || `${record.command ?? ""} ${record.actor ?? ""} ${record.refusal ?? ""} ${record.events.join(" ")}`.includes(search.q)), [records, search.q]);
   const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
   const more = useCallback(() => { if (hasNextPage && !isFetchingNextPage) void fetchNextPage(); }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
-  useMoreWhileFew(search.q !== undefined && (shown?.length ?? 0) < MIN_FOUND, query.data?.pages.length ?? 0, more);
+  useMoreWhileFew((search.q !== undefined || search.actor !== undefined) && (shown?.length ?? 0) < MIN_FOUND, query.data?.pages.length ?? 0, more);
   const open = shown?.find((record) => recordId(record) === search.open);
   const exported = () => save("audit.csv", csv([["position", "item", "at", "actor", "command", "refusal", "events"], ...(shown ?? []).map((record) => [String(record.position), String(record.item), record.at, record.actor ?? "", record.command ?? "", record.refusal ?? "", record.events.join(" ")])]));
   return (
@@ -43,22 +43,26 @@ function Trail() {
         <input type="search" aria-label="Job" placeholder="Job id" value={search.job ?? ""} onChange={(event) => change({ job: event.target.value || undefined }, true)} />
         <input type="search" aria-label="After position" placeholder="After position" inputMode="numeric" value={search.after ?? ""} onChange={(event) => change({ after: event.target.value.replace(/\D/g, "") || undefined }, true)} />
         {search.account ? <button type="button" className="button small" onClick={() => change({ account: undefined })}>Only {visible(search.account)} ✕</button> : null}
+        {search.position ? <button type="button" className="button small" onClick={() => change({ position: undefined })}>Only record {visible(search.position)} ✕</button> : null}
+        {search.actor ? <button type="button" className="button small" onClick={() => change({ actor: undefined })}>Only by {visible(search.actor)} ✕</button> : null}
         <span className="grow" /><span className="muted small">{shown ? count(shown.length, "record") : ""}{hasNextPage ? " so far; more load as you scroll" : ""}</span>
       </div>
       {query.error ? <ProblemNote error={query.error} retry={() => void query.refetch()} /> : null}
-      <DataTable label="Audit records" rows={shown} rowId={recordId} open={search.open} onOpen={(record) => change({ open: recordId(record) })} onEnd={more} empty={<Empty>No record matches.</Empty>} columns={[
+      {query.error && !records ? null : <DataTable label="Audit records" rows={shown} rowId={recordId} open={search.open} onOpen={(record) => change({ open: recordId(record) })} onEnd={more} empty={<Empty>No record matches.</Empty>} columns={[
         { id: "position", header: "Position", num: true, value: (record) => record.position, cell: (record) => record.position },
         { id: "at", header: "When", value: (record) => record.at, cell: (record) => <When at={record.at} exact /> },
         { id: "actor", header: "Actor", value: (record) => record.actor ?? "", cell: (record) => record.actor ? <span className="mono">{visible(record.actor)}</span> : <span className="faint">timer</span> },
         { id: "command", header: "Command", value: (record) => record.command ?? "", cell: (record) => words(record.command ?? "timer") },
         { id: "outcome", header: "Outcome", cell: (record) => record.refusal ? <Badge tone="red" mark="✕">{words(record.refusal)}</Badge> : <Badge tone="green" mark="✓">accepted</Badge> },
         { id: "events", header: "Events", cell: (record) => <span className="muted">{[...new Set(record.events)].map(words).join(", ")}</span> },
-      ]} />
+      ]} />}
     </Page>
   );
 }
 
 interface Progress {
+  /** Records whose checkpoint's signature could not be checked in this browser. */
+  unsigned: number;
   done: number;
   all: number;
   wrong: number[];
@@ -76,12 +80,14 @@ function Verification({ records }: { records: AuditRecord[] }) {
   const signature = useQuery({ queryKey: ["signature", checkpoint.data?.signed], enabled: checkpoint.data !== undefined, queryFn: () => checkCheckpoint(checkpoint.data!) });
   const positions = [...new Set(records.map(({ position }) => position))].slice(0, MAX_PROVEN);
   const verify = async () => {
-    const now: Progress = { done: 0, all: positions.length, wrong: [] };
+    const now: Progress = { unsigned: 0, done: 0, all: positions.length, wrong: [] };
     setProgress({ ...now });
     try {
       for (const position of positions) {
         const proof = await read<Proof>("/v1/audit/proof", { position });
-        if (!(await checkProof(proof)).isValid) now.wrong.push(position);
+        const checked = await checkProof(proof);
+        if (!checked.isValid) now.wrong.push(position);
+        if (!checked.isSigned) now.unsigned += 1;
         now.done += 1;
         setProgress({ ...now });
       }
@@ -94,9 +100,9 @@ function Verification({ records }: { records: AuditRecord[] }) {
     <>
       <Stats label="Verification">
         <Stat label="Signed up to position" note={checkpoint.data ? <When at={checkpoint.data.signed_at} /> : undefined}>{checkpoint.data?.size.toLocaleString("en-US") ?? "–"}</Stat>
-        <Stat label="Signature" note="checked in this browser">{signature.data === undefined ? "–" : signature.data === "unsupported" ? "not checkable here" : signature.data ? <Badge tone="green" mark="✓">valid</Badge> : <Badge tone="red" mark="✕">wrong</Badge>}</Stat>
+        <Stat label="Signature" note="checked in this browser">{signature.data === undefined ? "–" : signature.data === "unsupported" ? "not checked here" : signature.data ? <Badge tone="green" mark="✓">valid</Badge> : <Badge tone="red" mark="✕">wrong</Badge>}</Stat>
         <Stat label="Records proven" note={session.scope === "*" ? <button type="button" className="button small" disabled={positions.length === 0 || (progress !== null && !finished && !progress.error)} onClick={() => void verify()}>Verify {count(positions.length, "record")}</button> : "proofs need the scope *"}>
-          {progress ? <span role="status">{progress.done} of {progress.all}{progress.wrong.length ? `, ${progress.wrong.length} wrong` : finished ? " ✓" : ""}</span> : "–"}
+          {progress ? <span role="status">{progress.done} of {progress.all}{progress.wrong.length ? `, ${progress.wrong.length} wrong` : finished && progress.unsigned === 0 ? " ✓" : ""}{progress.unsigned ? "; signature not checked here" : ""}</span> : "–"}
         </Stat>
       </Stats>
       {progress && !finished ? <progress max={progress.all} value={progress.done} aria-label="Verification" /> : null}
@@ -118,7 +124,7 @@ function RecordPanel({ record }: { record: AuditRecord }) {
         <dt>When</dt><dd><When at={record.at} exact /></dd>
         <dt>Outcome</dt><dd>{record.refusal ? words(record.refusal) : "accepted"}</dd>
         <dt>Events</dt><dd><ol>{record.events.map((event, i) => <li key={i}>{words(event)}</li>)}</ol></dd>
-        {check.data ? <><dt>Hash</dt><dd className="mono">{check.data.leaf}<Copy text={check.data.leaf} /></dd><dt>Proof</dt><dd>{check.data.isValid ? <Badge tone="green" mark="✓">in the signed journal</Badge> : <Badge tone="red" mark="✕">does not match</Badge>}</dd></> : null}
+        {check.data ? <><dt>Hash</dt><dd className="mono">{check.data.leaf}<Copy text={check.data.leaf} /></dd><dt>Proof</dt><dd>{check.data.isValid ? check.data.isSigned ? <Badge tone="green" mark="✓">in the signed journal</Badge> : <Badge tone="orange" mark="?">in the journal; signature not checked here</Badge> : <Badge tone="red" mark="✕">does not match</Badge>}</dd></> : null}
       </dl>
       {proof.data ? <div className="actions"><button type="button" className="button" onClick={() => save(`proof-${record.position}.json`, JSON.stringify(proofFile(proof.data), null, 2), "application/json")}>Download proof</button></div> : null}
       {proof.error ? <ProblemNote error={proof.error} /> : null}

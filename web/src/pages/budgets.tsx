@@ -11,12 +11,10 @@ import { AccountLink, Amount, Badge, Stat, Stats, When } from "../ui/basics";
 import { useSession } from "../ui/context";
 import { Empty, ProblemNote } from "../ui/messages";
 import { Page, Panel, Section } from "../ui/page";
+import { AccountPage } from "../ui/noaccount";
 import { useAccount, usePageSearch } from "../ui/search";
 import { amountColumn, DataTable } from "../ui/table";
 import { visibleAncestors } from "./creditmath";
-
-/** Accounts whose budgets are read for the tree. */
-const MAX_ACCOUNTS = 60;
 
 /** What the budgets above the caller's scope tell of themselves. */
 type Limit = Omit<Effective["budgets"][number], "binds">;
@@ -30,24 +28,30 @@ export function bindingBudget<B extends Limit>(budgets: B[]): B | undefined {
 export const budgetId = (budget: Pick<Budget, "account" | "name">) => `${budget.account} ${budget.name}`;
 
 /** Budgets of the account, of those above it in the scope, and of those below it. */
-export function useBudgetTree(account: string): { above: Budget[]; all: Budget[] | undefined; error: Error | null } {
+export function useBudgetTree(account: string): { above: Budget[]; all: Budget[] | undefined; error: Error | null; isCut: boolean } {
   const session = useSession();
-  const accounts = useQuery(api.accounts());
-  const up = visibleAncestors(account, session.scope);
-  const down = (accounts.data ?? []).map(({ id }) => id).filter((id) => account && id.startsWith(`${account}:`)).sort();
-  const paths = [...up, ...down].slice(0, MAX_ACCOUNTS);
-  const results = useQueries({ queries: paths.map((path) => api.budgets(path)) });
-  const isReady = account !== "" && results.every((result) => result.data);
-  const all = isReady ? results.flatMap((result) => result.data ?? []) : undefined;
-  return { above: (all ?? []).filter((budget) => up.includes(budget.account)), all, error: results.find((result) => result.error)?.error ?? null };
+  const up = visibleAncestors(account, session.scope).filter((path) => path !== account);
+  const results = useQueries({ queries: up.map((path) => api.budgets(path)) });
+  const tree = useQuery({ ...api.budgetTree(account), enabled: account !== "" });
+  const higher = results.flatMap((result) => result.data ?? []);
+  const own = tree.data?.levels.flatMap(({ budgets }) => budgets) ?? [];
+  const isReady = tree.data !== undefined && results.every((result) => result.data);
+  return {
+    above: [...higher, ...own.filter((budget) => budget.account === account)],
+    all: isReady ? [...higher, ...own] : undefined,
+    error: tree.error ?? results.find((result) => result.error)?.error ?? null,
+    isCut: tree.data?.has_more ?? false,
+  };
 }
 
-export function BudgetsPage() {
+export const BudgetsPage = () => <AccountPage title="Budgets">{() => <Budgets />}</AccountPage>;
+
+function Budgets() {
   const session = useSession();
   const account = useAccount();
   const [search, change] = usePageSearch();
   const [dialog, setDialog] = useState(false);
-  const { above, all, error } = useBudgetTree(account);
+  const { above, all, error, isCut } = useBudgetTree(account);
   const effective = useQuery({ ...api.effective(account), enabled: account !== "", retry: false });
   const outside = (effective.data?.budgets ?? []).filter((budget) => !above.some((known) => budgetId(known) === budgetId(budget)));
   const binding = bindingBudget([...above, ...outside]);
@@ -67,6 +71,7 @@ export function BudgetsPage() {
       </Stats>
       {error && !all ? null : <Section title="Tree" unit="spent, held, limit; ticks are thresholds">
         <BudgetTable rows={all} binding={binding} open={search.open} onOpen={(budget) => change({ open: budgetId(budget) })} account={account} />
+        {isCut ? <p className="muted small" role="note">The first 500 accounts with a budget are shown. Choose one further down for the rest.</p> : null}
       </Section>}
       {outside.length ? <Section title="Above your scope" unit="budgets of accounts above, which limit this one too"><OutsideTable rows={outside} binding={binding} /></Section> : null}
       {dialog ? <BudgetDialog close={() => setDialog(false)} /> : null}

@@ -9,12 +9,12 @@ import type { MachineNode } from "../api/types";
 import { count, formatAmount, formatShare, micros, millis, sum, visible } from "../format";
 import { Id, jobPath, NodeBadge, Stat, Stats, When } from "../ui/basics";
 import { useSession } from "../ui/context";
-import { Empty, Loaded } from "../ui/messages";
+import { afterFirst, Empty, FirstOnly, Loaded } from "../ui/messages";
 import { Page, Panel, Section } from "../ui/page";
 import { usePageSearch, useRegion } from "../ui/search";
 import { amountColumn, DataTable } from "../ui/table";
 import { useTableView, ViewSwitch } from "../charts/twin";
-import { largestGang, usage } from "./clustermath";
+import { largestGang, mayDrain, usage } from "./clustermath";
 import { RegionChoice } from "./queue";
 import { RegionChart } from "./regionchart";
 
@@ -25,6 +25,7 @@ export function ClusterPage() {
   const region = useRegion();
   const [search, change] = usePageSearch();
   const nodes = useQuery(api.nodes());
+  const regions = useQuery(api.regions());
   const here = useMemo(() => nodes.data?.filter((node) => node.region === region), [nodes.data, region]);
   const map = useQuery(api.map(region));
   const asTable = useTableView();
@@ -33,10 +34,13 @@ export function ClusterPage() {
     <Page title="Cluster" about={region ? `Region ${visible(region)}` : undefined} actions={<RegionChoice />} panel={open ? <NodePanel node={open} map={map.data?.nodes.find(({ id }) => id === open.id)} /> : undefined}>
       {here ? <ClusterStats nodes={here} map={map.data} /> : null}
       <Section title="Nodes and GPUs" actions={<><MapLegend /><ViewSwitch /></>}>
-        <Loaded query={map}>{(data) => asTable ? <GpuTable nodes={data.nodes} /> : <NodeMap nodes={data.nodes} />}</Loaded>
+        <Loaded query={afterFirst(regions, map)}>{(data) => <>{asTable ? <GpuTable nodes={data.nodes} /> : <NodeMap nodes={data.nodes} />}<MapCut map={data} /></>}</Loaded>
       </Section>
       <RegionChart region={region} />
-      <Section title="Nodes"><NodeTable rows={here} open={search.open} onOpen={(node) => change({ open: node.id })} /></Section>
+      <Section title="Nodes">
+        <Loaded query={nodes}>{() => <NodeTable rows={here} open={search.open} onOpen={(node) => change({ open: node.id })} />}</Loaded>
+        <FirstOnly of={[api.nodes()]} what="nodes" />
+      </Section>
     </Page>
   );
 }
@@ -55,6 +59,9 @@ export function ClusterStats({ nodes, map }: { nodes: MachineNode[]; map: Region
     </Stats>
   );
 }
+
+/** Says that the map has more nodes than are drawn. */
+export const MapCut = ({ map }: { map: RegionMap }) => (map.has_more ? <p className="muted small" role="note">The first {map.nodes.length.toLocaleString("en-US")} nodes are drawn. All: <code>bursar node ls --region {visible(map.region)}</code></p> : null);
 
 const MapLegend = () => (
   <ul className="legend">
@@ -145,7 +152,7 @@ function NodePanel({ node, map }: { node: MachineNode; map: MapNode | undefined 
       </dl>
       <h3>Jobs</h3>
       {jobs.length ? <ul className="section">{jobs.map((job) => <li key={job}><Id id={job} to={jobPath(job)} /></li>)}</ul> : <p className="muted">No job of yours runs on it.</p>}
-      {may(session, "drain") ? <div className="actions"><button type="button" className={resume ? "button" : "button danger"} onClick={() => setDrain(true)}>{resume ? "Resume node" : "Drain node"}</button></div> : null}
+      {mayDrain(session, node) ? <div className="actions"><button type="button" className={resume ? "button" : "button danger"} onClick={() => setDrain(true)}>{resume ? "Resume node" : "Drain node"}</button></div> : may(session, "drain") ? <p className="muted small">It also runs jobs of accounts outside your scope: the platform drains it.</p> : null}
       {drain ? <DrainDialog node={node} close={() => setDrain(false)} /> : null}
     </Panel>
   );

@@ -1,3 +1,4 @@
+import { may, type Session } from "../api/session";
 import type { MachineNode } from "../api/types";
 import type { RegionMap } from "../api/reports";
 import { micros } from "../format";
@@ -9,6 +10,12 @@ export type Gang = RegionMap["largest_gang"][number];
 /** The largest gang of any GPU type that fits now. */
 export function largestGang({ largest_gang: gangs }: Pick<RegionMap, "largest_gang">): Gang | undefined {
   return gangs.filter(({ gpus }) => gpus > 0).reduce<Gang | undefined>((best, gang) => (!best || gang.gpus > best.gpus ? gang : best), undefined);
+}
+
+/** Whether the caller drains a node: its scope has every account whose jobs the node may run. */
+export function mayDrain(session: Session, { scope }: Pick<MachineNode, "scope">): boolean {
+  if (!may(session, "drain")) return false;
+  return session.scope === "*" || scope === session.scope || (scope ?? "*").startsWith(`${session.scope}:`);
 }
 
 export interface Usage {

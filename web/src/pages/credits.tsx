@@ -2,7 +2,7 @@ import { useQueries, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { GrantDialog, RevokeGrantDialog } from "../actions/money";
 import { serverNow } from "../api/client";
-import { api } from "../api/queries";
+import { api, isCut as isCutList, MAX_ROWS } from "../api/queries";
 import { may } from "../api/session";
 import type { Forecast, Grant } from "../api/types";
 import { Bar, Waterfall } from "../charts/bars";
@@ -14,6 +14,7 @@ import { AccountLink, Amount, Badge, Id, Stat, Stats, When, type Tone } from "..
 import { useNow, useSession } from "../ui/context";
 import { Empty, Loaded, ProblemNote } from "../ui/messages";
 import { Choice, Page, Panel, Section } from "../ui/page";
+import { AccountPage } from "../ui/noaccount";
 import { usePreferences } from "../ui/preferences";
 import { useAccount, usePageSearch } from "../ui/search";
 import { amountColumn, DataTable } from "../ui/table";
@@ -29,25 +30,32 @@ const MAX_AREAS = 8;
 const MAX_BELOW = 40;
 
 /** Grants that the account can draw on: its own and those above it; with `below` also those of the accounts below it. */
-export function useGrants(account: string, below = false): { grants: Grant[] | undefined; error: Error | null } {
+export function useGrants(account: string, below = false): { grants: Grant[] | undefined; error: Error | null; isCut: boolean } {
   const session = useSession();
   const accounts = useQuery({ ...api.accounts(), enabled: below });
-  const down = below ? (accounts.data ?? []).map(({ id }) => id).filter((id) => account && id.startsWith(`${account}:`)).sort().slice(0, MAX_BELOW) : [];
+  const under = below ? (accounts.data ?? []).map(({ id }) => id).filter((id) => account && id.startsWith(`${account}:`)).sort() : [];
+  const down = under.slice(0, MAX_BELOW);
   const paths = [...visibleAncestors(account, session.scope), ...down];
   const results = useQueries({ queries: paths.map((path) => api.grants(path)) });
-  const isReady = results.length > 0 && results.every((result) => result.data);
+  const isReady = results.length > 0 && results.every((result) => result.data) && (!below || accounts.data !== undefined);
+  const isCut = under.length > down.length || (below && isCutList(api.accounts())) || paths.some((path) => isCutList(api.grants(path)));
   const grants = isReady ? results.flatMap((result) => result.data ?? []) : undefined;
   const key = grants?.map((grant) => `${grant.id} ${grant.available} ${grant.held} ${grant.spent} ${grant.expired} ${grant.revoked}`).join("\n");
   const stable = useMemo(() => grants, [key]);
-  return { grants: stable, error: results.find((result) => result.error)?.error ?? null };
+  return { grants: stable, error: results.find((result) => result.error)?.error ?? (below ? accounts.error : null), isCut };
 }
 
-export function CreditsPage() {
+/** Says that not every grant was read. */
+export const GrantsCut = () => <p className="muted small" role="note">Not every grant is read: those of the first {MAX_BELOW} accounts below, and at most {MAX_ROWS.toLocaleString("en-US")} of each. Choose an account further down for the rest.</p>;
+
+export const CreditsPage = () => <AccountPage title="Credits">{() => <Credits />}</AccountPage>;
+
+function Credits() {
   const session = useSession();
   const account = useAccount();
   const [search] = usePageSearch();
   const [granting, setGranting] = useState(false);
-  const { grants, error } = useGrants(account);
+  const { grants, error, isCut } = useGrants(account);
   const forecast = useQuery({ ...api.forecast(account), enabled: account !== "" });
   const own = useMemo(() => grants?.filter((grant) => grant.account === account), [grants, account]);
   const open = grants?.find((grant) => grant.id === search.open);
@@ -61,7 +69,7 @@ export function CreditsPage() {
       {grants ? <Equation grants={own?.length ? own : grants} /> : null}
       {grants ? <Loaded query={forecast} rows={8}>{(rates) => <BurnDownChart grants={grants} forecast={rates} account={account} />}</Loaded> : null}
       <PeriodWaterfall account={account} />
-      {error && !grants ? null : <Section title="Grants" unit="soonest expiry first"><GrantTable grants={grants} account={account} /></Section>}
+      {error && !grants ? null : <Section title="Grants" unit="soonest expiry first"><GrantTable grants={grants} account={account} />{isCut ? <GrantsCut /> : null}</Section>}
       {granting ? <GrantDialog close={() => setGranting(false)} /> : null}
     </Page>
   );
@@ -114,7 +122,7 @@ function BurnDownChart({ grants, forecast, account }: { grants: Grant[]; forecas
         title="Burn-down by grant" unit="credits left" at={at} series={series} marks={marks} busy={!isPastKnown || hourly.isPending} file={`burn-down-${account}.csv`}
         extra={<Choice label="Time ahead" value={days} choices={HORIZONS} onChange={(value) => change({ interval: value })} />}
       />
-      <p className="muted small">At <Amount value={rate} /> credits per hour {lasts}{range}. {down.lost > 0n ? <span className="text-tone tone-orange">{formatAmount(down.lost)} credits expire unused within this time: run more until then, or move them with <code>bursar transfer</code>.</span> : "Nothing expires unused within this time."}</p>
+      <p className="muted small">At <Amount value={rate} /> credits per hour {lasts}{range}. {down.lost > 0n ? <span className="text-tone tone-orange">{formatAmount(down.lost)} credits expire unused within this time: run more until then, or move them with <code>bursar transfer</code>.</span> : "Nothing expires unused within this time."}{grants.some((grant) => grant.account !== account) ? ` Grants of accounts above ${visible(account)} are shared: others draw on them as well, so they may end earlier than shown.` : ""}</p>
     </>
   );
 }
@@ -214,8 +222,8 @@ function Expiry({ grant, now }: { grant: Grant; now: number }) {
 
 /** A grant by its id, beside a list of another page. */
 export function GrantDetails({ id }: { id: string }) {
-  const { data } = useQuery(api.grant(id));
-  return data ? <GrantPanel grant={data} /> : <Panel title={visible(id)}><span className="sr">Loading</span></Panel>;
+  const grant = useQuery(api.grant(id));
+  return grant.data ? <GrantPanel grant={grant.data} /> : <Panel title={visible(id)}><Loaded query={grant}>{() => null}</Loaded></Panel>;
 }
 
 function GrantPanel({ grant }: { grant: Grant }) {

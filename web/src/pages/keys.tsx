@@ -1,13 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { KeyDialog, RevokeKeyDialog } from "../actions/admin";
+import { EndSessionsDialog, KeyDialog, RevokeKeyDialog } from "../actions/admin";
 import { api } from "../api/queries";
 import { may, rolesFor } from "../api/session";
 import type { Key } from "../api/types";
 import { millis, visible, words } from "../format";
 import { Badge, Id, When } from "../ui/basics";
 import { useSession } from "../ui/context";
-import { Empty, Forbidden, Loaded } from "../ui/messages";
+import { Empty, FirstOnly, Forbidden, Loaded } from "../ui/messages";
 import { Page } from "../ui/page";
 import { DataTable } from "../ui/table";
 
@@ -19,9 +19,10 @@ export function KeysPage() {
 function KeyList() {
   const keys = useQuery(api.keys());
   const [making, setMaking] = useState(false);
+  const [ending, setEnding] = useState(false);
   const [revoking, setRevoking] = useState<Key | null>(null);
   return (
-    <Page title="Keys" about="API keys in your scope. Secrets are shown once, when a key is made. Last use is counted since the server started." actions={<button type="button" className="button primary" onClick={() => setMaking(true)}>Make key</button>}>
+    <Page title="Keys" about="API keys in your scope. Secrets are shown once, when a key is made. Last use is counted since the server started." actions={<><button type="button" className="button" onClick={() => setEnding(true)}>End sessions</button><button type="button" className="button primary" onClick={() => setMaking(true)}>Make key</button></>}>
       <Loaded query={keys}>
         {(rows: Key[]) => (
           <DataTable label="Keys" rows={rows} rowId={(key) => key.id} empty={<Empty>No key yet besides the root key.</Empty>} columns={[
@@ -37,6 +38,8 @@ function KeyList() {
           ]} />
         )}
       </Loaded>
+      <FirstOnly of={[api.keys()]} what="keys" />
+      {ending ? <EndSessionsDialog close={() => setEnding(false)} /> : null}
       {making ? <KeyDialog close={() => setMaking(false)} /> : null}
       {revoking ? <RevokeKeyDialog apiKey={revoking} close={() => setRevoking(null)} /> : null}
     </Page>

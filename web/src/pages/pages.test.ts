@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ledgerPosition } from "../actions/action";
+import { recordPlaces } from "../actions/action";
 import { splitCommand } from "../actions/submit";
 import { may, personOf, type Session } from "../api/session";
 import type { RegionSeries } from "../api/reports";
@@ -12,16 +12,18 @@ import { parsePreferences } from "../ui/preferences";
 import { moveCursor } from "../ui/rowkeys";
 import { parseSearch, stringifySearch } from "../ui/search";
 import { bindingBudget } from "./budgets";
-import { largestGang, usage } from "./clustermath";
+import { largestGang, mayDrain, usage } from "./clustermath";
 import { ancestors, difference, grantTotals, monthRow, waterfallOf } from "./creditmath";
 import { jobCommand, quote } from "./jobs/command";
-import { gpuMicros, holdLeft, projectedCost, ratePerHour } from "./jobs/math";
+import { marksOf } from "./jobs/lane";
+import { gpuMicros, hasText, holdLeft, projectedCost, ratePerHour } from "./jobs/math";
 import { median } from "./queue";
 import { regionChart } from "./regionchart";
 import { percent, points, shareError, spendingNow } from "./share";
 import { spendChart, spendParts } from "./spend";
 import { bySource, costLine, groupTimeline } from "./jobs/timeline";
-import { returnTo } from "../ui/signin";
+import { keepsSessions, returnTo } from "../ui/signin";
+import { parseSort, writeSort } from "../ui/table";
 
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
@@ -77,9 +79,36 @@ describe("jobs", () => {
   });
 
   it("have the command that submits them again", () => {
-    expect(jobCommand(job)).toBe(`bursar run -a a -g H100:2 -t 60s --name 'it'\\''s' -- bash -c 'echo $X'`);
+    expect(jobCommand(job)).toBe(`bursar run -a a -g H100:2 -t 60s --name 'it'\\''s' --nodes 2 -- bash -c 'echo $X'`);
     expect(quote("$(rm -rf)")).toBe("'$(rm -rf)'");
     expect(splitCommand(`bash -c 'a "b"' x\\ y "q \\"z\\""`)).toEqual(["bash", "-c", 'a "b"', "x y", 'q "z"']);
+  });
+
+  it("have a command with every field of the spec", () => {
+    const spec: Required<Job["spec"]> = {
+      id: "mine", account: "a:b", name: "n", gpus: { types: ["H100", "A100"], count: 4, share: null, memory_gib: 80 }, nodes: 2, cpus: 16, memory_gib: 64, node_labels: { zone: "x y" },
+      max_runtime_seconds: 3600, class: "urgent", external: true, preemptible: false, resumable: true, grace_seconds: 30, regions: ["eu", "us"], reserve: "rolling", on_exhausted: "overdraft",
+      warn_ahead_seconds: 0, concurrency_group: { name: "tuning", limit: 2 }, array: 8, after: ["job_1", "job_2"], command: ["./run", "$X"], env: { A: "1", B: "it's" }, workdir: "/data", labels: { team: "nlp" }, max_requeues: 0,
+    };
+    expect(jobCommand({ spec })).toBe([
+      "bursar run -a a:b -g H100,A100:4 --gpu-memory 80 -t 3600s --name n --class urgent --nodes 2 --cpus 16 --memory 64 --node-label 'zone=x y' --region eu,us",
+      "--external --preemptible false --resumable --grace 30s --reserve rolling --on-exhausted overdraft --warn-ahead 0s --group tuning=2 --array 8 --after job_1 --after job_2",
+      "--max-requeues 0 -e A=1 -e 'B=it'\\''s' --workdir /data -l team=nlp -- ./run '$X'",
+    ].join(" "));
+    expect(jobCommand({ spec: { account: "a", gpus: { share: "0.25" }, class: "normal", nodes: 1, reserve: "full", on_exhausted: "stop" } })).toBe("bursar run -a a -g 0.25");
+  });
+
+  it("are found by id, name, account or label", () => {
+    const job = { id: "job_1", account: "acme:nlp", spec: { account: "acme:nlp", name: "Train", gpus: {}, labels: { team: "NLP" } } } as Pick<Job, "id" | "account" | "spec">;
+    for (const text of ["job_1", "train", "acme", "team=nlp", ""]) expect(hasText(job, text), text).toBe(true);
+    expect(hasText(job, "other")).toBe(false);
+  });
+
+  it("have marks of money on their lane, with close charges as one", () => {
+    const at = (second: number) => new Date(second * 1000).toISOString();
+    const entry = (type: string, second: number, amount?: string) => ({ type, at: at(second), source: "ledger", position: second, detail: "", amount }) as TimelineEntry;
+    const marks = marksOf([entry("hold_placed", 0, "9"), entry("hold_captured", 100, "0.5"), entry("hold_captured", 101, "0.25"), entry("hold_captured", 500, "1"), entry("hold_extended", 501), entry("refunded", 900, "0.5")], 0, 1_000_000);
+    expect(marks.map(({ type, amount }) => [type, amount])).toEqual([["hold_placed", micros("9")], ["hold_captured", micros("0.75")], ["hold_captured", micros("1")], ["refunded", micros("0.5")]]);
   });
 
   it("have one line for many reports of the meter, and a cost line", () => {
@@ -98,6 +127,12 @@ describe("cluster", () => {
     expect(largestGang({ largest_gang: [gang("A100", 2), gang("H100", 8), gang("L40S", 0)] })?.type).toBe("H100");
     expect(usage(nodes)).toEqual({ total: 8, usable: 5, allocated: micros("1.25"), splintered: micros("0.75") });
     expect(largestGang({ largest_gang: [gang("L40S", 0)] })).toBeUndefined();
+  });
+
+  it("is drained where the scope has every account of the node", () => {
+    const session = (scope: string, role = "admin") => ({ role, scope, actor: "k", may_issue: false }) as Session;
+    for (const [scope, node, expected] of [["*", "*", true], ["acme", "*", false], ["acme", "acme", true], ["acme", "acme:nlp", true], ["acme", "acme2", false], ["acme:nlp", "acme", false]] as const) expect(mayDrain(session(scope), { scope: node }), `${scope} ${node}`).toBe(expected);
+    expect(mayDrain(session("*", "viewer"), { scope: "*" })).toBe(false);
   });
 
   it("finds the largest share error among those that wait", () => {
@@ -126,7 +161,7 @@ describe("spend and budgets", () => {
 });
 
 describe("pages", () => {
-  const session = (role: Session["role"], scope: string, more: Partial<Session> = {}): Session => ({ role, scope, csrf_token: "", ...more });
+  const session = (role: Session["role"], scope: string, more: Partial<Session> = {}): Session => ({ role, scope, actor: "key", may_issue: scope === "*", ...more });
 
   it("begin with what the role asks", () => {
     expect(personOf(session("admin", "*"))).toBe("operator");
@@ -149,9 +184,23 @@ describe("pages", () => {
     expect(parseSearch(stringifySearch({ q: "x&y=<z>" }))).toEqual({ q: "x&y=<z>" });
   });
 
+  it("have the order of a table in the address", () => {
+    expect(parseSort("running-and-waiting-jobs.-cost", "Running and waiting jobs", ["cost"])).toEqual([{ id: "cost", desc: true }]);
+    expect(writeSort("Jobs", [{ id: "name", desc: false }])).toBe("jobs.name");
+    expect(parseSort("jobs.cost", "Grants", ["cost"])).toBeUndefined();
+    expect(parseSort("jobs.evil", "Jobs", ["cost"])).toBeUndefined();
+    expect(writeSort("Jobs", [])).toBeUndefined();
+  });
+
+  it("say where a sign-in does not hold", () => {
+    const keeps = (text: string) => { const url = new URL(text); return keepsSessions({ protocol: url.protocol, hostname: url.hostname }); };
+    for (const own of ["https://bursar.example", "http://localhost:7070", "http://127.0.0.1:1", "http://[::1]:1"]) expect(keeps(own), own).toBe(true);
+    for (const other of ["http://bursar.example", "http://10.0.0.1", "http://localhost.evil.example"]) expect(keeps(other), other).toBe(false);
+  });
+
   it("survive damaged settings", () => {
-    expect(parsePreferences("{")).toEqual({ theme: "system", zone: "local", person: "role" });
-    expect(parsePreferences('{"theme":"neon","zone":"utc","person":7}')).toEqual({ theme: "system", zone: "utc", person: "role" });
+    expect(parsePreferences("{")).toEqual({ theme: "system", zone: "local", person: "role", shortcuts: "on" });
+    expect(parsePreferences('{"theme":"neon","zone":"utc","person":7,"shortcuts":"off"}')).toEqual({ theme: "system", zone: "utc", person: "role", shortcuts: "off" });
   });
 
   it("move the cursor within the rows", () => {
@@ -161,10 +210,12 @@ describe("pages", () => {
     expect(moveCursor("x", 0, 3)).toBeUndefined();
   });
 
-  it("find the ledger's position in both forms of the header", () => {
-    expect(ledgerPosition("139")).toBe(139);
-    expect(ledgerPosition("cell-eu:45,ledger-0:139")).toBe(139);
-    expect(ledgerPosition(undefined)).toBeUndefined();
+  it("find the records of a change in every form of the header", () => {
+    expect(recordPlaces("139")).toEqual([{ machine: "ledger", position: 139 }]);
+    expect(recordPlaces("cell-eu:45, ledger-0:139")).toEqual([{ machine: "cell-eu", position: 45 }, { machine: "ledger-0", position: 139 }]);
+    expect(recordPlaces("directory:7")).toEqual([{ machine: "directory", position: 7 }]);
+    expect(recordPlaces(undefined)).toEqual([]);
+    expect(recordPlaces("<img>:1,x:")).toEqual([]);
   });
 
   it("mixes colours", () => {

@@ -5,7 +5,7 @@ import type { Queue, QueueEntry, Region } from "../api/types";
 import { count, formatDuration, micros, millis, sum, visible, words } from "../format";
 import { AccountLink, Badge, JobLink, Stat, Stats, When } from "../ui/basics";
 import { useNow } from "../ui/context";
-import { Empty, Loaded } from "../ui/messages";
+import { afterFirst, Empty, Loaded } from "../ui/messages";
 import { Choice, Page, Section } from "../ui/page";
 import { usePageSearch, useRegion } from "../ui/search";
 import { DataTable } from "../ui/table";
@@ -36,7 +36,7 @@ export function QueuePage() {
   const here = regions.data?.find(({ id }) => id === region);
   return (
     <Page title="Queue" about="Waiting jobs in the order in which they are considered, and everything that blocks each." actions={<RegionChoice />} panel={search.open ? <JobPanel id={search.open} /> : undefined}>
-      <Loaded query={queue} rows={8}>
+      <Loaded query={afterFirst(regions, queue)} rows={8}>
         {(data) => (
           <>
             <QueueStats queue={data} region={here} />
@@ -62,7 +62,7 @@ function QueueStats({ queue, region }: { queue: Queue; region: Region | undefine
     <Stats label="Queue">
       <Stat label="Waiting" tone="violet" to={`/jobs?state=queued`}>{region?.waiting_jobs ?? queue.data.length}</Stat>
       <Stat label="Running" tone="blue" to={`/jobs?state=running`}>{region?.running_jobs ?? "–"}</Stat>
-      <Stat label="Median wait" note="of those waiting now">{middle === undefined ? "–" : formatDuration(middle)}</Stat>
+      <Stat label="Median wait" note={queue.has_more ? `of the first ${queue.data.length} that wait` : "of those waiting now"}>{middle === undefined ? "–" : formatDuration(middle)}</Stat>
       <Stat label="Largest gang that fits now" note={gang ? `${visible(gang.type)}, ${gang.nodes} × ${gang.gpus_per_node}` : "no free GPU"}>{gang ? count(gang.gpus, "GPU") : "0"}</Stat>
       <Stat label="Free" tone="green" note={(region?.gpus ?? []).map((type) => `${visible(type.type)} ${type.free}`).join(", ")}>{region ? words(String(sum(region.gpus.map((type) => micros(type.free))) / 1_000_000n)) : "–"}</Stat>
     </Stats>

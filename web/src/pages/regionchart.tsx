@@ -6,7 +6,8 @@ import type { RegionSeries } from "../api/reports";
 import { ChartWithTwin } from "../charts/twin";
 import type { ChartSeries } from "../charts/timechart";
 import { formatInstant, micros, millis, rfc3339 } from "../format";
-import { Choice } from "../ui/page";
+import { ProblemNote } from "../ui/messages";
+import { Choice, Section } from "../ui/page";
 import { usePreferences } from "../ui/preferences";
 import { usePageSearch } from "../ui/search";
 
@@ -45,6 +46,9 @@ export function RegionChart({ region }: { region: string }) {
   const stamp = results.map((result) => result.dataUpdatedAt).join();
   const { at, series } = useMemo(() => regionChart(results.flatMap((result) => result.data ?? [])), [stamp]);
   const first = at[0];
+  const error = day.error ?? results.find((result) => result.error)?.error;
+  const isKnown = day.data !== undefined && results.every((result) => result.data);
+  if (error && !isKnown) return <Section title="Use over time"><ProblemNote error={error} retry={() => { void day.refetch(); for (const result of results) void result.refetch(); }} /></Section>;
   if (day.isPending || results.some((result) => result.isPending)) return <div aria-busy="true" style={{ height: 180 }}><span className="sr">Loading</span></div>;
   return (
     <>

@@ -34,12 +34,13 @@ function EndSessions() {
 
 export function SettingsPage() {
   const session = useSession();
-  const { theme, zone, person } = usePreferences();
+  const { theme, zone, person, shortcuts } = usePreferences();
   return (
     <Page title="Settings" about="Kept in this browser.">
       <Section title="Colours"><Choice label="Colours" value={theme} choices={[["system", "As the system"], ["light", "Light"], ["dark", "Dark"]]} onChange={(value) => setPreferences({ theme: value })} /></Section>
       <Section title="Times"><Choice label="Times" value={zone} choices={[["local", "Local zone"], ["utc", "UTC"]]} onChange={(value) => setPreferences({ zone: value })} /></Section>
       <Section title="First page"><Choice label="First page" value={person} choices={[["role", `By role (${PERSON_NAMES[personOf(session)]})`], ...PERSONS.map((one) => [one, PERSON_NAMES[one]] as const)]} onChange={(value) => setPreferences({ person: value })} /></Section>
+      <Section title="Keyboard"><Choice label="Single-key shortcuts" value={shortcuts} choices={[["on", "Single-key shortcuts"], ["off", "No single-key shortcuts"]]} onChange={(value) => setPreferences({ shortcuts: value })} /></Section>
       <Section title="Session">
         <dl className="facts">
           <dt>Role</dt><dd>{words(session.role)}</dd>

@@ -5,7 +5,7 @@ import type { ShareEntry } from "../api/types";
 import { Diverging } from "../charts/bars";
 import { formatAmount, maxMicros, micros, sum, visible, type Micros } from "../format";
 import { AccountLink, Amount, Stat, Stats } from "../ui/basics";
-import { Empty, Loaded } from "../ui/messages";
+import { afterFirst, Empty, Loaded } from "../ui/messages";
 import { Page } from "../ui/page";
 import { useRegion } from "../ui/search";
 import { amountColumn, DataTable } from "../ui/table";
@@ -35,9 +35,10 @@ export const points = (gap: Micros): string => `${gap > 0n ? "+" : ""}${percent(
 export function SharePage() {
   const region = useRegion();
   const queue = useQuery(api.queue(region));
+  const regions = useQuery(api.regions());
   return (
     <Page title="Fair share" about="What each account has received of the region, against its entitlement while it and its siblings compete. Recent usage counts more." actions={<RegionChoice />}>
-      <Loaded query={queue} rows={6}>
+      <Loaded query={afterFirst(regions, queue)} rows={6}>
         {({ shares }) => {
           const worst = shareError(shares);
           return (

@@ -10,6 +10,7 @@ import { csv, formatShare, micros, millis, rfc3339, visible, words } from "../fo
 import { AccountLink, Amount, JobLink, Stat, Stats } from "../ui/basics";
 import { Empty, Loaded } from "../ui/messages";
 import { Choice, Page, Section } from "../ui/page";
+import { AccountPage } from "../ui/noaccount";
 import { useAccount, usePageSearch } from "../ui/search";
 import { amountColumn, DataTable } from "../ui/table";
 
@@ -20,7 +21,9 @@ const GROUPS = [["subtree", "Team"], ["account", "Account"], ["gpu_type", "GPU t
 /** Areas of the chart; the server sums the rest. */
 const SERIES = 8;
 
-export function SpendPage() {
+export const SpendPage = () => <AccountPage title="Spend">{() => <SpendView />}</AccountPage>;
+
+function SpendView() {
   const account = useAccount();
   const [search, change] = usePageSearch();
   const range = useRange(account, search.interval);

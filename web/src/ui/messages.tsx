@@ -1,18 +1,19 @@
 import type { UseQueryResult } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { OfflineError, ProblemError } from "../api/client";
+import { isCut, MAX_ROWS } from "../api/queries";
 import type { Blocker } from "../api/types";
 import { visible, words } from "../format";
 import { Copy, Skeleton } from "./basics";
 
 /** Why it failed, what to do next, and the id to quote. */
-export function ProblemNote({ error, retry }: { error: Error; retry?: (() => void) | undefined }) {
+export function ProblemNote({ error, retry, isChange = false }: { error: Error; retry?: (() => void) | undefined; isChange?: boolean }) {
   if (!(error instanceof ProblemError)) {
     const offline = error instanceof OfflineError;
     return (
       <div className="note-box tone-orange" role="alert">
         <strong>{offline ? error.message : "The page could not read the answer."}</strong>
-        <span className="muted">{offline ? "The last data stays on the page. It is tried again by itself." : visible(error.message)}</span>
+        {isChange && offline ? null : <span className="muted">{offline ? "The last data stays on the page. It is tried again by itself." : visible(error.message)}</span>}
         {retry ? <div className="row"><button type="button" className="button small" onClick={retry}>Try again</button></div> : null}
       </div>
     );
@@ -54,7 +55,18 @@ export const Forbidden = ({ needs }: { needs: string }) => (
   <div className="note-box"><strong>Your key may not see this.</strong><span className="muted">It needs the role {needs}.</span></div>
 );
 
-type Read<T> = Pick<UseQueryResult<T>, "data" | "error" | "isPlaceholderData" | "refetch">;
+/** Says that a list has more rows than are shown. */
+export function FirstOnly({ of, what = "rows" }: { of: { queryKey: readonly unknown[] }[]; what?: string }) {
+  return of.some(isCut) ? <p className="muted small" role="note">Only the first {MAX_ROWS.toLocaleString("en-US")} {what} are read. There are more: narrow the list, or use the command line.</p> : null;
+}
+
+export type Read<T> = Pick<UseQueryResult<T>, "data" | "error" | "isPlaceholderData" | "refetch">;
+
+/** A read that waits for another one, such as the list of regions: the failure of the first is its own. */
+export function afterFirst<T>(first: Read<unknown>, then: Read<T>): Read<T> {
+  if (then.data !== undefined || then.error || !first.error) return then;
+  return { ...then, error: first.error, refetch: first.refetch as Read<T>["refetch"] };
+}
 
 /** Shows data, or the state it is in: loading keeps the layout, errors keep the last data greyed. */
 export function Loaded<T>({ query, children, rows = 3, quiet = false }: { query: Read<T>; children: (data: T) => ReactNode; rows?: number; quiet?: boolean }) {

@@ -8,10 +8,12 @@ export interface Preferences {
   zone: Zone;
   /** The first page; by role if absent. */
   person: Person | "role";
+  /** Whether single keys do something. */
+  shortcuts: "on" | "off";
 }
 
 const STORAGE_KEY = "bursar.preferences";
-const DEFAULTS: Preferences = { theme: "system", zone: "local", person: "role" };
+const DEFAULTS: Preferences = { theme: "system", zone: "local", person: "role", shortcuts: "on" };
 
 export function parsePreferences(text: string | null): Preferences {
   let stored: Partial<Record<keyof Preferences, unknown>> = {};
@@ -27,6 +29,7 @@ export function parsePreferences(text: string | null): Preferences {
     theme: oneOf(stored.theme, ["system", "light", "dark"] as const, DEFAULTS.theme),
     zone: oneOf(stored.zone, ["local", "utc"] as const, DEFAULTS.zone),
     person: oneOf(stored.person, ["role", ...PERSONS] as const, DEFAULTS.person),
+    shortcuts: oneOf(stored.shortcuts, ["on", "off"] as const, DEFAULTS.shortcuts),
   };
 }
 
@@ -67,6 +70,8 @@ export function watchTheme() {
     listeners.forEach((listener) => listener());
   });
 }
+
+export const hasShortcuts = (): boolean => current.shortcuts === "on";
 
 export function usePreferences(): Preferences {
   return useSyncExternalStore(

@@ -1,8 +1,9 @@
 import { useEffect, useRef, useState, type RefObject } from "react";
+import { hasShortcuts } from "./preferences";
 
 /** Whether a key press is meant for the page, not for a field. */
 export function isForPage(event: KeyboardEvent): boolean {
-  if (event.metaKey || event.ctrlKey || event.altKey) return false;
+  if (event.metaKey || event.ctrlKey || event.altKey || !hasShortcuts()) return false;
   const target = event.target as HTMLElement | null;
   if (document.querySelector("dialog[open]")) return false;
   return !target?.closest("input, textarea, select, [contenteditable]");

@@ -22,12 +22,17 @@ export interface PageSearch {
   view?: string;
   as?: string;
   after?: string;
+  /** One record of the audit trail. */
+  position?: string;
+  actor?: string;
+  /** The order of a table: its name and column, `-` before the column for the largest first. */
+  sort?: string;
   job?: string;
   next?: string;
 }
 
 const NAMES: (keyof PageSearch)[] = [
-  "account", "region", "open", "state", "label", "q", "from", "to", "interval", "by", "tab", "view", "as", "after", "job", "next",
+  "account", "region", "open", "state", "label", "q", "from", "to", "interval", "by", "tab", "view", "as", "after", "position", "actor", "sort", "job", "next",
 ];
 
 export function parseSearch(text: string): PageSearch {
@@ -82,6 +87,19 @@ export function useAccount(): string {
   if (session.scope !== "*") return session.scope;
   const orgs = (accounts.data ?? []).filter((account) => !account.parent).map((account) => account.id);
   return orgs.sort()[0] ?? "";
+}
+
+/** Why a page about one account has nothing to show: the list of accounts failed, or is empty. */
+export function useNoAccount(): { error: Error | null; isEmpty: boolean; retry: () => void } {
+  const session = useSession();
+  const [search] = usePageSearch();
+  const isWanted = session.scope === "*" && !search.account;
+  const accounts = useQuery({ ...api.accounts(), enabled: isWanted });
+  return {
+    error: isWanted && !accounts.data ? accounts.error : null,
+    isEmpty: isWanted && accounts.data?.length === 0,
+    retry: () => void accounts.refetch(),
+  };
 }
 
 /** The account that lists are narrowed to, if the address names one. */

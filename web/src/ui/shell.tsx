@@ -1,10 +1,10 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, Outlet, useLocation } from "@tanstack/react-router";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { read, whenSignedOut } from "../api/client";
 import { currentSession, endSession, type Session } from "../api/session";
 import { LiveFeed } from "../live/feed";
-import { SurroundingsContext } from "./context";
+import { SurroundingsContext, useFeedState } from "./context";
 import { Help, useGlobalKeys } from "./keyboard";
 import { ProblemNote } from "./messages";
 import { Mark } from "./mark";
@@ -45,10 +45,22 @@ function SignedIn({ session }: { session: Session }) {
         <Link className="brand" to="/"><Mark />Bursar</Link>
         <TopBar searchRef={search} onHelp={() => setHelp(true)} />
         <Menu session={session} />
-        <main className="content" id="main">{clock.isPending ? <div className="page" aria-busy="true"><span className="sr">Loading</span></div> : <Outlet />}</main>
+        <Content>{clock.isPending ? <div className="page" aria-busy="true"><span className="sr">Loading</span></div> : <Outlet />}</Content>
       </div>
       {help ? <Help session={session} close={() => setHelp(false)} /> : null}
     </SurroundingsContext>
+  );
+}
+
+/** The page. While the server cannot be reached its last data is greyed. */
+function Content({ children }: { children: ReactNode }) {
+  const { status } = useFeedState();
+  const isOffline = status === "offline";
+  return (
+    <main className="content" id="main">
+      {isOffline ? <p className="offline-bar" role="status">The server cannot be reached. This is the last that was read; the page tries again by itself.</p> : null}
+      <div className={isOffline ? "stage stale" : "stage"}>{children}</div>
+    </main>
   );
 }
 

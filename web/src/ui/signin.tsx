@@ -14,6 +14,10 @@ export function returnTo(search = location.search): string | undefined {
   return SERVER_PAGES.some((page) => next === page || next.startsWith(`${page}?`)) ? next : undefined;
 }
 
+/** Whether a browser keeps the cookie of a session for a page from here: over TLS, or on this machine. */
+export const keepsSessions = ({ protocol, hostname }: Pick<Location, "protocol" | "hostname">): boolean =>
+  protocol === "https:" || /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname);
+
 /** Sign-in with an API key, or with the organisation's identity provider. */
 export function SignIn({ onSession }: { onSession: (session: Session) => void }) {
   const [key, setKey] = useState("");
@@ -33,6 +37,7 @@ export function SignIn({ onSession }: { onSession: (session: Session) => void })
   };
   const methods = useQuery({ queryKey: ["session", "methods"], queryFn: signInMethods, staleTime: Infinity, retry: false });
   const oidc = methods.data?.oidc;
+  const holds = keepsSessions(location);
   const next = returnTo() ?? location.pathname + location.search;
   return (
     <main className="sign-in">
@@ -45,6 +50,7 @@ export function SignIn({ onSession }: { onSession: (session: Session) => void })
         <label className="field">API key
           <input type="password" name="key" value={key} autoComplete="current-password" autoFocus spellCheck={false} required onChange={(event) => setKey(event.target.value)} />
         </label>
+        {holds ? null : <div className="note-box tone-orange" role="alert"><strong>A sign-in does not hold here.</strong><span>This page came over plain HTTP from another machine, and browsers keep the session's cookie only over HTTPS. Open the address with <code>https://</code>, or on the machine itself.</span></div>}
         {error ? <ProblemNote error={error} /> : null}
         <button className="button primary wide" type="submit" disabled={busy || !key.trim()}>{busy ? "Signing in" : "Sign in with key"}</button>
         {oidc ? <a className="button" href={`${oidc.url}?next=${encodeURIComponent(next)}`}>Sign in with {visible(oidc.name)}</a> : null}

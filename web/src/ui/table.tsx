@@ -1,11 +1,12 @@
 import {
-  flexRender, getCoreRowModel, getSortedRowModel, useReactTable, type Column, type ColumnDef, type SortingState,
+  flexRender, functionalUpdate, getCoreRowModel, getSortedRowModel, useReactTable, type Column, type ColumnDef, type SortingState, type Updater,
 } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
-import { amountParts, micros, type Micros } from "../format";
+import { useEffect, useMemo, useRef, type ReactNode } from "react";
+import { amountParts, micros, visible, type Micros } from "../format";
 import { Amount, Skeleton } from "./basics";
 import { useRowKeys } from "./rowkeys";
+import { usePageSearch } from "./search";
 
 /** Shorter tables are drawn whole. */
 const VIRTUAL_FROM = 80;
@@ -76,14 +77,36 @@ function definitions<T>(columns: TableColumn<T>[]): ColumnDef<T>[] {
   }));
 }
 
+/** The name of a table in the address. */
+const slug = (label: string) => label.toLowerCase().replace(/[^a-z0-9]+/g, "-");
+
+/** The order in an address, `jobs.-cost`, if it is of this table. */
+export function parseSort(text: string | undefined, label: string, columns: readonly string[]): SortingState | undefined {
+  const found = /^([a-z0-9-]+)\.(-?)(.+)$/.exec(text ?? "");
+  if (!found || found[1] !== slug(label) || !columns.includes(found[3] ?? "")) return undefined;
+  return [{ id: found[3] ?? "", desc: found[2] === "-" }];
+}
+
+export const writeSort = (label: string, [first]: SortingState): string | undefined => (first ? `${slug(label)}.${first.desc ? "-" : ""}${first.id}` : undefined);
+
+/** The order of a table is part of the page's address. */
+function useSorting<T>(label: string, columns: TableColumn<T>[], fallback: SortingState | undefined): [SortingState, (change: Updater<SortingState>) => void] {
+  const [search, change] = usePageSearch();
+  const sortable = columns.filter(({ value }) => value).map(({ id }) => id).join(" ");
+  const first = useRef(fallback ?? []);
+  // The same order is the same object: the table sorts again when it changes.
+  const sorting = useMemo(() => parseSort(search.sort, label, sortable.split(" ")) ?? first.current, [search.sort, label, sortable]);
+  return [sorting, (next) => change({ sort: writeSort(label, functionalUpdate(next, sorting)) }, true)];
+}
+
 /** Rows of 32 pixels; long lists keep only the visible rows in the document. */
 export function DataTable<T>(props: TableProps<T>) {
   const { rows, columns, rowId, onOpen, open, label } = props;
-  const [sorting, setSorting] = useState<SortingState>(props.sort ?? []);
+  const [sorting, setSorting] = useSorting(label, columns, props.sort);
   const data = useMemo(() => (rows ? [...rows] : []), [rows]);
   const defs = useMemo(() => definitions(columns), [columns]);
   const table = useReactTable({
-    data, columns: defs, state: { sorting }, onSortingChange: setSorting, getRowId: rowId,
+    data, columns: defs, state: { sorting }, onSortingChange: setSorting, getRowId: rowId, autoResetAll: false,
     getCoreRowModel: getCoreRowModel(), getSortedRowModel: getSortedRowModel(),
   });
   const all = table.getRowModel().rows;
@@ -121,8 +144,11 @@ export function DataTable<T>(props: TableProps<T>) {
               aria-selected={open === row.id ? true : undefined}
               onClick={onOpen ? (event) => { if (!(event.target as Element).closest("a,button,input")) onOpen(row.original); } : undefined}
             >
-              {row.getVisibleCells().map((cell) => (
-                <td key={cell.id} className={cellClass(cell.column)}>{flexRender(cell.column.columnDef.cell, cell.getContext())}</td>
+              {row.getVisibleCells().map((cell, i) => (
+                <td key={cell.id} className={cellClass(cell.column)}>
+                  {flexRender(cell.column.columnDef.cell, cell.getContext())}
+                  {onOpen && i === 0 ? <button type="button" className="row-open" aria-label={`Details of ${visible(row.id)}`} aria-expanded={open === row.id} onClick={() => onOpen(row.original)}>›</button> : null}
+                </td>
               ))}
             </tr>
           ) : null)}

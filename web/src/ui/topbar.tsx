@@ -1,4 +1,4 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery, useQueryClient, type QueryClient } from "@tanstack/react-query";
 import { useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef, useState, type FormEvent, type ReactNode, type RefObject } from "react";
 import { api } from "../api/queries";
@@ -6,7 +6,7 @@ import { endSession, signOut } from "../api/session";
 import { formatDuration, visible, words } from "../format";
 import { useFeed, useFeedState, useSession } from "./context";
 import { ProblemNote } from "./messages";
-import { setPreferences, usePreferences } from "./preferences";
+import { setPreferences, usePreferences, useTheme } from "./preferences";
 import { useAccount, usePageSearch } from "./search";
 
 export function TopBar({ searchRef, onHelp }: { searchRef: RefObject<HTMLInputElement | null>; onHelp: () => void }) {
@@ -94,6 +94,12 @@ function SearchBox({ inputRef }: { inputRef: RefObject<HTMLInputElement | null> 
   );
 }
 
+/** When the newest of what the page shows was read. */
+function lastRead(queries: QueryClient): number | undefined {
+  const shown = queries.getQueryCache().findAll({ type: "active", predicate: ({ queryKey, state }) => state.dataUpdatedAt > 0 && queryKey[0] !== "session" && queryKey[0] !== "clock" });
+  return shown.length ? Math.max(...shown.map(({ state }) => state.dataUpdatedAt)) : undefined;
+}
+
 /** Whether the page follows the server, and how old it is. */
 function LiveState() {
   const feed = useFeed();
@@ -103,7 +109,8 @@ function LiveState() {
     const timer = setInterval(() => setNow(Date.now()), 1_000);
     return () => clearInterval(timer);
   }, []);
-  const heard = state.updatedAt ?? state.heardAt;
+  const queries = useQueryClient();
+  const heard = lastRead(queries) ?? state.heardAt;
   const age = heard === undefined ? "" : `updated ${formatDuration(Math.max(0, Math.floor((now - heard) / 1000) * 1000))} ago`;
   const tone = state.paused ? "orange" : state.status === "live" ? "green" : "red";
   const word = state.paused ? "Paused" : state.status === "live" ? "Live" : state.status === "offline" ? "Offline" : "Connecting";
@@ -119,7 +126,8 @@ function LiveState() {
 
 function UserMenu() {
   const session = useSession();
-  const { theme, zone } = usePreferences();
+  const { zone } = usePreferences();
+  const theme = useTheme();
   const queries = useQueryClient();
   const navigate = useNavigate();
   const [failed, setFailed] = useState<Error | null>(null);

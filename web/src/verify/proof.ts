@@ -62,12 +62,12 @@ export async function checkCheckpoint(checkpoint: Checkpoint): Promise<boolean |
   }
 }
 
-/** Whether a record is in the journal that its checkpoint signs, and the record's hash. */
-export async function checkProof(proof: Proof): Promise<{ isValid: boolean; leaf: string }> {
+/** Whether a record is in the journal of its checkpoint, whether this browser checked the signature of that, and the record's hash. */
+export async function checkProof(proof: Proof): Promise<{ isValid: boolean; isSigned: boolean; leaf: string }> {
   const leaf = blake3(join(Uint8Array.of(0), fromHex(proof.frame)));
   const root = rootOf(leaf, proof.position - 1, proof.checkpoint.size, proof.path.map(fromHex));
-  const isSigned = (await checkCheckpoint(proof.checkpoint)) !== false;
-  return { isValid: isSigned && root !== undefined && toHex(root) === proof.checkpoint.root, leaf: toHex(leaf) };
+  const signature = await checkCheckpoint(proof.checkpoint);
+  return { isValid: signature !== false && root !== undefined && toHex(root) === proof.checkpoint.root, isSigned: signature === true, leaf: toHex(leaf) };
 }
 
 /** The file that `bursar audit` checks offline. */

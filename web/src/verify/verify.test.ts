@@ -1,5 +1,5 @@
 import { createHash, generateKeyPairSync, sign } from "node:crypto";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Proof } from "../api/types";
 import { blake3 } from "./blake3";
 import { checkProof, fromHex, rootOf, toHex } from "./proof";
@@ -77,6 +77,14 @@ describe("proofs", () => {
       { ...good, checkpoint: { ...good.checkpoint, public_key: proof(0, 1).checkpoint.root } },
     ];
     for (const one of wrong) expect((await checkProof(one)).isValid).toBe(false);
+  });
+
+  it("say when a browser cannot check the signature", async () => {
+    const whole = proof(1, 3);
+    expect(await checkProof(whole)).toMatchObject({ isValid: true, isSigned: true });
+    const unsupported = vi.spyOn(crypto.subtle, "importKey").mockRejectedValue(new DOMException("no Ed25519", "NotSupportedError"));
+    expect(await checkProof(whole)).toMatchObject({ isValid: true, isSigned: false });
+    unsupported.mockRestore();
     expect(rootOf(fromHex(""), 3, 3, [])).toBeUndefined();
   });
 });

@@ -3,6 +3,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import type { TestProject } from "vitest/node";
+import { Api } from "./api";
 import { seed, type World } from "./world";
 
 declare module "vitest" {
@@ -36,6 +37,31 @@ export async function startServer(folder: string, more: string[] = []): Promise<
     child.on("exit", (code) => { clearTimeout(timer); fail(new Error(`the server ended with ${code}: ${errors}`)); });
   });
   return { process: child, url };
+}
+
+export interface OwnServer {
+  url: string;
+  api: Api;
+  process: ChildProcess;
+  /** Ends the server and removes its data. */
+  close: () => Promise<void>;
+}
+
+/** A server of one test alone. `config` are lines of its configuration. */
+export async function ownServer(config?: string): Promise<OwnServer> {
+  const folder = mkdtempSync(join(tmpdir(), "bursar-web-"));
+  if (config) writeFileSync(join(folder, "bursar.toml"), config);
+  const { process: child, url } = await startServer(folder);
+  const api = new Api(url, readFileSync(join(folder, "root.key"), "utf8").trim());
+  const close = async () => {
+    if (child.exitCode === null && child.signalCode === null) {
+      const ended = new Promise((done) => child.on("exit", done));
+      child.kill("SIGTERM");
+      await ended;
+    }
+    rmSync(folder, { recursive: true, force: true });
+  };
+  return { url, api, process: child, close };
 }
 
 export default async function setup(project: TestProject) {

@@ -131,13 +131,22 @@ async function hostile(api: Api) {
   await api.post("/v1/accounts", { id: "mallory", kind: "org", name: HOSTILE, metadata: { note: HOSTILE } });
   await api.post("/v1/grants", { id: "mallory-1", account: "mallory", amount: "500", kind: "promotion", reference: HOSTILE, metadata: { note: HOSTILE }, expires_at: new Date(NOW + 5 * DAY).toISOString() });
   await api.put("/v1/accounts/mallory/budgets/month", { limit: "1000", period: "month", mode: "hard" });
+  await api.post("/v1/keys", { role: "viewer", scope: "mallory", name: HOSTILE });
+  await api.post("/v1/holds", { id: "mallory-hold", account: "mallory", amount: "1", reference: HOSTILE });
+  await api.put("/v1/prices/T1000", { per_gpu_hour: "1" });
   const fleet = new Fleet(api);
   fleet.plan = () => [1000, 1];
-  await api.post("/v1/keys", { role: "viewer", scope: "mallory", name: HOSTILE });
-  await api.call("POST", "/v1/jobs", {
-    account: "mallory", name: HOSTILE, gpus: { types: ["L40S"], count: 1 }, max_runtime_seconds: 3600, labels: { note: "x" }, env: { NOTE: HOSTILE },
+  await fleet.register({ id: "us-mallory-1", region: "us", rack: "m", type: "T1000", gpus: 1, memory: 8, labels: { note: HOSTILE } });
+  // It runs, so that it has output: the output has its name.
+  await api.post("/v1/jobs", {
+    id: "mallory-job", account: "mallory", name: HOSTILE, gpus: { types: ["T1000"], count: 1 }, max_runtime_seconds: 3600, labels: { note: HOSTILE }, env: { NOTE: HOSTILE },
     command: ["bash", "-c", HOSTILE], workdir: `/${HOSTILE}`,
   });
+  let now = await api.advance(1);
+  for (let i = 0; i < 3; i++) {
+    await fleet.beat(now);
+    now = await api.advance(2);
+  }
 }
 
 async function makeKeys(api: Api, isHostile: boolean): Promise<Record<string, string>> {

@@ -17,7 +17,12 @@ pub struct AuditQuery {
     pub job: Option<String>,
     /// Only records after this position.
     pub after: Option<u64>,
-    /// How many at most: 1 to 100, 25 if absent.
+    /// Only the record at this position.
+    pub position: Option<u64>,
+    /// Only those of this key or person, by its id in the trail.
+    pub actor: Option<String>,
+    /// How many at most: 1 to 100, 25 if absent. With `actor` a page may have fewer, or none, although
+    /// more follow.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
     /// The cursor of the next page.

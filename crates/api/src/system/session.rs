@@ -28,6 +28,9 @@ impl std::fmt::Debug for SignIn {
 pub struct SignOutQuery {
     /// Whether to end every session of the key or person.
     pub everywhere: Option<bool>,
+    /// Whose sessions an administrator ends: the id of a key, or subject and issuer of a person, as the
+    /// audit trail has them. Only sessions whose scope is within the administrator's.
+    pub actor: Option<String>,
 }
 
 /// Redeems the code that the command line got from the browser.

@@ -48,7 +48,7 @@ fn check_policy(headers: &HeaderMap) {
     for part in ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"] {
         assert!(policy.contains(part), "{policy}");
     }
-    assert!(!policy.contains("unsafe"), "{policy}");
+    assert!(!policy.contains("unsafe") && !policy.contains("data:"), "{policy}");
     assert_eq!(text(headers, "x-content-type-options"), "nosniff");
     assert_eq!(text(headers, "referrer-policy"), "no-referrer");
 }
@@ -132,6 +132,16 @@ async fn files_are_cached_by_their_hash_and_compressed_where_it_pays() {
     let changed = get(&server, "/", &[BROWSER, ("if-none-match", index.as_str())]).await;
     assert_eq!(changed.status, 200);
     assert_ne!(text(&changed.headers, "etag"), index);
+}
+
+#[tokio::test]
+async fn browsers_come_back_over_tls_where_the_server_is_reached_over_tls() {
+    let header = "strict-transport-security";
+    let plain = Server::start();
+    assert_eq!(text(&get(&plain, "/", &[BROWSER]).await.headers, header), "");
+    let lines = "public_url = \"https://bursar.example\"\n";
+    let behind = Server::configured(lines, &["--clock", "manual"]);
+    assert_eq!(text(&get(&behind, "/", &[BROWSER]).await.headers, header), "max-age=31536000");
 }
 
 #[tokio::test]

@@ -272,6 +272,19 @@ async fn a_person_refuses_a_code_that_was_sent_by_another() {
 }
 
 #[tokio::test]
+async fn addresses_are_not_compared_where_they_may_be_those_of_a_proxy() {
+    let plain = Server::start();
+    let proxied = "public_url = \"http://127.0.0.1:9\"\n";
+    let proxied = Server::configured(proxied, &["--clock", "manual"]);
+    for (server, expected) in [(plain, "the same address as this"), (proxied, "of a proxy")] {
+        let browser = sign_in(&server, &server.root).await;
+        let begun = begin(&server).await;
+        let page = browser.get(begun["path"].as_str().expect("a path")).await.expect(200);
+        assert!(page.as_str().is_some_and(|page| page.contains(expected)), "{page}");
+    }
+}
+
+#[tokio::test]
 async fn wrong_codes_are_counted_and_further_ones_wait() {
     let server = Server::start();
     server.tree().await;

@@ -10,3 +10,4 @@ mod search;
 #[allow(dead_code, reason = "the other test binaries use the rest of it")]
 mod server;
 mod sessions;
+mod trail;

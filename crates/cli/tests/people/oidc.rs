@@ -309,6 +309,65 @@ async fn a_sign_in_ends_only_in_the_browser_that_began_it() {
 }
 
 #[tokio::test]
+async fn a_new_sign_in_ends_the_session_before_although_its_strict_cookie_is_not_sent_back() {
+    let idp = Idp::start("hostile.mjs");
+    let server = serving(&idp, "");
+    server.tree().await;
+    let login = format!("{}/auth/login", server.url);
+    let mut first = Browser::default();
+    first.visit(&login).await.expect(200);
+    let before = first.header(&server.url);
+    let asked = async |cookies: &str| {
+        server.send("GET", "/v1/session", Value::Null, "", &[("cookie", cookies)]).await
+    };
+    asked(&before).await.expect(200);
+    // The page of this server leads to the provider, so the cookie is sent there; the provider leads back.
+    let begun = server.send("GET", "/auth/login", Value::Null, "", &[("cookie", &before)]).await;
+    let cookie = begun.headers[SET_COOKIE].to_str().expect("ascii").to_owned();
+    let to = begun.headers[LOCATION].to_str().expect("ascii").to_owned();
+    let mut again = Browser::default();
+    let (name, rest) = cookie.split_once('=').expect("a cookie");
+    let content = rest.split(';').next().expect("a value").to_owned();
+    again.cookies.insert((server.url.clone(), name.to_owned()), content);
+    again.visit(&to).await.expect(200);
+    asked(&again.header(&server.url)).await.expect(200);
+    asked(&before).await.problem("unauthenticated");
+}
+
+#[tokio::test]
+async fn an_administrator_ends_the_sessions_of_a_person_and_one_address_cannot_fail_for_ever() {
+    let idp = Idp::start("hostile.mjs");
+    let server = serving(&idp, "");
+    server.tree().await;
+    let login = format!("{}/auth/login", server.url);
+    let mut eve = Browser::default();
+    eve.visit(&login).await.expect(200);
+    let cookies = eve.header(&server.url);
+    let actor = eve.session(&server).await["actor"].as_str().expect("a name").to_owned();
+    let path = format!("/v1/session?actor={actor}");
+    let end = async |key: &str| server.send("DELETE", &path, Value::Null, key, &[]).await;
+    end(&server.key("billing", "acme").await).await.problem("forbidden");
+    end(&server.key("admin", "umbra").await).await.problem("not_found");
+    eve.session(&server).await;
+    end(&server.key("admin", "acme").await).await.expect(204);
+    let headers = [("cookie", cookies.as_str())];
+    let after = server.send("GET", "/v1/session", Value::Null, "", &headers).await;
+    after.problem("unauthenticated");
+    end(&server.root).await.problem("not_found");
+    // Answers that belong to no sign-in are counted for their address.
+    let callback =
+        async || server.send("GET", "/auth/callback?code=x&state=y", Value::Null, "", &[]).await;
+    for _ in 0..30 {
+        assert_eq!(callback().await.status, 400);
+    }
+    callback().await.problem("rate_limited");
+    server.send("GET", "/auth/login", Value::Null, "", &[]).await.problem("rate_limited");
+    // People with a key are not affected.
+    let body = json!({ "key": server.root });
+    server.send("POST", "/v1/session", body, "", &[]).await.expect(201);
+}
+
+#[tokio::test]
 async fn a_provider_that_hangs_keeps_few_requests_waiting() {
     // Accepts connections and never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -320,8 +379,8 @@ async fn a_provider_that_hangs_keeps_few_requests_waiting() {
     let server = Server::configured(&config, &["--clock", "manual"]);
     let mut asked: FuturesUnordered<_> =
         (0..24).map(|_| server.send("GET", "/auth/login", Value::Null, "", &[])).collect();
-    // Sixteen wait for the provider; the others are answered first.
-    for _ in 0..8 {
+    // Eight of one address wait for the provider; the others are answered first.
+    for _ in 0..16 {
         let answer = asked.next().await.expect("an answer");
         assert_eq!(answer.status, 502);
         assert!(answer.body.to_string().contains("too many people"), "{}", answer.body);

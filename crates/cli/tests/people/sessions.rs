@@ -192,6 +192,19 @@ async fn a_session_ends_when_it_is_idle_and_at_its_latest() {
 }
 
 #[tokio::test]
+async fn what_a_page_reads_by_itself_does_not_keep_its_session() {
+    let server = Server::configured("[sessions]\nidle_seconds = 100\n", &["--clock", "manual"]);
+    let browser = sign_in(&server, &server.root).await;
+    let quiet = [("cookie", browser.cookie.as_str()), ("bursar-background", "true")];
+    let refresh = async || server.send("GET", "/v1/accounts", Value::Null, "", &quiet).await;
+    server.advance(60).await;
+    refresh().await.expect(200);
+    server.advance(60).await;
+    refresh().await.problem("unauthenticated");
+    browser.get("/v1/session").await.problem("unauthenticated");
+}
+
+#[tokio::test]
 async fn revoking_a_key_ends_its_sessions_and_their_streams() {
     let server = Server::start();
     server.tree().await;

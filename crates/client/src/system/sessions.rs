@@ -34,6 +34,6 @@ pub fn redeem_device(device: &RedeemDevice) -> Call<DeviceAnswer> {
 
 /// Signs out; `everywhere` ends every session of the caller's key or person.
 pub fn end(everywhere: bool) -> Call<Nothing> {
-    let query = SignOutQuery { everywhere: everywhere.then_some(true) };
+    let query = SignOutQuery { everywhere: everywhere.then_some(true), actor: None };
     Call::new(Method::Delete, "/v1/session").with_query(&query)
 }

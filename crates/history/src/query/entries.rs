@@ -42,6 +42,8 @@ pub struct EntryFilter {
     pub spender: Option<String>,
     /// On a hold of this job.
     pub job: Option<JobNo>,
+    /// Of the credits of the grant with this name.
+    pub grant: Option<String>,
 }
 
 /// The most accounts of a subtree whose entries are listed together.
@@ -157,6 +159,7 @@ impl<D: Database> History<D> {
         let bounds = self.entry_bounds(period, after)?;
         let of_job = filter.job.map(|job| self.holds_of_job(job)).transpose()?;
         let mut spenders: BTreeMap<u32, bool> = BTreeMap::new();
+        let mut grants: BTreeMap<u32, bool> = BTreeMap::new();
         let mut entries = Entries::of(self);
         let admits = |number: i64| {
             let stored = entries.get(number)?;
@@ -179,7 +182,19 @@ impl<D: Database> History<D> {
                 },
                 Some(_) | None => true,
             };
-            (kind && job && spender).then(|| self.with_names(number, stored)).transpose()
+            let grant = match (&filter.grant, stored.grant) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(wanted), Some(grant)) => match grants.get(&grant) {
+                    Some(is_meant) => *is_meant,
+                    None => {
+                        let is_meant = self.grant_name(grant)?.as_deref() == Some(wanted);
+                        grants.insert(grant, is_meant);
+                        is_meant
+                    }
+                },
+            };
+            (kind && job && spender && grant).then(|| self.with_names(number, stored)).transpose()
         };
         let numbers = |bounds, limit| self.entry_numbers(of, bounds, limit);
         self.page_of(numbers, bounds, limit, admits)
@@ -224,6 +239,12 @@ impl<D: Database> History<D> {
         let about = [path.as_str().into(), from.as_str().into(), to.as_str().into(), most.into()];
         let rows = self.database.query(sql, &about)?;
         rows.into_iter().map(|row| Columns::of(row).number()).collect()
+    }
+
+    fn grant_name(&self, grant: u32) -> Result<Option<String>, HistoryError> {
+        let sql = "SELECT name FROM grants WHERE number = ?1";
+        let rows = self.database.query(sql, &[grant.into()])?;
+        rows.into_iter().next().map(|row| Columns::of(row).text()).transpose()
     }
 
     fn holds_of_job(&self, job: JobNo) -> Result<BTreeSet<i64>, HistoryError> {

@@ -74,6 +74,7 @@ fn filtered_entries_are_those_of_all_entries_that_the_filter_admits() {
                     kinds: kinds.clone(),
                     spender: spender.map(str::to_owned),
                     job: job.as_deref().and_then(named),
+                    grant: None,
                 };
                 let filtered = |of: EntriesOf| {
                     all(3, |cursor, limit| {

@@ -6,7 +6,7 @@
 //! machines at the same instant may both be carried out, each of them once.
 
 use bursar_api::Code;
-use bursar_core::directory::{Command as DirectoryCommand, DirectoryAccepted};
+use bursar_core::directory::Command as DirectoryCommand;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::time::Timestamp;
@@ -14,6 +14,7 @@ use bursar_core::time::Timestamp;
 use super::MAX_LOOKS;
 use super::archive_lookup::Looked;
 use crate::app::App;
+use crate::machines::directory::DirectoryAnswer;
 use crate::request::{Failure, reused};
 
 /// What a key was used for.
@@ -76,7 +77,7 @@ impl App {
         &self,
         envelope: Envelope,
         command: DirectoryCommand,
-    ) -> Result<DirectoryAccepted, Failure> {
+    ) -> Result<DirectoryAnswer, Failure> {
         self.require_unused_key(&envelope).await?;
         let answer = self.directory.submit(envelope.clone(), command).await;
         let is_stored = answer.as_ref().map_or_else(

@@ -28,7 +28,7 @@ const NOT_PAGES: [&str; 8] =
 const FOLDER: &str = "BURSAR_WEB_DIST";
 
 /// Nothing inline, nothing evaluated, nothing from elsewhere, no frames.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; \
     frame-ancestors 'none'";
 
@@ -95,13 +95,15 @@ fn has_hashed_name(path: &str) -> bool {
 }
 
 /// The embedded files. Compressing them takes a moment, once.
-static EMBEDDED: LazyLock<HashMap<String, Arc<Asset>>> = LazyLock::new(|| {
+static EMBEDDED: LazyLock<HashMap<String, Arc<Asset>>> = LazyLock::new(embedded::<Built>);
+
+fn embedded<Files: RustEmbed>() -> HashMap<String, Arc<Asset>> {
     let read = |path: Cow<'static, str>| {
-        let file = Built::get(&path)?;
+        let file = Files::get(&path)?;
         Some((path.to_string(), Arc::new(Asset::new(&path, file.data))))
     };
-    Built::iter().filter_map(read).collect()
-});
+    Files::iter().filter_map(read).collect()
+}
 
 /// Compresses the embedded files, so that no request waits for it.
 pub(crate) fn prepare() {
@@ -220,6 +222,19 @@ mod tests {
 
     fn asked(name: header::HeaderName, value: &str) -> HeaderMap {
         HeaderMap::from_iter([(name, HeaderValue::from_str(value).expect("ascii"))])
+    }
+
+    #[test]
+    fn embedded_files_are_found_by_their_paths_and_compressed() {
+        #[derive(RustEmbed)]
+        #[folder = "src/auth"]
+        struct Sources;
+        let files = embedded::<Sources>();
+        let file = files.get("sessions/mod.rs").expect("a file of a folder");
+        assert!(file.bytes.starts_with(b"//! Sessions of people"));
+        assert!(file.gzip.as_ref().is_some_and(|gzip| gzip.len() < file.bytes.len() / 2));
+        assert!(!file.is_immutable && file.kind == "application/octet-stream");
+        assert!(!files.contains_key("sessions") && !files.contains_key("../lib.rs"));
     }
 
     #[test]

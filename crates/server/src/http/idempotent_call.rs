@@ -14,7 +14,7 @@ use bursar_core::ledger::Envelope;
 use bursar_core::ledger::id::Name;
 use serde_json::Value;
 
-use super::respond::Answer;
+use super::respond::{Answer, at_record};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::change::{OLD_PLATFORM, PLATFORM, fingerprint, key_hash};
@@ -35,6 +35,19 @@ pub(super) enum Begun<'a> {
     Answered(Response),
     /// It has no answer yet.
     Open(Once<'a>),
+}
+
+/// Where a cell wrote the record of a call.
+pub(super) struct RecordPlace {
+    machine: String,
+    position: u64,
+}
+
+impl RecordPlace {
+    /// A record of a cell.
+    pub(super) fn of(cell: &CellService, position: u64) -> RecordPlace {
+        RecordPlace { machine: format!("cell-{}", cell.region), position }
+    }
 }
 
 /// A call without an answer.
@@ -114,8 +127,15 @@ impl<'a> Once<'a> {
         Ok((first, None))
     }
 
-    /// Stores the answer if its status is one that is stored, and returns it.
-    pub(super) async fn finish(self, answer: Answer) -> Answer {
+    /// Stores the answer if its status is one that is stored, and returns it with the place of the
+    /// record, if this call made it.
+    pub(super) async fn finish(self, answer: Answer, place: Option<RecordPlace>) -> Answer {
+        let answer = self.kept(answer).await?;
+        let place = place.as_ref().map(|place| (place.machine.as_str(), place.position));
+        Ok(at_record(answer, place))
+    }
+
+    async fn kept(self, answer: Answer) -> Answer {
         let answer = answer.unwrap_or_else(IntoResponse::into_response);
         let status = answer.status();
         let kept = status.is_success() || status == StatusCode::CONFLICT;

@@ -27,6 +27,9 @@ use crate::telemetry::monotonic::Stopwatch;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("bursar-request-id");
 
+/// Browsers that have reached this server over TLS come back over TLS only, for a year.
+const ONLY_TLS: &str = "max-age=31536000";
+
 /// How long a handler may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -155,6 +158,9 @@ pub(super) async fn observed(
     headers.insert(REQUEST_ID, request_id.header());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    if app.base_url.starts_with("https://") {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(ONLY_TLS));
+    }
     response
 }
 

@@ -109,6 +109,15 @@ pub(super) fn respond(done: Done) -> Response {
     response
 }
 
+/// Notes where the record of a change is, of a machine other than the ledger: `cell-eu:45`.
+pub(super) fn at_record(mut response: Response, record: Option<(&str, u64)>) -> Response {
+    let value = record.map(|(machine, position)| format!("{machine}:{position}"));
+    if let Some(value) = value.and_then(|text| HeaderValue::from_str(&text).ok()) {
+        response.headers_mut().insert(POSITION, value);
+    }
+    response
+}
+
 /// A JSON body.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let mut bytes = Vec::with_capacity(DEFAULT_BODY);

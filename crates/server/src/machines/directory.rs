@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bursar_api::Code;
-use bursar_core::directory::{Command, Directory, DirectoryAccepted};
+use bursar_core::directory::{Command, Directory, DirectoryAccepted, Reply};
 use bursar_core::ledger::Envelope;
 use bursar_engine::LeaseTrust;
 use tokio::sync::watch;
@@ -32,6 +32,24 @@ pub struct DirectoryService {
     answered: Arc<AtomicU64>,
     /// Held by the request that reads the copy; the others wait.
     reading: tokio::sync::Mutex<()>,
+}
+
+/// The answer to an accepted command.
+#[derive(Clone, Debug)]
+pub struct DirectoryAnswer {
+    /// The answer.
+    pub reply: Reply,
+    /// Whether it was stored when this request was first made.
+    pub replayed: bool,
+    /// The position of its record, if this request made it.
+    pub position: Option<u64>,
+}
+
+impl From<DirectoryAccepted> for DirectoryAnswer {
+    fn from(accepted: DirectoryAccepted) -> DirectoryAnswer {
+        let DirectoryAccepted { reply, replayed } = accepted;
+        DirectoryAnswer { reply, replayed, position: None }
+    }
 }
 
 struct Present {
@@ -115,7 +133,7 @@ impl DirectoryService {
         &self,
         envelope: Envelope,
         command: Command,
-    ) -> Result<DirectoryAccepted, Failure> {
+    ) -> Result<DirectoryAnswer, Failure> {
         let answered = Arc::clone(&self.answered);
         let posted = self.gateway.post_noted(envelope, command, move || {
             // From now on no request is answered from the old copy, even if this caller has gone.
@@ -126,6 +144,9 @@ impl DirectoryService {
         if let Err(failure) = self.follow().await {
             tracing::warn!(detail = %failure.problem.detail, "the directory was not read again");
         }
-        Ok(seen.value?)
+        let accepted = seen.value?;
+        let (reply, replayed) = (accepted.reply, accepted.replayed);
+        // The record of a repeat is that of the first request, which is not known here.
+        Ok(DirectoryAnswer { reply, replayed, position: (!replayed).then_some(seen.position) })
     }
 }

@@ -4,8 +4,9 @@ import type { ReactNode } from "react";
 import { api } from "../../api/queries";
 import type { Budget, Job } from "../../api/types";
 import { count, formatShare, micros, millis, perMille, visible, words } from "../../format";
-import { Amount, jobPath, When, type Tone } from "../../ui/basics";
+import { Amount, jobPath, Skeleton, When, type Tone } from "../../ui/basics";
 import { useNow } from "../../ui/context";
+import { ProblemNote } from "../../ui/messages";
 import { Section } from "../../ui/page";
 import { useBudgetTree } from "../budgets";
 import { SOON, useGrants } from "../credits";
@@ -44,7 +45,7 @@ export function sameName(jobs: Job[]): [Job, number][] {
 /** What needs a decision: expiring credits, budgets near their limit, long waits, failures. */
 export function Attention({ account }: { account: string }) {
   const now = useNow(10_000);
-  const { grants } = useGrants(account, true);
+  const { grants, error: grantsError, isCut } = useGrants(account, true);
   const budgets = useBudgetTree(account);
   const filter = account ? { account } : {};
   const waiting = useQuery(api.jobsNow({ ...filter, state: "queued" }));
@@ -66,9 +67,15 @@ export function Attention({ account }: { account: string }) {
   for (const [job, many] of sameName([...(failed.data?.data ?? []), ...(exhausted.data?.data ?? [])].filter((one) => now - (millis(one.ended_at) ?? 0) < DAY))) {
     lines.push({ key: job.id, tone: "red", mark: "✕", text: <Link to={jobPath(job.id)}>{visible(job.spec.name) || visible(job.id)} {words(job.state)}{many > 1 ? <span className="muted"> {many} times, last</span> : null}</Link>, right: <When at={job.ended_at} /> });
   }
+  const jobs = [waiting, failed, exhausted];
+  const error = grantsError ?? budgets.error ?? jobs.find((query) => query.error)?.error;
+  const isKnown = grants !== undefined && budgets.all !== undefined && jobs.every((query) => query.data);
+  const isPart = isCut || budgets.isCut || jobs.some((query) => query.data?.has_more);
   return (
     <Section title="What needs you">
-      {lines.length === 0 ? <p className="muted">Nothing expires within 14 days, no budget is above 80 %, no job has waited for an hour or failed in the last day.</p> : (
+      {error && !isKnown ? <ProblemNote error={error} retry={() => { for (const query of jobs) void query.refetch(); }} /> : null}
+      {lines.length === 0 ? isKnown ? <p className="muted">{isPart ? "Of what was read, nothing" : "Nothing"} expires within 14 days, no budget is above 80 %, no job has waited for an hour or failed in the last day.</p>
+        : error ? null : <div aria-busy="true"><span className="sr">Loading</span><Skeleton width="50%" /></div> : (
         <ul className="attention">
           {lines.slice(0, MAX_LINES).map((line) => <li key={line.key} className={`tone-${line.tone}`}><span className="text-tone" aria-hidden="true">{line.mark}</span><span>{line.text}</span><span className="muted">{line.right}</span></li>)}
           {lines.length > MAX_LINES ? <li><span /><span className="muted">{lines.length - MAX_LINES} more on the pages Credits, Budgets and Jobs</span><span /></li> : null}

@@ -21,7 +21,7 @@ const COLUMNS = [
 
 /** granted = spent + held + expired + left, by month, with export and proof. */
 export function FinanceHome({ account }: { account: string }) {
-  const { grants } = useGrants(account);
+  const { grants, error } = useGrants(account);
   const total = grants ? grantTotals(grants.filter((grant) => grant.account === account)) : undefined;
   return (
     <>
@@ -34,7 +34,7 @@ export function FinanceHome({ account }: { account: string }) {
           <Stat label="Revoked or moved" tone="slate"><Amount value={total.revoked + total.moved} /></Stat><span className="sign" aria-hidden="true">+</span>
           <Stat label="Left" tone="green" to="/credits"><Amount value={total.available} /></Stat>
         </Stats>
-      ) : null}
+      ) : error ? <ProblemNote error={error} /> : null}
       <Months account={account} />
       <Section title="Proof"><p className="prose">Every amount follows from records of a signed journal. <Link to="/audit">Verify it on the page Audit</Link>, or offline with <code>bursar audit verify</code>.</p></Section>
     </>
@@ -67,7 +67,7 @@ function Months({ account }: { account: string }) {
   return (
     <Section title="By month" unit={`opening + granted = spent + expired + held + left, of ${visible(account)} itself; accounts below it have their own`} actions={<button type="button" className="button small" disabled={rows.length === 0} onClick={file}>Download CSV</button>}>
       {error ? <ProblemNote error={error} /> : null}
-      <DataTable label={`Months of ${visible(account)}`} rows={!isReady && account ? undefined : rows} columns={columns} rowId={(row) => row.month} empty={<Empty>No account is chosen.</Empty>} />
+      {error && !isReady ? null : <DataTable label={`Months of ${visible(account)}`} rows={!isReady && account ? undefined : rows} columns={columns} rowId={(row) => row.month} empty={<Empty>No account is chosen.</Empty>} />}
     </Section>
   );
 }

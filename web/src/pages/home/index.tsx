@@ -2,12 +2,13 @@ import { PERSONS, personOf, type Person } from "../../api/session";
 import { visible } from "../../format";
 import { useSession } from "../../ui/context";
 import { Choice, Page } from "../../ui/page";
+import { AccountPage } from "../../ui/noaccount";
 import { usePreferences } from "../../ui/preferences";
 import { useAccount, usePageSearch, useRegion } from "../../ui/search";
 import { GrantDetails } from "../credits";
 import { JobPanel } from "../jobs/panel";
 import { PERSON_NAMES } from "../settings";
-import { SupportPage } from "../support";
+import { SupportPage } from "../support/index";
 import { FinanceHome } from "./finance";
 import { LeadHome } from "./lead";
 import { OperatorHome } from "./operator";
@@ -23,11 +24,12 @@ export function HomePage() {
   const chosen = PERSONS.find((person) => person === search.as);
   const person: Person = chosen ?? (preferences.person === "role" ? personOf(session) : preferences.person);
   if (person === "support") return <SupportPage />;
-  return (
+  const choice = <Choice label="View for" value={person} choices={PERSONS.map((one) => [one, PERSON_NAMES[one]] as const)} onChange={(value) => change({ as: value, open: undefined })} />;
+  const page = () => (
     <Page
       title="Home" about={person === "operator" ? (region ? `Region ${visible(region)}` : "No region yet") : visible(account) || "No account yet"}
       panel={search.open ? (person === "lead" ? <GrantDetails id={search.open} /> : <JobPanel id={search.open} />) : undefined}
-      actions={<Choice label="View for" value={person} choices={PERSONS.map((one) => [one, PERSON_NAMES[one]] as const)} onChange={(value) => change({ as: value, open: undefined })} />}
+      actions={choice}
     >
       {person === "researcher" ? <ResearcherHome account={account} /> : null}
       {person === "lead" ? <LeadHome account={account} /> : null}
@@ -35,4 +37,5 @@ export function HomePage() {
       {person === "operator" ? <OperatorHome /> : null}
     </Page>
   );
+  return person === "operator" ? page() : <AccountPage title="Home" actions={choice}>{page}</AccountPage>;
 }

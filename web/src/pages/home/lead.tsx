@@ -5,16 +5,16 @@ import { api } from "../../api/queries";
 import { formatShare, micros, monthStart, rfc3339, visible } from "../../format";
 import { AccountLink, Amount, Stat, Stats } from "../../ui/basics";
 import { Bar } from "../../charts/bars";
-import { Empty, Loaded } from "../../ui/messages";
+import { Empty, Loaded, ProblemNote } from "../../ui/messages";
 import { Section } from "../../ui/page";
 import { amountColumn, DataTable } from "../../ui/table";
-import { GrantTable, useGrants } from "../credits";
+import { GrantsCut, GrantTable, useGrants } from "../credits";
 import { Attention } from "./attention";
 import { MoneyLine } from "./money";
 
 /** Who burns, projected end of month, what expires and how to save it. */
 export function LeadHome({ account }: { account: string }) {
-  const { grants } = useGrants(account, true);
+  const { grants, error, isCut } = useGrants(account, true);
   const expiring = useMemo(() => grants?.filter((grant) => grant.expires_at && micros(grant.available) > 0n), [grants]);
   return (
     <>
@@ -22,7 +22,7 @@ export function LeadHome({ account }: { account: string }) {
       <MonthLine account={account} />
       <Attention account={account} />
       <Burners account={account} />
-      <Section title="Credits that expire" unit="submit work that can draw on them, or move them to an account that will">{expiring?.length === 0 ? <p className="muted">No credits of {visible(account)} or below it expire.</p> : <GrantTable grants={expiring} account={account} />}</Section>
+      <Section title="Credits that expire" unit="submit work that can draw on them, or move them to an account that will">{error && !grants ? <ProblemNote error={error} /> : expiring?.length === 0 && !isCut ? <p className="muted">No credits of {visible(account)} or below it expire.</p> : <GrantTable grants={expiring} account={account} />}{isCut ? <GrantsCut /> : null}</Section>
     </>
   );
 }
@@ -35,12 +35,15 @@ function useMonth(account: string, by: string) {
 
 function MonthLine({ account }: { account: string }) {
   const forecast = useQuery({ ...api.forecast(account), enabled: account !== "" });
-  if (!forecast.data) return null;
   return (
-    <Stats label="This month">
-      <Stat label="Spent this month" tone="blue" to="/spend"><Amount value={forecast.data.month_spent} /></Stat>
-      <Stat label="Projected month end" note="at the average of 24 h"><Amount value={forecast.data.month_projected} /></Stat>
-    </Stats>
+    <Loaded query={forecast} rows={2}>
+      {(rates) => (
+        <Stats label="This month">
+          <Stat label="Spent this month" tone="blue" to="/spend"><Amount value={rates.month_spent} /></Stat>
+          <Stat label="Projected month end" note="at the average of 24 h"><Amount value={rates.month_projected} /></Stat>
+        </Stats>
+      )}
+    </Loaded>
   );
 }
 

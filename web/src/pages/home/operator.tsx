@@ -5,10 +5,10 @@ import { may } from "../../api/session";
 import { micros, visible } from "../../format";
 import { Badge, Stat, Stats } from "../../ui/basics";
 import { useSession } from "../../ui/context";
-import { Loaded } from "../../ui/messages";
+import { afterFirst, Loaded } from "../../ui/messages";
 import { Section } from "../../ui/page";
 import { usePageSearch, useRegion } from "../../ui/search";
-import { ClusterStats, NodeMap } from "../cluster";
+import { ClusterStats, MapCut, NodeMap } from "../cluster";
 import { QueueTable, RegionChoice } from "../queue";
 import { points } from "../share";
 
@@ -27,15 +27,15 @@ export function OperatorHome() {
   const worst = regions.data?.find(({ id }) => id === region)?.share_error;
   return (
     <>
-      {here ? <ClusterStats nodes={here} map={map.data} /> : null}
-      <Section title="Map" actions={<RegionChoice />}><Loaded query={map}>{(data) => <NodeMap nodes={data.nodes} />}</Loaded></Section>
+      <Loaded query={nodes} rows={2}>{() => <ClusterStats nodes={here ?? []} map={map.data} />}</Loaded>
+      <Section title="Map" actions={<RegionChoice />}><Loaded query={afterFirst(regions, map)}>{(data) => <><NodeMap nodes={data.nodes} /><MapCut map={data} /></>}</Loaded></Section>
       <Stats label="Sharing">
         <Stat label="Largest share error among waiting" to="/share" note={worst ? visible(worst.account) : "no account waits"}>{worst ? points(micros(worst.difference)) : "–"}</Stat>
         <Stat label="Waiting" tone="violet" to="/queue">{queue.data ? `${queue.data.data.length}${queue.data.has_more ? "+" : ""}` : "–"}</Stat>
         <MembersLine />
       </Stats>
       <Section title="Next in the queue" actions={<Link className="link small" to="/queue">Whole queue</Link>}>
-        <QueueTable rows={queue.data?.data.slice(0, QUEUE_LINES) ?? []} open={undefined} onOpen={(entry) => change({ open: entry.job })} />
+        <Loaded query={afterFirst(regions, queue)}>{(data) => <QueueTable rows={data.data.slice(0, QUEUE_LINES)} open={undefined} onOpen={(entry) => change({ open: entry.job })} />}</Loaded>
       </Section>
     </>
   );
@@ -46,7 +46,7 @@ function MembersLine() {
   const paths = useQuery(api.paths());
   const has = paths.data?.has("/v1/cluster");
   const cluster = useQuery({ ...api.cluster(), enabled: has === true && may(session, "cluster"), retry: false });
-  if (has === false) return <Stat label="Members" to="/members" note="one server">1</Stat>;
+  if (has === false) return <Stat label="Members" to="/members" note="the one that answers here">this server</Stat>;
   if (!cluster.data) return null;
   const active = cluster.data.members.filter(({ state }) => state === "active").length;
   const orphans = cluster.data.machines.filter(({ owner }) => !owner).length;

@@ -9,7 +9,7 @@ import { ChartWithTwin } from "../../charts/twin";
 import { formatAmount, formatDuration, formatGpuHours, formatSeconds, millis, visible, words } from "../../format";
 import { AccountLink, Amount, Badge, Copy, Id, Stat, StateBadge, Stats, stateTone, When } from "../../ui/basics";
 import { useNow } from "../../ui/context";
-import { Blockers, Empty, Loaded } from "../../ui/messages";
+import { Blockers, Empty, FirstOnly, Loaded } from "../../ui/messages";
 import { Page, Section } from "../../ui/page";
 import { usePageSearch } from "../../ui/search";
 import { amountColumn, DataTable } from "../../ui/table";
@@ -35,7 +35,7 @@ export function JobPage() {
         {(data) => (
           <>
             <TopLine job={data} />
-            {timeline.data ? <Section title="Life"><Lane job={data} timeline={timeline.data} /></Section> : null}
+            <Section title="Life"><Loaded query={timeline}>{(entries) => <><Lane job={data} timeline={entries} /><FirstOnly of={[api.timeline(id)]} what="entries of the timeline" /></>}</Loaded></Section>
             <CostChart timeline={timeline.data ?? []} />
             <JobTabs job={data} timeline={timeline.data} />
           </>
@@ -80,7 +80,7 @@ function JobTabs({ job, timeline }: { job: Job; timeline: TimelineEntry[] | unde
       </div>
       <div role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab}`} className="section">
         {tab === "why" ? <WhyTab job={job} /> : null}
-        {tab === "timeline" ? (timeline ? <TimelineList entries={timeline} /> : null) : null}
+        {tab === "timeline" ? (timeline ? <TimelineList entries={timeline} /> : <p className="muted">The timeline is not known yet.</p>) : null}
         {tab === "logs" ? <LogsTab job={job} /> : null}
         {tab === "ledger" ? <LedgerTab job={job} /> : null}
         {tab === "spec" ? <Code text={JSON.stringify(job.spec, null, 2)} label="Spec" /> : null}

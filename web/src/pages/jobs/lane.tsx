@@ -1,5 +1,6 @@
+import { useMemo } from "react";
 import type { Job, TimelineEntry } from "../../api/types";
-import { formatAmount, formatInstant, millis, visible, words } from "../../format";
+import { formatAmount, formatInstant, micros, millis, visible, words, type Micros } from "../../format";
 import type { Tone } from "../../ui/basics";
 import { useNow } from "../../ui/context";
 import { usePreferences } from "../../ui/preferences";
@@ -37,8 +38,37 @@ const MIN_LABELLED = 0.07;
 const MARKS: Record<string, [string, Tone]> = {
   hold_placed: ["▼", "violet"], hold_pinned: ["▽", "violet"], hold_closed: ["▲", "green"], refunded: ["◆", "green"],
   attempt_started: ["▸", "blue"], attempt_stopping: ["◂", "orange"], attempt_ended: ["■", "slate"], job_ended: ["■", "slate"],
-  cancel_asked: ["✕", "orange"], exhaustion_warned: ["!", "orange"],
+  cancel_asked: ["✕", "orange"], exhaustion_warned: ["!", "orange"], hold_captured: ["●", "blue"], charged: ["●", "blue"],
 };
+
+/** Charges closer than this part of the lane are one mark. */
+const MIN_APART = 0.012;
+
+export interface LaneMark {
+  at: number;
+  type: string;
+  amount: Micros | undefined;
+  text: string;
+}
+
+/** Marks of a timeline. A meter reports every few seconds, so its charges are summed where they are close. */
+export function marksOf(timeline: TimelineEntry[], start: number, end: number): LaneMark[] {
+  const marks: LaneMark[] = [];
+  let charge: LaneMark | undefined;
+  for (const entry of timeline) {
+    if (entry.source !== "ledger" || !MARKS[entry.type]) continue;
+    const mark: LaneMark = { at: millis(entry.at) ?? start, type: entry.type, amount: entry.amount ? micros(entry.amount) : undefined, text: entry.detail };
+    const isCharge = entry.type === "hold_captured";
+    if (isCharge && charge && mark.at - charge.at < MIN_APART * (end - start)) {
+      charge.amount = (charge.amount ?? 0n) + (mark.amount ?? 0n);
+      charge.text = "several reports";
+      continue;
+    }
+    if (isCharge) charge = mark;
+    marks.push(mark);
+  }
+  return marks;
+}
 
 /** Time of a job from left to right, with its holds, charges and refunds. */
 export function Lane({ job, timeline }: { job: Job; timeline: TimelineEntry[] }) {
@@ -47,7 +77,7 @@ export function Lane({ job, timeline }: { job: Job; timeline: TimelineEntry[] })
   const start = millis(job.created_at) ?? now;
   const end = Math.max(millis(job.ended_at) ?? now, ...timeline.map((entry) => millis(entry.at) ?? 0), start + 1000);
   const place = (at: number) => `${(Math.max(0, Math.min(end - start, at - start)) / (end - start)) * 100}%`;
-  const marks = timeline.filter((entry) => entry.source === "ledger" && MARKS[entry.type]);
+  const marks = useMemo(() => marksOf(timeline, start, end), [timeline, start, end]);
   return (
     <div className="lane">
       <div className="track" role="img" aria-label="Life of the job; the timeline below has the same entries">
@@ -56,9 +86,9 @@ export function Lane({ job, timeline }: { job: Job; timeline: TimelineEntry[] })
         ))}
       </div>
       <div className="marks" aria-hidden="true">
-        {marks.map((entry, i) => {
-          const [mark, tone] = MARKS[entry.type] ?? ["·", "slate"];
-          return <span key={i} className={`mark tone-${tone}`} style={{ left: place(millis(entry.at) ?? start) }} title={`${words(entry.type)}${entry.amount ? ` ${formatAmount(entry.amount)}` : ""}: ${visible(entry.detail)}`}>{mark}</span>;
+        {marks.map(({ at, type, amount, text }, i) => {
+          const [mark, tone] = MARKS[type] ?? ["·", "slate"];
+          return <span key={i} className={`mark tone-${tone}`} data-mark={type} style={{ left: place(at) }} title={`${words(type)}${amount ? ` ${formatAmount(amount)}` : ""}: ${visible(text)}`}>{mark}</span>;
         })}
       </div>
       <div className="axis">
@@ -66,7 +96,7 @@ export function Lane({ job, timeline }: { job: Job; timeline: TimelineEntry[] })
         <span style={{ left: "100%" }}>{formatInstant(end, zone).slice(0, 19)}</span>
       </div>
       <ul className="legend" aria-hidden="true">
-        <li><span className="text-tone tone-violet">▼</span>hold placed</li><li><span className="text-tone tone-blue">▸</span>started</li>
+        <li><span className="text-tone tone-violet">▼</span>hold placed</li><li><span className="text-tone tone-blue">▸</span>started</li><li><span className="text-tone tone-blue">●</span>charged</li>
         <li><span className="text-tone tone-green">▲</span>hold closed, rest returned</li><li><span className="text-tone tone-green">◆</span>refund</li>
       </ul>
     </div>

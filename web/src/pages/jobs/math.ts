@@ -5,6 +5,12 @@ import { micros, sum, type Micros } from "../../format";
 export const LIVE_STATES = ["queued", "starting", "running", "stopping"] as const;
 export const isLive = (job: Pick<Job, "state">) => (LIVE_STATES as readonly string[]).includes(job.state);
 
+/** Whether a text is in the id, name, account or a label of a job. */
+export function hasText(job: Pick<Job, "id" | "account" | "spec">, text: string): boolean {
+  const labels = Object.entries(job.spec.labels ?? {}).map(([name, value]) => `${name}=${String(value)}`).join(" ");
+  return `${job.id} ${job.spec.name ?? ""} ${job.account} ${labels}`.toLowerCase().includes(text.toLowerCase());
+}
+
 /** The attempt that runs, if one does. */
 export const currentAttempt = (job: Job): Attempt | undefined => job.attempts.find((attempt) => !attempt.ended_at);
 

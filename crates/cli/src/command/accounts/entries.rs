@@ -34,12 +34,15 @@ pub(crate) struct EntriesArguments {
     /// Only what concerns this job.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
+    /// Only movements of the credits of this grant.
+    #[arg(long, value_name = "ID")]
+    grant: Option<String>,
     #[command(flatten)]
     period: PeriodArguments,
 }
 
 pub(crate) async fn run(session: &Session, arguments: EntriesArguments) -> Result<(), Failure> {
-    let EntriesArguments { account, view, kind, spender, job, period } = arguments;
+    let EntriesArguments { account, view, kind, spender, job, grant, period } = arguments;
     let PeriodArguments { from, to, list } = period;
     let query = EntriesQuery {
         view: Some(view),
@@ -48,6 +51,7 @@ pub(crate) async fn run(session: &Session, arguments: EntriesArguments) -> Resul
         kind,
         spender,
         job,
+        grant,
         limit: list.limit,
         cursor: list.cursor.clone(),
         min_position: None,

@@ -49,15 +49,26 @@ pub(crate) struct AuditArguments {
     /// Only records after this position.
     #[arg(long, value_name = "POSITION")]
     after: Option<u64>,
+    /// Only records of this key or person, by its id in the trail.
+    #[arg(long, value_name = "ID")]
+    actor: Option<String>,
     #[command(flatten)]
     list: ListArguments,
 }
 
 pub(crate) async fn run(session: &Session, command: AuditCommand) -> Result<(), Failure> {
     match command {
-        AuditCommand::Ls(AuditArguments { account, job, after, list }) => {
+        AuditCommand::Ls(AuditArguments { account, job, after, actor, list }) => {
             let (limit, cursor) = (list.limit, list.cursor.clone());
-            let call = audit::list(&AuditQuery { account, job, after, limit, cursor });
+            let call = audit::list(&AuditQuery {
+                account,
+                job,
+                after,
+                position: None,
+                actor,
+                limit,
+                cursor,
+            });
             session.list(call, &list).await
         }
         AuditCommand::Show { position } => verify::show(session, position).await,

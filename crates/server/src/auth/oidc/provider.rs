@@ -1,8 +1,9 @@
 //! The identity provider: its description, its keys, and its tokens.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -17,6 +18,7 @@ use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 use super::ticket::{Ticket, TicketKey};
 use super::{OidcOptions, Person, SignInError};
+use crate::auth::sessions::failures::network;
 use crate::telemetry::monotonic::Stopwatch;
 
 /// How long a request to the provider may take.
@@ -27,6 +29,8 @@ const MAX_AGE: Duration = Duration::from_secs(3600);
 const MAX_ANSWER: usize = 1 << 20;
 /// The most sign-ins that wait for the provider at once.
 const MAX_EXCHANGES: usize = 16;
+/// The most of them from one address. Anyone can begin to sign in, so no address takes all places.
+const MAX_OF_ADDRESS: usize = 8;
 /// The most keys of a provider that are considered.
 const MAX_KEYS: usize = 100;
 
@@ -79,6 +83,46 @@ struct Knowledge {
     failure: Option<SignInError>,
 }
 
+/// How many requests of each address wait for the provider.
+#[derive(Default)]
+struct AddressCounts(std::sync::Mutex<HashMap<IpAddr, usize>>);
+
+impl AddressCounts {
+    fn enter(&self, address: IpAddr) -> Option<AddressPlace<'_>> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_default();
+        if *count >= MAX_OF_ADDRESS {
+            return None;
+        }
+        *count += 1;
+        Some(AddressPlace { counts: self, address })
+    }
+}
+
+/// The place of a request among those of its address.
+struct AddressPlace<'a> {
+    counts: &'a AddressCounts,
+    address: IpAddr,
+}
+
+impl Drop for AddressPlace<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.counts.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// The place of a request that waits for the provider.
+struct ExchangePlace<'a> {
+    _place: SemaphorePermit<'a>,
+    _of_address: AddressPlace<'a>,
+}
+
 /// An identity provider.
 pub struct Provider {
     options: OidcOptions,
@@ -90,6 +134,8 @@ pub struct Provider {
     failed_reads: AtomicU64,
     /// Places of requests that wait for the provider.
     places: Semaphore,
+    /// How many of them each address has.
+    of_addresses: AddressCounts,
     /// Seals sign-ins that are under way.
     pub(crate) tickets: TicketKey,
 }
@@ -134,6 +180,7 @@ impl Provider {
             knowledge: Mutex::default(),
             failed_reads: AtomicU64::new(0),
             places: Semaphore::new(MAX_EXCHANGES),
+            of_addresses: AddressCounts::default(),
             tickets: TicketKey::new(),
         })
     }
@@ -231,13 +278,20 @@ impl Provider {
     }
 
     /// A place among those that wait for the provider. Anyone can begin to sign in, so there are few.
-    fn place(&self) -> Result<SemaphorePermit<'_>, SignInError> {
-        self.places.try_acquire().map_err(|_| fault("too many people sign in at once"))
+    fn place(&self, address: IpAddr) -> Result<ExchangePlace<'_>, SignInError> {
+        let full = || fault("too many people sign in at once");
+        let of_address = self.of_addresses.enter(network(address)).ok_or_else(full)?;
+        let place = self.places.try_acquire().map_err(|_| full())?;
+        Ok(ExchangePlace { _place: place, _of_address: of_address })
     }
 
     /// The address at which a person signs in.
-    pub(crate) async fn sign_in_url(&self, ticket: &Ticket) -> Result<String, SignInError> {
-        let _place = self.place()?;
+    pub(crate) async fn sign_in_url(
+        &self,
+        ticket: &Ticket,
+        address: IpAddr,
+    ) -> Result<String, SignInError> {
+        let _place = self.place(address)?;
         let known = self.known(None).await?;
         let mut url = Url::parse(&known.description.authorization_endpoint).map_err(fault)?;
         url.query_pairs_mut()
@@ -264,8 +318,13 @@ impl Provider {
     }
 
     /// Redeems a code: the person that signed in.
-    pub(crate) async fn redeem(&self, code: &str, ticket: &Ticket) -> Result<Person, SignInError> {
-        let _place = self.place()?;
+    pub(crate) async fn redeem(
+        &self,
+        code: &str,
+        ticket: &Ticket,
+        address: IpAddr,
+    ) -> Result<Person, SignInError> {
+        let _place = self.place(address)?;
         let known = self.known(None).await?;
         let tokens = self.exchange(&known.description, code, ticket).await?;
         let claims = match self.verify(&known, &tokens.id_token, ticket) {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::auth::sessions::random_text;
+use crate::auth::sessions::{SessionId, random_text};
 
 /// How long a person may take to sign in.
 pub(crate) const LASTS_SECONDS: u64 = 600;
@@ -24,6 +24,10 @@ pub(crate) struct Ticket {
     pub(crate) verifier: String,
     /// The page to show afterwards.
     pub(crate) return_to: String,
+    /// The session of the browser before. The browser does not send its strict cookie when the provider
+    /// leads it back.
+    #[serde(default)]
+    pub(crate) session_before: Option<SessionId>,
     /// When it began, in milliseconds.
     began: i64,
 }
@@ -63,12 +67,17 @@ impl TicketKey {
 
 impl Ticket {
     /// Begins a sign-in that returns to a page of this server.
-    pub(crate) fn new(return_to: Option<&str>, now: Timestamp) -> Ticket {
+    pub(crate) fn new(
+        return_to: Option<&str>,
+        session_before: Option<SessionId>,
+        now: Timestamp,
+    ) -> Ticket {
         Ticket {
             state: random_text(),
             nonce: random_text(),
             verifier: random_text(),
             return_to: return_to.filter(|path| is_own_page(path)).unwrap_or("/").to_owned(),
+            session_before,
             began: now.millis(),
         }
     }
@@ -97,7 +106,7 @@ mod tests {
     #[test]
     fn a_ticket_is_opened_only_where_and_when_it_was_sealed() {
         let (key, now) = (TicketKey::new(), Timestamp::from_millis(1_000_000));
-        let ticket = Ticket::new(Some("/jobs?x=1"), now);
+        let ticket = Ticket::new(Some("/jobs?x=1"), None, now);
         let sealed = key.seal(&ticket);
         assert_eq!(key.open(&sealed, now).as_ref(), Some(&ticket));
         assert_eq!(ticket.return_to, "/jobs?x=1");
@@ -126,14 +135,14 @@ mod tests {
         ] {
             assert_eq!(is_own_page(path), expected, "{path}");
         }
-        let ticket = Ticket::new(Some("//evil.example"), Timestamp::from_millis(0));
+        let ticket = Ticket::new(Some("//evil.example"), None, Timestamp::from_millis(0));
         assert_eq!(ticket.return_to, "/");
     }
 
     #[test]
     fn the_challenge_is_the_hash_of_the_verifier() {
         // The example of RFC 7636, appendix B.
-        let mut ticket = Ticket::new(None, Timestamp::from_millis(0));
+        let mut ticket = Ticket::new(None, None, Timestamp::from_millis(0));
         ticket.verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".into();
         assert_eq!(ticket.challenge(), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
     }

@@ -17,6 +17,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 const MAX_OF_ID: u32 = 10;
 /// The most failures from one address in a window.
 const MAX_OF_ADDRESS: u32 = 100;
+/// The most sign-ins from one address that an identity provider refused, in a window.
+const MAX_CALLBACKS: u32 = 30;
 /// The most wrong codes of one key or person, of one tenant, and of all, in a window.
 const MAX_CODES_OF_KEY: u32 = 10;
 const MAX_CODES_OF_TENANT: u32 = 60;
@@ -30,6 +32,8 @@ enum Source {
     /// A key id from an address.
     KeyId(IpAddr, Box<str>),
     Address(IpAddr),
+    /// What an address brought back from an identity provider.
+    Callback(IpAddr),
     /// A key or person that is signed in.
     SignedIn(Box<str>),
     /// A tenant; `None` is the platform.
@@ -43,7 +47,7 @@ struct Count {
 }
 
 /// The part of an address that one client cannot change freely: of IPv6 the first 64 bits.
-pub(super) fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
         address @ IpAddr::V4(_) => address,
@@ -104,6 +108,10 @@ fn sources(address: IpAddr, id: &str) -> [(Source, u32); 2] {
     [(Source::KeyId(address, id.into()), MAX_OF_ID), (Source::Address(address), MAX_OF_ADDRESS)]
 }
 
+fn callbacks(address: IpAddr) -> (Source, u32) {
+    (Source::Callback(network(address)), MAX_CALLBACKS)
+}
+
 impl FailedSignIns {
     /// Creates the counts of a server.
     pub fn new() -> FailedSignIns {
@@ -118,6 +126,16 @@ impl FailedSignIns {
     /// Counts a failure.
     pub(crate) fn note(&self, address: IpAddr, id: &str) {
         self.note_at(address, id, self.0.watch.elapsed());
+    }
+
+    /// Refuses a sign-in at the identity provider after too many that failed.
+    pub(crate) fn check_callback(&self, address: IpAddr) -> Result<(), Failure> {
+        self.0.check(&[callbacks(address)], "failed sign-ins", self.0.watch.elapsed())
+    }
+
+    /// Counts a sign-in at the identity provider that failed.
+    pub(crate) fn note_callback(&self, address: IpAddr) {
+        self.0.note([callbacks(address)], self.0.watch.elapsed());
     }
 
     fn check_at(&self, address: IpAddr, id: &str, now: Duration) -> Result<(), Failure> {
@@ -213,6 +231,19 @@ mod tests {
         }
         assert!(failures.check_at(address("2001:db8::ffff"), "x", start).is_err(), "one network");
         assert!(failures.check_at(address("2001:db8:0:1::1"), "x", start).is_ok(), "another one");
+    }
+
+    #[test]
+    fn an_address_with_many_refused_callbacks_waits_and_others_do_not() {
+        let failures = FailedSignIns::new();
+        let from = address("10.0.0.1");
+        for _ in 0..MAX_CALLBACKS {
+            assert!(failures.check_callback(from).is_ok());
+            failures.note_callback(from);
+        }
+        assert!(failures.check_callback(from).is_err());
+        assert!(failures.check_callback(address("10.0.0.2")).is_ok());
+        assert!(failures.check(from, "k").is_ok(), "keys are counted by themselves");
     }
 
     #[test]

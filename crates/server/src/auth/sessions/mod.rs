@@ -34,6 +34,9 @@ pub(crate) const TOKEN: &str = "bus_";
 
 /// Proves that a change was requested by a page of this server.
 const CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
+/// Sent by pages with requests that no person caused, such as a refresh: they do not keep the session
+/// from ending.
+const BACKGROUND: HeaderName = HeaderName::from_static("bursar-background");
 /// Sent by browsers: where a request came from.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -41,7 +44,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionOptions {
-    /// A session ends after this long without a request.
+    /// A session ends after this long without a request that a person caused.
     pub idle_seconds: NonZeroU64,
     /// A session ends this long after its begin.
     pub max_seconds: NonZeroU64,
@@ -55,12 +58,17 @@ impl Default for SessionOptions {
 }
 
 /// The hash of a session's secret.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SessionId([u8; 32]);
 
 impl SessionId {
     fn of(secret: &str) -> SessionId {
         SessionId(hash(secret))
+    }
+
+    /// The session that a cookie names, live or not.
+    pub(crate) fn in_cookie(headers: &HeaderMap, cookie: &str) -> Option<SessionId> {
+        cookie::read(headers, cookie).map(SessionId::of)
     }
 }
 
@@ -174,6 +182,11 @@ impl Sessions {
         Some(kept.session.clone())
     }
 
+    /// The session of a cookie's secret. It is not used: it ends when it would have ended.
+    fn found(&self, secret: &str, now: Timestamp) -> Option<LiveSession> {
+        self.get(SessionId::of(secret), now)
+    }
+
     /// The caller with a session's secret as its bearer token.
     pub(crate) fn of_token(&self, secret: &str, now: Timestamp) -> Result<Principal, Failure> {
         self.used(secret, now).map(|session| session.principal).ok_or_else(ended)
@@ -201,21 +214,43 @@ impl Sessions {
         self.table().remove(&id);
     }
 
-    /// Ends every session of a caller's key or person.
+    /// Ends every session of a caller's key or person. A person is the same in every tenant; keys of
+    /// other tenants may have the same id.
     pub(crate) fn end_all_of(&self, principal: &Principal) {
-        let mut table = self.table();
         let tenant = principal.tenant().map(AccountPath::from);
-        let sessions = table.sessions.get(&tenant).into_iter().flatten();
-        let own = sessions.filter(|(_, kept)| kept.is_of(principal));
-        for id in own.map(|(id, _)| *id).collect::<Vec<SessionId>>() {
-            table.remove(&id);
+        let is_person = principal.is_person();
+        self.end_where(|of, kept| (is_person || *of == tenant) && kept.is_of(principal));
+    }
+
+    /// Ends every session of a key or person whose scope a caller covers. Returns how many.
+    pub(crate) fn end_within(&self, caller: &Principal, actor: &str) -> usize {
+        self.end_where(|_, kept| {
+            let of = &kept.session.principal;
+            let covers = match &of.scope {
+                Some(scope) => caller.sees(scope),
+                None => caller.is_of_platform(),
+            };
+            covers && of.id == actor
+        })
+    }
+
+    fn end_where(&self, is_meant: impl Fn(&Option<AccountPath>, &Kept) -> bool) -> usize {
+        let mut table = self.table();
+        let all = table.sessions.iter().flat_map(|(tenant, sessions)| {
+            sessions.iter().map(move |(id, kept)| (tenant, id, kept))
+        });
+        let meant = all.filter(|(tenant, _, kept)| is_meant(tenant, kept));
+        let ended: Vec<SessionId> = meant.map(|(_, id, _)| *id).collect();
+        for id in &ended {
+            table.remove(id);
         }
+        ended.len()
     }
 
     /// Ends the session of a cookie, if it has one.
     pub(crate) fn end_of(&self, headers: &HeaderMap, cookie: &str) {
-        if let Some(secret) = cookie::read(headers, cookie) {
-            self.end(SessionId::of(secret));
+        if let Some(id) = SessionId::in_cookie(headers, cookie) {
+            self.end(id);
         }
     }
 
@@ -251,7 +286,9 @@ impl Sessions {
         secret: &str,
         now: Timestamp,
     ) -> Result<Principal, Failure> {
-        let session = self.used(secret, now).ok_or_else(ended)?;
+        let is_background = headers.contains_key(BACKGROUND);
+        let session = if is_background { self.found(secret, now) } else { self.used(secret, now) };
+        let session = session.ok_or_else(ended)?;
         check_origin(headers)?;
         if method != Method::GET && method != Method::HEAD {
             let sent = headers.get(CSRF_TOKEN).map_or(&b""[..], |token| token.as_bytes());
@@ -362,6 +399,56 @@ mod tests {
         assert!(sessions.used(&new.secret, at(25)).is_none(), "it is gone");
         let new = sessions.begin(Principal::root(), None, None, at(0));
         assert!(sessions.used(&new.secret, at(11)).is_none());
+    }
+
+    #[test]
+    fn what_a_page_reads_by_itself_does_not_keep_its_session() {
+        let sessions = sessions();
+        let new = sessions.begin(Principal::root(), None, None, at(0));
+        let ask = |background: bool, now: i64| {
+            let mut headers = HeaderMap::new();
+            headers.insert("cookie", format!("s={}", new.secret).parse().expect("ascii"));
+            if background {
+                headers.insert(BACKGROUND, "true".parse().expect("ascii"));
+            }
+            let found = sessions.authenticate((&Method::GET, &headers), "s", at(now));
+            found.expect("it has the cookie").is_ok()
+        };
+        assert!(ask(false, 5) && ask(true, 14), "it is read");
+        assert!(ask(true, 15) && !ask(true, 16), "it ends ten seconds after its last use");
+        assert!(!ask(false, 16), "it has ended for every request");
+    }
+
+    #[test]
+    fn all_sessions_of_a_person_end_in_every_tenant() {
+        let sessions = sessions();
+        let person = |scope: Option<&str>| Principal {
+            id: "ada@https://id.example".into(),
+            scope: scope.map(Into::into),
+            ..Principal::root()
+        };
+        let begin = |who: Principal| sessions.begin(who, None, None, at(0)).secret;
+        let own = [begin(person(Some("acme"))), begin(person(Some("umbra"))), begin(person(None))];
+        let other = begin(of("ada", "umbra"));
+        sessions.end_all_of(&person(Some("acme")));
+        assert!(own.iter().all(|secret| sessions.used(secret, at(1)).is_none()));
+        assert!(sessions.used(&other, at(1)).is_some());
+    }
+
+    #[test]
+    fn an_administrator_ends_sessions_within_its_scope_alone() {
+        let sessions = sessions();
+        let begin = |id, scope| sessions.begin(of(id, scope), None, None, at(0)).secret;
+        let meant = [begin("p", "acme:nlp"), begin("p", "acme")];
+        let others = [begin("q", "acme"), begin("p", "umbra")];
+        let platform = Principal { id: "p".into(), ..Principal::root() };
+        let platform = sessions.begin(platform, None, None, at(0)).secret;
+        assert_eq!(sessions.end_within(&of("admin", "acme"), "p"), 2);
+        assert!(meant.iter().all(|secret| sessions.used(secret, at(1)).is_none()));
+        let lasts = |secret: &String| sessions.used(secret, at(1)).is_some();
+        assert!(others.iter().all(lasts) && lasts(&platform));
+        assert_eq!(sessions.end_within(&of("admin", "acme"), "p"), 0);
+        assert_eq!(sessions.end_within(&Principal::root(), "p"), 2);
     }
 
     #[test]

@@ -87,17 +87,16 @@ pub(in crate::http) fn too_many_codes(words: &str) -> String {
 pub(in crate::http) fn approve_device(
     request: &DeviceRequest,
     session: &LiveSession,
-    own_address: std::net::IpAddr,
+    own_address: Option<std::net::IpAddr>,
     now: Timestamp,
 ) -> String {
     let DeviceRequest { user_code, address, client, asked_at } = request;
     let shown = crate::http::handlers::system::session::caller_shown(&session.principal);
     let role = serde_json::to_value(shown.role).unwrap_or_default();
-    let own_address = own_address.to_canonical();
-    let compared = if *address == own_address {
-        "the same address as this browser".to_owned()
-    } else {
-        format!("not the address of this browser, which is {own_address}")
+    let compared = match own_address.map(|own| own.to_canonical()) {
+        Some(own) if *address == own => ", the same address as this browser".to_owned(),
+        Some(own) => format!(", not the address of this browser, which is {own}"),
+        None => ", which may be the address of a proxy".to_owned(),
     };
     let client = match client {
         Some(client) => format!("{} (not verified)", escape(client)),
@@ -114,7 +113,7 @@ pub(in crate::http) fn approve_device(
          <code>bursar login --device</code> yourself and it shows this code. Refuse if this code was sent to you: \
          the sender would act under your name.</p>\
          <table><tr><th>Code</th><td><code>{user_code}</code></td></tr>\
-         <tr><th>Requested from</th><td>{address}, {compared}</td></tr>\
+         <tr><th>Requested from</th><td>{address}{compared}</td></tr>\
          <tr><th>Client name</th><td>{client}</td></tr>\
          <tr><th>Requested at</th><td>{at}, {since}</td></tr>\
          <tr><th>It would act as</th><td>{name}: {role} of {scope}</td></tr>\

@@ -61,12 +61,13 @@ pub(in crate::http) async fn entries(
         EntriesView::All => EntriesOf::Either(number),
         EntriesView::Subtree => EntriesOf::Subtree(number),
     };
-    let (job, spender, tenant) = (query.job, query.spender, tenant_of(&account).to_owned());
+    let (job, tenant) = (query.job, tenant_of(&account).to_owned());
+    let (spender, grant) = (query.spender, query.grant);
     let ask = app.history.ask(position, move |history| {
         if matches!(of, EntriesOf::Subtree(_)) && history.subtree(number)?.len() > MAX_SUBTREE {
             return Ok(None);
         }
-        let mut filter = EntryFilter { kinds, spender, job: None };
+        let mut filter = EntryFilter { kinds, spender, job: None, grant };
         if let Some(job) = job {
             let tenant = history.account_number(&tenant)?;
             let number = tenant.map(|tenant| history.job_number(tenant, &job)).transpose()?;

@@ -35,7 +35,7 @@ use crate::auth::{Principal, is_at_or_below, tenant_of};
 use crate::change::{Plan, Target, find};
 use crate::followers::past_jobs::{self, Wanted};
 use crate::http::extract::{Params, Path, Tree};
-use crate::http::idempotent_call::{Begun, Once};
+use crate::http::idempotent_call::{Begun, Once, RecordPlace};
 use crate::http::list::{Step, page_size, read_cursor, walk, write_cursor};
 use crate::http::respond::{Answer, change, job_named, json};
 use crate::machines::cells::SHARD;
@@ -343,23 +343,23 @@ pub(in crate::http) async fn preempt(
         Begun::Answered(answer) => return Ok(answer),
         Begun::Open(once) => once,
     };
-    let answer = match stop(&app, &caller, &once, &account, &id).await {
-        Ok(()) => shown(&app, &caller, &account, &id).await,
-        Err(failure) => Err(failure),
+    let (answer, place) = match stop(&app, &caller, &once, &account, &id).await {
+        Ok(place) => (shown(&app, &caller, &account, &id).await, place),
+        Err(failure) => (Err(failure), None),
     };
-    once.finish(answer).await
+    once.finish(answer, place).await
 }
 
-/// Preempts a job, unless the same call did so before.
+/// Preempts a job, unless the same call did so before. Returns the place of its record.
 async fn stop(
     app: &App,
     caller: &Caller,
     once: &Once<'_>,
     account: &AccountPath,
     id: &Name,
-) -> Result<(), Failure> {
+) -> Result<Option<RecordPlace>, Failure> {
     if once.done {
-        return Ok(());
+        return Ok(None);
     }
     let (tenant, wanted) = (AccountPath::unchecked(tenant_of(account)), id.clone());
     let read = move |ledger: &Ledger| {
@@ -379,8 +379,10 @@ async fn stop(
     let cell = cell.ok_or_else(|| conflict("the job does not run; there is nothing to preempt"))?;
     let by_platform = caller.principal.is_of_platform();
     let command = cell::Command::PreemptJob { job: cell_id(number), by_platform };
-    cell.gateway.post(once.origin(), command).answer().await?.value?;
-    app.quiesce_if_manual().await
+    let decided = cell.gateway.post(once.origin(), command).answer().await?;
+    let _done = decided.value?;
+    app.quiesce_if_manual().await?;
+    Ok(Some(RecordPlace::of(cell, decided.position)))
 }
 
 async fn shown(app: &App, caller: &Caller, account: &AccountPath, id: &Name) -> Answer {

@@ -106,7 +106,7 @@ pub(in crate::http) async fn register(
         Begun::Open(once) => once,
     };
     let answer = start(&app, &caller, cell, node).await;
-    once.finish(answer).await
+    once.finish(answer, None).await
 }
 
 /// Registers a node. Repeating it only makes the previous incarnation stale, so the cell need not

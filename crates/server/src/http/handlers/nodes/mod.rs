@@ -30,7 +30,7 @@ use super::nodes::names::{Found, Resolve, owned, visible};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::http::extract::{Params, Path, Tree};
-use crate::http::idempotent_call::{Begun, Once, reach};
+use crate::http::idempotent_call::{Begun, Once, RecordPlace, reach};
 use crate::http::list::{page_size, read_after, write_after};
 use crate::http::respond::{Answer, json, named};
 use crate::ids::attempt::AttemptIds;
@@ -212,21 +212,24 @@ pub(in crate::http) async fn get(
     shown(&app, &caller, &id).await
 }
 
-/// Runs a command on a node, unless the same call did so before.
+/// Runs a command on a node, unless the same call did so before. Returns the region and the position
+/// of its record.
 async fn command(
     app: &App,
     caller: &Caller,
     once: &Once<'_>,
     id: &Name,
     command: impl FnOnce(NodeKey) -> Command,
-) -> Result<(), Failure> {
+) -> Result<Option<RecordPlace>, Failure> {
     if once.done {
-        return Ok(());
+        return Ok(None);
     }
     let found = owned(app, caller, id, Resolve::Only).await?;
     let command = command(found.key.clone());
-    found.cell.gateway.post(once.origin(), command).answer().await?.value?;
-    app.quiesce_if_manual().await
+    let seen = found.cell.gateway.post(once.origin(), command).answer().await?;
+    let _done = seen.value?;
+    app.quiesce_if_manual().await?;
+    Ok(Some(RecordPlace::of(found.cell, seen.position)))
 }
 
 /// Runs a command on a node and renders the node.
@@ -241,11 +244,11 @@ async fn change(
         Begun::Answered(answer) => return Ok(answer),
         Begun::Open(once) => once,
     };
-    let answer = match command(app, caller, &once, id, wanted).await {
-        Ok(()) => shown(app, caller, id).await,
-        Err(failure) => Err(failure),
+    let (answer, place) = match command(app, caller, &once, id, wanted).await {
+        Ok(place) => (shown(app, caller, id).await, place),
+        Err(failure) => (Err(failure), None),
     };
-    once.finish(answer).await
+    once.finish(answer, place).await
 }
 
 async fn shown(app: &App, caller: &Caller, id: &Name) -> Answer {
@@ -308,10 +311,13 @@ pub(in crate::http) async fn delete(
         gone = Some(node.clone());
         Command::RemoveNode { node }
     });
-    let answer = removed.await.map(|()| StatusCode::NO_CONTENT.into_response());
+    let (answer, place) = match removed.await {
+        Ok(place) => (Ok(StatusCode::NO_CONTENT.into_response()), place),
+        Err(failure) => (Err(failure), None),
+    };
     if let Some(node) = gone.filter(|_| answer.is_ok()) {
         // A name belongs to one owner in all regions.
         app.cells.iter().for_each(|cell| cell.forget_last_orders(&node));
     }
-    once.finish(answer).await
+    once.finish(answer, place).await
 }

@@ -338,7 +338,7 @@ pub(in crate::http) async fn plan(
         Ok(()) => show_plan(cell, &caller).await,
         Err(failure) => Err(failure),
     };
-    once.finish(answer).await
+    once.finish(answer, None).await
 }
 
 async fn begin_plan(
@@ -418,7 +418,7 @@ pub(in crate::http) async fn cancel_plan(
         Begun::Open(once) => once,
     };
     let answer = drop_plan(&app, cell, &once).await;
-    once.finish(answer.map(|()| StatusCode::NO_CONTENT.into_response())).await
+    once.finish(answer.map(|()| StatusCode::NO_CONTENT.into_response()), None).await
 }
 
 async fn drop_plan(app: &App, cell: &CellService, once: &Once<'_>) -> Result<(), Failure> {

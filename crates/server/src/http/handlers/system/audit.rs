@@ -10,7 +10,8 @@ use bursar_api::system::audit::{AuditQuery, AuditRecord, Checkpoint, Proof, Proo
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::refusal::Resource;
-use bursar_history::query::{AuditEntry, AuditFilter};
+use bursar_history::query::{AuditEntry, AuditFilter, Cursor};
+use bursar_history::{History, HistoryError, Sqlite};
 
 use crate::app::App;
 use crate::auth::tenant_of;
@@ -55,6 +56,58 @@ async fn job_of(app: &App, caller: &Caller, id: String) -> Result<JobNo, Failure
     app.ledger.peek(look).await?.ok_or(missing)
 }
 
+/// The most pages of history that one answer visits to find the records of an actor.
+const MAX_PAGES: usize = 20;
+/// The most records of one such page.
+const MAX_PAGE: u32 = 100;
+
+/// What a list must have besides its filter in history.
+struct Asked {
+    limit: u32,
+    /// Only records after this position.
+    after: u64,
+    actor: Option<String>,
+}
+
+/// The place behind all items of a record.
+fn end_of(position: u64) -> Cursor {
+    let next = position.saturating_add(1).min(i64::MAX.cast_unsigned());
+    Cursor { major: next.cast_signed(), minor: 0 }
+}
+
+impl Asked {
+    /// Reads a page, newest first. Once older records were left out, no later page has any.
+    fn read(
+        &self,
+        history: &History<Sqlite>,
+        filter: AuditFilter,
+        mut cursor: Option<Cursor>,
+    ) -> Result<(Vec<AuditEntry>, Option<Cursor>), HistoryError> {
+        let (mut found, limit) = (Vec::new(), self.limit as usize);
+        // Among the records of others, many are visited for one.
+        let size = if self.actor.is_some() { MAX_PAGE } else { self.limit };
+        for _ in 0..MAX_PAGES {
+            let page = history.audit(filter, cursor, size)?;
+            for entry in page.data {
+                if entry.position <= self.after {
+                    return Ok((found, None));
+                }
+                if found.len() == limit {
+                    return Ok((found, cursor));
+                }
+                cursor =
+                    Some(Cursor { major: entry.position.cast_signed(), minor: entry.item.into() });
+                let is_meant = self.actor.is_none() || entry.actor == self.actor;
+                found.extend(is_meant.then_some(entry));
+            }
+            if page.next.is_none() || found.len() == limit {
+                return Ok((found, page.next));
+            }
+        }
+        Ok((found, cursor))
+    }
+}
+
 /// Commands with their actor and events, newest first.
 ///
 /// A key with a scope sees the records of its scope, or of the named account within it.
@@ -81,21 +134,30 @@ pub(in crate::http) async fn list(
         Some(job) => Some(job_of(&app, &caller, job).await?),
         None => None,
     };
-    let seen = app.read(move |ledger| account.and_then(|path| ledger.find_account(&path))).await?;
-    let filter = match (job, seen.value) {
-        (Some(job), _) => AuditFilter::Job(job),
-        (None, Some(account)) => AuditFilter::Account(account.0),
-        (None, None) => AuditFilter::Everything,
+    let wanted = account.clone();
+    let look = move |ledger: &Ledger| wanted.and_then(|path| ledger.find_account(&path));
+    let seen = app.read(look).await?;
+    let filter = match (job, seen.value, &account) {
+        (Some(job), _, _) => AuditFilter::Job(job),
+        (None, Some(account), _) => AuditFilter::Account(account.0),
+        // No number means all accounts, so an account without one must not come this far.
+        (None, None, Some(path)) => return Err(Failure::not_found("account", path)),
+        (None, None, None) => AuditFilter::Everything,
     };
-    let limit = u32::try_from(size).unwrap_or(100);
-    let ask = app.history.ask(seen.position, move |history| history.audit(filter, cursor, limit));
-    let (page, position) = ask.await?;
-    let after = query.after.unwrap_or(0);
-    let count = page.data.len();
-    let data: Vec<AuditRecord> =
-        page.data.into_iter().filter(|entry| entry.position > after).map(record).collect();
-    // Newest first: once older records were left out, no later page has any.
-    let next_cursor = page.next.filter(|_| data.len() == count).map(|cursor| cursor.to_string());
+    let asked = Asked {
+        limit: u32::try_from(size).unwrap_or(100),
+        after: query.after.unwrap_or(0).max(query.position.map_or(0, |at| at.saturating_sub(1))),
+        actor: query.actor,
+    };
+    let cursor = match query.position {
+        // From the end of the record on. A cursor of an earlier page is within it.
+        Some(at) => cursor.or_else(|| Some(end_of(at))),
+        None => cursor,
+    };
+    let ask = app.history.ask(seen.position, move |history| asked.read(history, filter, cursor));
+    let ((data, next), position) = ask.await?;
+    let data: Vec<AuditRecord> = data.into_iter().map(record).collect();
+    let next_cursor = next.map(|cursor| cursor.to_string());
     let (as_of, position) = (Some(time(seen.at)), Some(position));
     let has_more = next_cursor.is_some();
     Ok(json(StatusCode::OK, &List { data, has_more, next_cursor, as_of, position }))

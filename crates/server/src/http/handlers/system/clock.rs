@@ -53,7 +53,7 @@ pub(in crate::http) async fn set(
     let envelope = platform_envelope(&app, &caller, &body).await?;
     let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
     let accepted = match known {
-        Some(accepted) => accepted,
+        Some(accepted) => accepted.into(),
         None => {
             let target = aim(manual, &asked)?;
             app.submit_to_directory(envelope, Command::AimClock { target }).await?
@@ -72,7 +72,7 @@ pub(in crate::http) async fn set(
         let note = Envelope { actor: caller.principal.id.clone().into(), ..Envelope::default() };
         app.directory.submit(note, Command::NoteClock).await?;
     }
-    Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))
+    Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), &accepted))
 }
 
 /// Accepts the server's clock after it jumped or was far ahead at a start: delayed expiries
@@ -96,7 +96,7 @@ pub(in crate::http) async fn accept(
     // A repeat must not accept a later jump, which no operator has checked.
     let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
     let accepted = match known {
-        Some(accepted) => accepted,
+        Some(accepted) => accepted.into(),
         None => {
             app.require_unused_key(&envelope).await?;
             let target = match app.accept_clock(&caller.principal.id).await {
@@ -119,7 +119,7 @@ pub(in crate::http) async fn accept(
     let Reply::Clock { target } = accepted.reply else {
         unreachable!("an instant is answered with itself")
     };
-    Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))
+    Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), &accepted))
 }
 
 /// The requested instant of the clock.

@@ -103,7 +103,7 @@ fn try_code(
 }
 
 /// The address of a request; without one all share their limits.
-fn address_of(peer: Option<Extension<PeerAddress>>) -> IpAddr {
+pub(super) fn address_of(peer: Option<Extension<PeerAddress>>) -> IpAddr {
     peer.map_or_else(PeerAddress::unknown, |Extension(peer)| peer.address())
 }
 
@@ -128,7 +128,9 @@ pub(in crate::http) async fn ask(
     let find = || app.devices.waiting(&code, now);
     Ok(match try_code(&app, address, &session.principal, find) {
         Ok(request) => {
-            pages::html(pages::sign_in::approve_device(&request, &session, address, now))
+            // A proxy has one address for all that come through it.
+            let own = (!app.may_be_proxied).then_some(address);
+            pages::html(pages::sign_in::approve_device(&request, &session, own, now))
         }
         Err(page) => *page,
     })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Response;
 use bursar_api::amount::Sum;
 use bursar_api::credits::price::{Price, PriceQuery, Prices, SetPrice};
 use bursar_api::jobs::class::{Class, SetClass};
@@ -19,7 +20,8 @@ use crate::change::{OLD_PLATFORM, PLATFORM, fingerprint, key_hash};
 use crate::http::convert::{credits, instant, name, names};
 use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::whole_list;
-use crate::http::respond::{Answer, json};
+use crate::http::respond::{Answer, at_record, json};
+use crate::machines::directory::DirectoryAnswer;
 use crate::operations::Operation;
 use crate::render::time;
 use crate::request::{Caller, Failure};
@@ -51,16 +53,13 @@ pub(super) async fn platform_envelope(
     Ok(envelope(caller, PLATFORM, body))
 }
 
-/// Marks an answer as a replay.
-pub(in crate::http) fn mark(
-    mut response: axum::response::Response,
-    replayed: bool,
-) -> axum::response::Response {
-    if replayed {
+/// Marks an answer as a replay, or with the place of its record.
+pub(in crate::http) fn mark(mut response: Response, answer: &DirectoryAnswer) -> Response {
+    if answer.replayed {
         let value = axum::http::HeaderValue::from_static("true");
         response.headers_mut().insert("idempotent-replayed", value);
     }
-    response
+    at_record(response, answer.position.map(|position| ("directory", position)))
 }
 
 /// Sets a price by adding a version.
@@ -98,7 +97,7 @@ pub(in crate::http) async fn set_price(
         effective_at: time(effective_at),
         version,
     };
-    Ok(mark(json(StatusCode::OK, &price), accepted.replayed))
+    Ok(mark(json(StatusCode::OK, &price), &accepted))
 }
 
 /// The prices in effect at an instant.
@@ -169,7 +168,7 @@ pub(in crate::http) async fn set_class(
     let accepted =
         app.submit_to_directory(platform_envelope(&app, &caller, &body).await?, command).await?;
     app.tell_classes().await?;
-    Ok(mark(json(StatusCode::OK, &class(&class_name, &stored)), accepted.replayed))
+    Ok(mark(json(StatusCode::OK, &class(&class_name, &stored)), &accepted))
 }
 
 /// All priority classes, by name.

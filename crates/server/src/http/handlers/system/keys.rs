@@ -139,7 +139,7 @@ pub(in crate::http) async fn create(
     };
     let command = Command::CreateKey { id, key: Box::new(key) };
     let accepted = app.submit_to_directory(envelope, command).await?;
-    let Reply::Key { id, created } = accepted.reply else {
+    let Reply::Key { id, created } = accepted.reply.clone() else {
         unreachable!("a key is answered with its id")
     };
     let current = app.directory.current();
@@ -148,7 +148,7 @@ pub(in crate::http) async fn create(
     let fresh = created && !accepted.replayed;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let response = json(status, &shown(&app, &id, stored, fresh.then_some(secret)));
-    Ok(mark(response, accepted.replayed))
+    Ok(mark(response, &accepted))
 }
 
 /// The place of a key in a list. Ids are unique only within their tenant.
@@ -218,7 +218,7 @@ pub(in crate::http) async fn revoke(
     let by_platform = caller.principal.is_of_platform();
     let command = Command::RevokeKey { id, tenant, by_platform };
     let accepted = app.submit_to_directory(envelope, command).await?;
-    Ok(mark(StatusCode::NO_CONTENT.into_response(), accepted.replayed))
+    Ok(mark(StatusCode::NO_CONTENT.into_response(), &accepted))
 }
 
 /// The tenant of a key that the same request has revoked before. The key is gone, and another

@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bursar_api::Code;
 use bursar_api::json;
+use bursar_api::system::key::Role;
 use bursar_api::system::session::{SignIn, SignOutQuery, SignedIn};
 
 use crate::app::App;
@@ -128,6 +129,9 @@ pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) ->
 
 /// Signs out: ends the session of the cookie or token. Does nothing for a key, unless `everywhere`
 /// is `true`: then every session of the key or person ends, in browsers and on command lines.
+///
+/// With `actor` an administrator ends the sessions of another key or person. Whether that person may
+/// sign in again is decided by the identity provider.
 #[utoipa::path(delete, path = "/v1/session", tag = "sessions", operation_id = "end_session",
     params(SignOutQuery),
     responses((status = 204, description = "The session has ended")))]
@@ -137,6 +141,9 @@ pub(in crate::http) async fn end(
     Params(query): Params<SignOutQuery>,
 ) -> Answer {
     caller.principal.require(Operation::EndSession)?;
+    if let Some(actor) = query.actor {
+        return end_of_other(&app, &caller.principal, &actor);
+    }
     if query.everywhere == Some(true) {
         tracing::info!(key = %caller.principal.id, "signed out everywhere");
         app.sessions.end_all_of(&caller.principal);
@@ -147,6 +154,22 @@ pub(in crate::http) async fn end(
     };
     app.sessions.end(id);
     Ok(signed_out(&app))
+}
+
+/// Ends the sessions of another key or person in the caller's scope.
+fn end_of_other(app: &App, principal: &Principal, actor: &str) -> Answer {
+    if principal.role != Role::Admin {
+        let detail =
+            "only an administrator ends the sessions of others; use a key with the role admin";
+        return Err(Failure::forbidden(detail));
+    }
+    match app.sessions.end_within(principal, actor) {
+        0 => Err(Failure::not_found("session of", actor)),
+        ended => {
+            tracing::info!(key = %principal.id, %actor, ended, "sessions of another were ended");
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+    }
 }
 
 fn signed_out(app: &App) -> Response {

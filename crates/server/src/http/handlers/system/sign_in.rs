@@ -1,22 +1,25 @@
 //! Signing in through an identity provider. These requests come from the address line of a browser
 //! and are answered with pages.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::device::address_of;
 use super::session::session_cookie;
 use crate::app::App;
 use crate::auth::oidc::ticket::{LASTS_SECONDS, Ticket};
 use crate::auth::oidc::{Person, Provider, SignInError};
-use crate::auth::sessions::cookie;
+use crate::auth::sessions::{SessionId, cookie};
 use crate::http::extract::Params;
 use crate::http::pages;
 use crate::http::respond::{Answer, json as json_response};
+use crate::net::serve::PeerAddress;
 use crate::request::Failure;
 
 /// Where to go after signing in.
@@ -55,11 +58,16 @@ pub(in crate::http) async fn methods(State(app): State<Arc<App>>) -> Response {
 /// Begins to sign in: leads the browser to the provider.
 pub(in crate::http) async fn login(
     State(app): State<Arc<App>>,
+    peer: Option<Extension<PeerAddress>>,
+    headers: HeaderMap,
     Params(query): Params<LoginQuery>,
 ) -> Answer {
     let provider = provider(&app)?;
-    let ticket = Ticket::new(query.next.as_deref(), app.clock.now());
-    let url = match provider.sign_in_url(&ticket).await {
+    let address = address_of(peer);
+    app.failed_sign_ins.check_callback(address)?;
+    let before = SessionId::in_cookie(&headers, &app.cookies.session);
+    let ticket = Ticket::new(query.next.as_deref(), before, app.clock.now());
+    let url = match provider.sign_in_url(&ticket, address).await {
         Ok(url) => url,
         Err(error) => return Ok(refused(&error)),
     };
@@ -82,18 +90,24 @@ pub(super) fn redirect<const N: usize>(
 /// Ends signing in: the provider has led the browser back.
 pub(in crate::http) async fn callback(
     State(app): State<Arc<App>>,
+    peer: Option<Extension<PeerAddress>>,
     headers: HeaderMap,
     uri: axum::http::Uri,
 ) -> Answer {
     let provider = provider(&app)?;
+    let address = address_of(peer);
+    app.failed_sign_ins.check_callback(address)?;
     let query = uri.query().unwrap_or("");
     let signed_in = match serde_urlencoded::from_str::<CallbackQuery>(query) {
-        Ok(query) => finish(&app, provider, &headers, query).await,
+        Ok(query) => finish((&app, provider), &headers, query, address).await,
         Err(_) => Err(SignInError::NotBegun),
     };
     let mut response = match signed_in {
-        Ok((person, return_to)) => {
+        Ok((person, Ticket { return_to, session_before, .. })) => {
             app.sessions.end_of(&headers, &app.cookies.session);
+            if let Some(before) = session_before {
+                app.sessions.end(before);
+            }
             tracing::info!(person = %person.principal.id, "signed in");
             let new = app.sessions.begin(person.principal, person.name, None, app.clock.now());
             // A page, not a redirect: browsers send a strict cookie only where a page of this server leads.
@@ -102,7 +116,11 @@ pub(in crate::http) async fn callback(
             response
         }
         Err(error) => {
-            tracing::warn!(reason = error.words(), "a person was not signed in");
+            tracing::warn!(reason = error.words(), %address, "a person was not signed in");
+            // A provider that does not answer is no failure of the caller.
+            if !matches!(error, SignInError::Provider(_)) {
+                app.failed_sign_ins.note_callback(address);
+            }
             refused(&error)
         }
     };
@@ -111,11 +129,11 @@ pub(in crate::http) async fn callback(
 }
 
 async fn finish(
-    app: &App,
-    provider: &Provider,
+    (app, provider): (&App, &Provider),
     headers: &HeaderMap,
     query: CallbackQuery,
-) -> Result<(Person, String), SignInError> {
+    address: IpAddr,
+) -> Result<(Person, Ticket), SignInError> {
     let sealed = cookie::read(headers, &app.cookies.login).ok_or(SignInError::NotBegun)?;
     let ticket = provider.tickets.open(sealed, app.clock.now()).ok_or(SignInError::NotBegun)?;
     let state = query.state.unwrap_or_default();
@@ -129,8 +147,8 @@ async fn finish(
     }
     let code = query.code.filter(|code| !code.is_empty() && code.len() <= 4096);
     let code = code.ok_or(SignInError::NotBegun)?;
-    let person = provider.redeem(&code, &ticket).await?;
-    Ok((person, ticket.return_to))
+    let person = provider.redeem(&code, &ticket, address).await?;
+    Ok((person, ticket))
 }
 
 fn refused(error: &SignInError) -> Response {
