@@ -64,8 +64,8 @@ pub(crate) struct ServeArguments {
     /// The file with the root key; written on the first start.
     #[arg(long, value_name = "FILE")]
     root_key_file: Option<PathBuf>,
-    /// With --store: create a new key that signs checkpoints if the file of the known one is missing.
-    /// Distribute its public key to third parties, and the file to other servers of the store.
+    /// Create a new key that signs checkpoints if the file of the known one is missing. Distribute its
+    /// public key to third parties and, with --store, the file to other servers of the store.
     #[arg(long)]
     new_checkpoint_key: bool,
     /// The certificate chain, in PEM.

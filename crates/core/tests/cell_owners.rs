@@ -4,13 +4,16 @@
 mod cell_world;
 
 use bursar_core::cell::command::{
-    AttemptReport, Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, ReportState,
+    AttemptReport, Command, GroupSpec, Heartbeat, JobSpec, NodeOffer, Origin, Refusal, Reply,
+    ReportState,
 };
-use bursar_core::cell::event::Event;
+use bursar_core::cell::event::{Event, JobOutcome};
+use bursar_core::cell::jobs::demands::MAX_DEMANDS_PER_TENANT;
 use bursar_core::cell::nodes::used_names::{
-    MAX_LABELS_PER_TENANT, MAX_NAME_BYTES, MAX_NODES_PER_TENANT, MAX_RACKS_PER_TENANT,
-    MAX_TYPES_PER_TENANT,
+    MAX_LABELS_PER_TENANT, MAX_LEFT_DRAINED_PER_OWNER, MAX_NAME_BYTES, MAX_NODES_PER_TENANT,
+    MAX_RACKS_PER_TENANT, MAX_TYPES_PER_TENANT,
 };
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, JobId, NodeKey, OrderKind};
 use bursar_core::machine::{Machine, execute};
 use bursar_core::message::ToLedger;
@@ -123,6 +126,61 @@ fn an_earlier_start_of_an_agent_gets_no_orders() {
     assert_eq!(world.cell.orders(&gone), Err(Refusal::UnknownNode));
 }
 
+/// A node is deleted and made again by another agent. The agent of the deleted node still runs: its
+/// reports count for nothing and it gets no orders, also after a restart of the server.
+#[test]
+fn the_agent_of_a_deleted_node_is_not_taken_for_that_of_a_new_node() {
+    for scope in [None, Some("acme")] {
+        let mut world = World::new();
+        world.register(&owned("n0", scope));
+        world.ok(Command::Heartbeat(beat("n0", scope, 1, 50)));
+        world.ok(Command::RemoveNode { node: NodeKey::new("n0", scope) });
+        let rebuilt = Cell::from_image(world.cell.image()).expect("the image of a cell");
+        world.twin = Some(Box::new(rebuilt));
+        world.register(&owned("n0", scope));
+        world.run("acme", 8, HOUR);
+        let old = beat("n0", scope, 1, 51);
+        let stale = Refusal::StaleIncarnation { current: 2 };
+        assert_eq!(world.send(Command::Heartbeat(old.clone())), Err(stale.clone()));
+        assert_eq!(world.cell.orders(&old), Err(stale));
+        let new = beat("n0", scope, 2, 1);
+        world.ok(Command::Heartbeat(new.clone()));
+        assert_eq!(world.cell.orders(&new).map(|orders| orders.len()), Ok(1));
+        // A node of another owner, or of another name of the same owner.
+        world.register(&owned("n0", Some("umbra")));
+        let of = NodeKey::new("n0", Some("umbra"));
+        assert_eq!(world.cell.node_named(of).map(|view| view.incarnation), Some(1));
+        world.check_replay();
+    }
+}
+
+/// Drained nodes that were deleted are remembered until their leases end. Those of one owner take no
+/// place of another's.
+#[test]
+fn drained_nodes_that_one_owner_deletes_leave_the_drains_of_others() {
+    let mut cell = Cell::new();
+    let origin = Origin::component("test");
+    let leave_drained = |cell: &mut Cell, name: &str, scope| {
+        let offer = NodeOffer { uuids: Vec::new(), ..owned(name, scope) };
+        let node = NodeKey::of(&offer);
+        let drain = Command::DrainNode { node: node.clone(), force: false };
+        for command in [Command::RegisterNode(offer), drain, Command::RemoveNode { node }] {
+            execute(cell, at(0), &origin, &command, &mut Vec::new()).expect("nothing runs there");
+        }
+    };
+    leave_drained(&mut cell, "n1", None);
+    leave_drained(&mut cell, "n1", Some("umbra"));
+    for index in 0..MAX_LEFT_DRAINED_PER_OWNER + 2 {
+        leave_drained(&mut cell, &format!("n{index}"), Some("acme"));
+    }
+    assert_eq!(cell.image().left_drained.len(), MAX_LEFT_DRAINED_PER_OWNER + 2);
+    for scope in [None, Some("umbra")] {
+        register(&mut cell, owned("n1", scope)).expect("it comes back");
+        let drained = cell.node_named(NodeKey::new("n1", scope)).map(|view| view.drained);
+        assert_eq!(drained, Some(true), "{scope:?}");
+    }
+}
+
 /// A node whose tenant gave it to the platform, as in journals of earlier versions.
 #[test]
 fn a_node_that_changed_its_owner_in_an_old_journal_is_found_under_the_last_one() {
@@ -159,6 +217,86 @@ fn attempts_of_a_node_before_and_after_an_instant_are_distinguished() {
     assert_eq!([held("n0", early), held("n1", early)], [true, false], "of its own node");
     assert_eq!([held("n0", late), held("n1", late)], [false, false], "not what came later");
     assert!(!held("n9", early) && !held("n0", JobId(99)));
+}
+
+/// Jobs of one tenant ask for something else each. The tables of what was asked for never shrink.
+#[test]
+fn jobs_of_a_tenant_ask_for_so_much_and_no_more() {
+    let mut cell = Cell::new();
+    let origin = Origin::component("test");
+    let spec = |id: u64, account: &str, number: usize| {
+        let mut spec = JobSpec::new(JobId(id), account, GpuDemand::Whole(1));
+        spec.labels = (0..63).map(|label| format!("l={number}.{label}").into()).collect();
+        spec
+    };
+    let admit = |cell: &mut Cell, spec: &JobSpec| {
+        let mut events = Vec::new();
+        let admit = Command::AdmitJob(spec.clone());
+        execute(cell, at(0), &origin, &admit, &mut events).expect("a fine job");
+        let cancel = Command::CancelJob { job: spec.job };
+        let refused = events.iter().find_map(|event| match event {
+            Event::JobEnded { outcome, .. } => Some(*outcome),
+            _ => None,
+        });
+        if refused.is_none() {
+            execute(cell, at(0), &origin, &cancel, &mut Vec::new()).expect("it waits");
+        }
+        refused
+    };
+    let most = MAX_DEMANDS_PER_TENANT / 64;
+    for number in 0..most {
+        assert_eq!(admit(&mut cell, &spec(1, "acme:nlp", number)), None, "{number}");
+    }
+    let rebuilt = Cell::from_image(cell.image()).expect("the image of a cell");
+    assert_eq!(rebuilt.digest(), cell.digest());
+    for mut cell in [cell, rebuilt] {
+        let full = cell.image().labels.len();
+        for number in [most, most + 1] {
+            let refused = admit(&mut cell, &spec(1, "acme:vision", number));
+            assert_eq!(refused, Some(JobOutcome::TooManyDemands));
+        }
+        assert_eq!(cell.image().labels.len(), full, "a job that is turned away adds nothing");
+        assert_eq!(admit(&mut cell, &spec(1, "acme:vision", 7)), None, "it asked for this before");
+        assert_eq!(admit(&mut cell, &spec(1, "umbra", most)), None, "another tenant");
+        let refused = admit(&mut cell, &spec(1, "acme:vision", most));
+        assert_eq!(refused, Some(JobOutcome::TooManyDemands), "whatever others ask for");
+        cell.check().expect("the laws hold");
+    }
+}
+
+#[test]
+fn a_group_is_dropped_with_its_last_job() {
+    let mut world = World::with_nodes(1, "H100");
+    let mut jobs = Vec::new();
+    for number in 0..100 {
+        let mut spec = world.spec("acme", 8, HOUR);
+        spec.group = Some(GroupSpec { name: format!("g{}", number / 2).into(), limit: 1 });
+        jobs.push(world.submit(spec));
+    }
+    let named = |world: &World| {
+        let groups = world.cell.image().groups;
+        (groups.iter().filter(|group| !group.tenant.is_empty()).count(), groups.len())
+    };
+    assert_eq!(named(&world), (50, 50));
+    let keeps = jobs.pop().expect("many");
+    for job in jobs {
+        world.send(Command::CancelJob { job }).expect("it is here");
+    }
+    world.pass(MINUTE, MINUTE);
+    assert_eq!(named(&world), (1, 50), "one job is left");
+    let rebuilt = Cell::from_image(world.cell.image()).expect("the image of a cell");
+    world.twin = Some(Box::new(rebuilt));
+    for number in 0..1000 {
+        let mut spec = world.spec("acme", 8, HOUR);
+        spec.group = Some(GroupSpec { name: format!("h{number}").into(), limit: 2 });
+        let job = world.submit(spec);
+        world.send(Command::CancelJob { job }).expect("it is here");
+    }
+    assert_eq!(named(&world), (1, 50), "numbers are used again");
+    world.send(Command::CancelJob { job: keeps }).expect("it is here");
+    world.pass(MINUTE, MINUTE);
+    assert_eq!(named(&world), (0, 50));
+    world.check_replay();
 }
 
 fn register(cell: &mut Cell, offer: NodeOffer) -> Result<Reply, Refusal> {

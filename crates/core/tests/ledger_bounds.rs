@@ -4,12 +4,14 @@
 use bursar_core::cell::ids::{JobId, MaintenanceId};
 use bursar_core::cell::{self, Cell, Origin};
 use bursar_core::credits::Credits;
+use bursar_core::ledger::accounts::account::MAX_ACCOUNTS_PER_TENANT;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry,
     PlaceHold,
 };
 use bursar_core::ledger::id::{CellNo, HoldNo};
 use bursar_core::ledger::index::aside::LedgerAside;
+use bursar_core::ledger::refusal::Refusal;
 use bursar_core::ledger::{Event, Ledger, invariant};
 use bursar_core::machine::{Machine, Stuck, advance, execute};
 use bursar_core::message::{ToCell, ToLedger};
@@ -34,6 +36,32 @@ fn run(ledger: &mut Ledger, command: &Command) -> Vec<Event> {
 
 fn open(ledger: &mut Ledger, path: &str, kind: AccountKind, settings: AccountSettings) {
     run(ledger, &Command::OpenAccount { path: path.into(), kind, settings });
+}
+
+#[test]
+fn a_tenant_has_so_many_accounts_and_others_are_not_affected() {
+    let mut ledger = Ledger::new();
+    for org in ["acme", "umbra"] {
+        open(&mut ledger, org, AccountKind::Org, AccountSettings::default());
+    }
+    for number in 1..MAX_ACCOUNTS_PER_TENANT {
+        let path = format!("acme:t{number}");
+        open(&mut ledger, &path, AccountKind::Team, AccountSettings::default());
+    }
+    let rebuilt = Ledger::from_image(ledger.image()).expect("the image of a ledger");
+    for mut ledger in [ledger, rebuilt] {
+        let more = |path: &str| Command::OpenAccount {
+            path: path.into(),
+            kind: AccountKind::Team,
+            settings: AccountSettings::default(),
+        };
+        let envelope = Envelope::default();
+        let refused = execute(&mut ledger, start(), &envelope, &more("acme:more"), &mut Vec::new());
+        let Err(Refusal::InvalidField { field, reason }) = refused else { panic!("{refused:?}") };
+        assert_eq!(field, "id");
+        assert!(reason.contains(&MAX_ACCOUNTS_PER_TENANT.to_string()), "{reason}");
+        open(&mut ledger, "umbra:t1", AccountKind::Team, AccountSettings::default());
+    }
 }
 
 fn with_grant(expires_at: Timestamp) -> Ledger {

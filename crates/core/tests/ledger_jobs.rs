@@ -435,7 +435,7 @@ impl World {
             }
             _ => {
                 let outcomes =
-                    [JobOutcome::Withdrawn, JobOutcome::Cancelled, JobOutcome::WaitingQuota];
+                    [JobOutcome::Withdrawn, JobOutcome::TooManyDemands, JobOutcome::WaitingQuota];
                 let outcome = outcomes[b as usize % outcomes.len()];
                 ToLedger::JobEnded { job: attempt.job, outcome }
             }

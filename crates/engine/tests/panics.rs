@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use bursar_core::machine::Machine;
 use bursar_core::message::Mark;
 use bursar_engine::courier::{Courier, EngineInbox};
-use bursar_engine::{Engine, EngineError, Status, attempt, replay_from_genesis};
+use bursar_engine::{Engine, EngineError, Status, Transaction, attempt, replay_from_genesis};
 use bursar_journal::memory::MemoryJournal;
 use support::parcel::{Parcel, ParcelCodec, SET_ASIDE, Take};
 use support::till::{
@@ -224,6 +224,16 @@ fn a_decision_that_is_too_large_is_refused_before_anything_is_written() {
         panic!("the limit was exceeded");
     };
     assert!(reason.contains("at most 100000"), "{reason}");
+    let position = || engine.handle().read(|_: &Till| ()).expect("it serves").position;
+    let before = position();
+    for (events, fits) in [(100_001, false), (10_000, true)] {
+        let (sender, rehearsed) = std::sync::mpsc::channel();
+        let work = move |till: &mut dyn Transaction<Till>| till.rehearse(&(), &flood(events));
+        engine.handle().attend(work, move |seen| drop(sender.send(seen)));
+        let rehearsed = rehearsed.recv().expect("it answers").expect("it serves").value;
+        assert_eq!(matches!(rehearsed, Err(EngineError::TooLarge(_))), !fits, "{events}");
+        assert_eq!(position(), before, "nothing was written");
+    }
     // Each is small enough, but all together are not.
     let items = (0..11).map(|_| ((), flood(10_000))).collect();
     let refused = engine.handle().execute_group(items);

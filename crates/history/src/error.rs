@@ -55,7 +55,8 @@ pub enum HistoryError {
     },
     /// The parts of hours at the ends of a period have too many entries.
     #[error(
-        "the first and the last hour of the period have more than {most} entries; choose whole hours"
+        "the first or the last hour of the period has more than {most} entries of this account and those \
+         below it; choose whole hours"
     )]
     PartsOfHours {
         /// The most entries that are read.

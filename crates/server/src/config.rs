@@ -78,7 +78,7 @@ pub struct Config {
     pub dev: bool,
     /// The file with the root key; written on the first start.
     pub root_key_file: Option<PathBuf>,
-    /// With `store`: make a new key that signs checkpoints if the file of the known one is gone.
+    /// Make a new key that signs checkpoints if the file of the known one is gone.
     pub new_checkpoint_key: bool,
     /// The certificate chain, in PEM.
     pub tls_cert: Option<PathBuf>,

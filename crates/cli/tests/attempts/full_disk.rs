@@ -14,6 +14,7 @@ use super::small_disk::SmallDisk;
 #[test]
 fn a_full_disk_neither_ends_a_lease_nor_hides_an_end() {
     if !geteuid().is_root() {
+        println!("skipped: it needs root");
         return;
     }
     // A lease that ran out before the disk was full shows nothing: the next one is longer.
@@ -54,6 +55,7 @@ fn outlives_its_lease(seconds: u64) -> Option<()> {
 #[test]
 fn an_attempt_that_cannot_be_recorded_is_not_started() {
     if !geteuid().is_root() {
+        println!("skipped: it needs root");
         return;
     }
     let disk = SmallDisk::new();

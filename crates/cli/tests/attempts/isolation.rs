@@ -57,6 +57,7 @@ fn open_to_all(path: &Path, mode: u32) {
 #[test]
 fn a_preloaded_library_never_runs_as_root() {
     if !geteuid().is_root() {
+        println!("skipped: it needs root");
         return;
     }
     let (_folder, library, notes) = probe();
@@ -107,6 +108,7 @@ fn supervisors_have_no_environment() {
 #[test]
 fn a_job_keeps_no_rights_of_root() {
     if !geteuid().is_root() {
+        println!("skipped: it needs root");
         return;
     }
     // A library of the agent left a file open, as drivers do.
@@ -154,6 +156,7 @@ fn variables_that_would_set_others_are_refused() {
 #[test]
 fn a_job_has_private_temporary_folders() {
     if !geteuid().is_root() || !bursar_agent::isolation::namespace::is_available() {
+        println!("skipped: it needs root and namespaces");
         return;
     }
     let outside = tempfile::NamedTempFile::new().expect("a file");
@@ -189,6 +192,7 @@ fn a_job_has_private_temporary_folders() {
 #[test]
 fn a_job_can_neither_read_nor_change_the_agents_files() {
     if !geteuid().is_root() {
+        println!("skipped: it needs root");
         return;
     }
     // The folder was made by hand, and every user could look into it.
@@ -224,6 +228,7 @@ fn a_job_can_neither_read_nor_change_the_agents_files() {
 #[test]
 fn an_agent_does_not_start_where_jobs_could_read_its_key() {
     if !geteuid().is_root() {
+        println!("skipped: it needs root");
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -238,6 +238,7 @@ async fn no_loss_is_silent_with_a_file_of_a_store_that_was_stopped() {
         ("manifest.json", Harm::Emptied),
         ("manifest.json", Harm::Halved),
         ("manifest.json", Harm::Foreign),
+        ("checkpoint.key", Harm::Removed),
         ("checkpoint.key", Harm::Emptied),
         ("checkpoint.key", Harm::Halved),
         ("checkpoint.key", Harm::Foreign),

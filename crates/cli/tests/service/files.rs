@@ -188,8 +188,10 @@ async fn a_ledger_that_is_older_than_its_cell_is_noticed_without_the_manifests_h
     for (name, bytes) in old.iter().filter(|(name, _)| !name.starts_with("cell-")) {
         std::fs::write(data.join(name), bytes).expect("it is ours");
     }
+    let before = content(&data);
     let said = refused(&data, &MANUAL);
     assert!(said.contains("ledger-0.db is an older copy than cell-default.db"), "{said}");
+    assert!(content(&data) == before, "something was written");
     for (name, bytes) in &new {
         std::fs::write(data.join(name), bytes).expect("it is ours");
     }
@@ -462,7 +464,7 @@ async fn a_store_that_cannot_be_restored_once_more_says_so() {
 }
 
 #[tokio::test]
-async fn a_signing_key_that_was_lost_is_made_again_and_another_one_is_refused() {
+async fn a_signing_key_that_was_lost_or_replaced_is_refused_until_a_new_one_is_asked_for() {
     let mut server = store(true).await;
     let file = server.data().join("checkpoint.key");
     let own = std::fs::read(&file).expect("it is there");
@@ -472,7 +474,11 @@ async fn a_signing_key_that_was_lost_is_made_again_and_another_one_is_refused() 
     assert!(said.contains("checkpoint.key") && said.contains("Put back the file"), "{said}");
     assert!(content(server.data()) == before, "something was written");
     std::fs::remove_file(&file).expect("it is ours");
-    server.restart(&MANUAL);
+    let before = content(server.data());
+    let said = refused(server.data(), &MANUAL);
+    assert!(said.contains("checkpoint.key") && said.contains("--new-checkpoint-key"), "{said}");
+    assert!(content(server.data()) == before, "something was written");
+    server.restart(&[&MANUAL[..], &["--new-checkpoint-key"]].concat());
     assert_ne!(std::fs::read(&file).expect("it was made"), own);
     server.stop();
     server.restart(&MANUAL);

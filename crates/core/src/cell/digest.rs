@@ -52,6 +52,12 @@ impl Cell {
         if !self.left_drained.is_empty() {
             digester.value(&self.left_drained);
         }
+        if !self.removed_incarnations.is_empty() {
+            digester.value(&self.removed_incarnations);
+        }
+        if !self.used_demands.is_empty() {
+            digester.value(&self.used_demands);
+        }
         digester.finish()
     }
 }

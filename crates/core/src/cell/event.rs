@@ -434,4 +434,6 @@ pub enum JobOutcome {
     Withdrawn,
     /// Its account's quota of waiting jobs is exhausted.
     WaitingQuota,
+    /// The jobs of its tenant have had too many different demands.
+    TooManyDemands,
 }

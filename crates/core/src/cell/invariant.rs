@@ -389,7 +389,11 @@ impl Cell {
             };
             let active = members().filter(|job| job.attempt().is_some()).count();
             let held = members().filter(|job| job.waiting() == Some(Waiting::Group)).count();
-            if active != group.active as usize || held != group.held().count() {
+            if active != group.active as usize
+                || held != group.held().count()
+                || members().count() != group.jobs()
+                || (group.jobs() == 0) != group.tenant.is_empty()
+            {
                 return Err(format!("group {} is miscounted", group.name).into());
             }
             let free = group.limit.saturating_sub(group.active) as usize;

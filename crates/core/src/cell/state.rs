@@ -11,6 +11,7 @@ use super::index::aside::CellAside;
 use super::index::bitset::Bits;
 use super::index::interner::{InternedId, Interner};
 use super::index::timers::{Timer, Timers};
+use super::jobs::demands::UsedDemands;
 use super::jobs::idempotency::Done;
 use super::jobs::job::{CellJob, Phase, Request, Waiting, when_free};
 use super::jobs::table::Jobs;
@@ -83,6 +84,10 @@ pub struct Cell {
     /// Drained nodes that were removed while their lease was valid, by full name, with its end. An
     /// agent that still runs registers its node again, and the drain stays.
     pub(crate) left_drained: BTreeMap<CompactString, Timestamp>,
+    /// The highest incarnation that a removed node of each owner had; the platform's path is empty.
+    pub(crate) removed_incarnations: BTreeMap<AccountPath, u32>,
+    /// The demands of the jobs of each tenant.
+    pub(crate) used_demands: BTreeMap<AccountPath, UsedDemands>,
     /// Accounts that are or were scopes of nodes.
     pub(crate) scopes: BTreeSet<AccountId>,
     pub(crate) inventory: Inventory,
@@ -144,6 +149,8 @@ impl Cell {
             requests_done: Done::default(),
             used_names: BTreeMap::new(),
             left_drained: BTreeMap::new(),
+            removed_incarnations: BTreeMap::new(),
+            used_demands: BTreeMap::new(),
             scopes: BTreeSet::new(),
             inventory: Inventory::default(),
             jobs: Jobs::default(),

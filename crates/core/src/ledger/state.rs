@@ -34,6 +34,8 @@ pub struct Ledger {
     pub(super) policy: Policy,
     pub(super) accounts: Vec<Account>,
     pub(super) account_names: HashIndex,
+    /// How many accounts each tenant has. Derived from the accounts.
+    pub(super) tenant_accounts: BTreeMap<AccountNo, u32>,
     pub(super) grants: Vec<Grant>,
     pub(super) grant_names: NameIndex,
     pub(super) buckets: Vec<Bucket>,

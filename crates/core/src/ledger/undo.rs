@@ -125,6 +125,9 @@ impl Ledger {
                 let number = u32::try_from(self.accounts.len()).unwrap_or(u32::MAX);
                 let hash = self.account_names.hash_of(&account.path.as_str());
                 self.account_names.remove(hash, number);
+                if let Some(own) = self.tenant_accounts.get_mut(&account.tenant) {
+                    *own -= 1;
+                }
             }
             Undo::Account(account, frozen, rare) => {
                 let account = &mut self.accounts[account.index()];

@@ -78,6 +78,16 @@ pub trait Transaction<M: Machine> {
         command: &M::Command,
     ) -> Result<Result<M::Reply, M::Refusal>, EngineError>;
 
+    /// Decides a command and changes nothing: whether it would be accepted, also by its size.
+    ///
+    /// # Errors
+    /// The command would fail.
+    fn rehearse(
+        &self,
+        envelope: &M::Envelope,
+        command: &M::Command,
+    ) -> Result<Result<M::Reply, M::Refusal>, EngineError>;
+
     /// Does a bounded part of the preparation of a command: see [`Machine::prepare`]. Returns
     /// whether the preparation is complete. If not, other messages have their turns before the next
     /// part.

@@ -2,12 +2,16 @@
 
 use bursar_core::machine::{Machine, Preparation};
 use bursar_core::time::Timestamp;
+use bursar_journal::RecordTooLarge;
 
-use crate::codec::Codec;
+use crate::codec::{Codec, RecordOrigin};
 use crate::error::EngineError;
 use crate::writer::handle::{GroupDecision, Transaction, WorkMark};
 use crate::writer::handoff::Load;
-use crate::writer::session::{CommandOf, EnvelopeOf, RefusalOf, ReplyOf, Session};
+use crate::writer::session::{
+    CommandOf, EnvelopeOf, MAX_DECISION_BYTES, MAX_DECISION_PARTS, RefusalOf, ReplyOf, Session,
+    too_large,
+};
 
 /// The machine, for one message.
 pub(super) struct OpenTransaction<'a, 'b, C: Codec> {
@@ -39,6 +43,28 @@ impl<C: Codec> Transaction<C::Machine> for OpenTransaction<'_, '_, C> {
     ) -> Result<Result<ReplyOf<C>, RefusalOf<C>>, EngineError> {
         let (answer, wrote) = self.session.decide(envelope, command, self.now, self.load)?;
         self.wrote |= wrote;
+        Ok(answer)
+    }
+
+    fn rehearse(
+        &self,
+        envelope: &EnvelopeOf<C>,
+        command: &CommandOf<C>,
+    ) -> Result<Result<ReplyOf<C>, RefusalOf<C>>, EngineError> {
+        let (mut events, mut body) = (Vec::new(), Vec::new());
+        let answer = self.machine().decide(self.now, envelope, command, &mut events);
+        let parts = events.iter().map(C::Machine::parts).sum();
+        if parts > MAX_DECISION_PARTS {
+            return Err(too_large(parts, None));
+        }
+        if !events.is_empty() {
+            let origin = RecordOrigin::Command { envelope, command, accepted: answer.is_ok() };
+            self.session.codec.encode(origin, &events, &mut body);
+        }
+        if body.len() > MAX_DECISION_BYTES {
+            let record = RecordTooLarge { bytes: body.len(), most: MAX_DECISION_BYTES };
+            return Err(too_large(parts, Some(record)));
+        }
         Ok(answer)
     }
 

@@ -230,12 +230,21 @@ impl<D: Database> History<D> {
 
     /// The numbers of an account and of those below it, at most [`MAX_SUBTREE`] and one more.
     pub fn subtree(&self, account: u32) -> Result<Vec<u32>, HistoryError> {
+        self.subtree_within(account, MAX_SUBTREE)
+    }
+
+    /// The numbers of an account and of those below it, at most so many and one more.
+    pub(super) fn subtree_within(
+        &self,
+        account: u32,
+        most: usize,
+    ) -> Result<Vec<u32>, HistoryError> {
         let path = self.account_path(account)?;
         // A semicolon follows the colon, so that the second bound is above all paths below it.
         let (from, to) = (format!("{path}:"), format!("{path};"));
         let sql =
             "SELECT number FROM accounts WHERE path = ?1 OR (path >= ?2 AND path < ?3) LIMIT ?4";
-        let most = count(MAX_SUBTREE + 1);
+        let most = count(most + 1);
         let about = [path.as_str().into(), from.as_str().into(), to.as_str().into(), most.into()];
         let rows = self.database.query(sql, &about)?;
         rows.into_iter().map(|row| Columns::of(row).number()).collect()

@@ -177,7 +177,7 @@ impl<D: Database> History<D> {
         (from, to): (Timestamp, Timestamp),
         periods: &Periods<'_>,
     ) -> Result<Groups, HistoryError> {
-        let mut groups = Groups::new(periods.0.len());
+        let mut groups = Groups::default();
         let label = match by {
             SpendBy::Label(name) => name.as_str(),
             _ => "",
@@ -236,20 +236,16 @@ impl Periods<'_> {
     }
 }
 
-/// Sums by group and period.
+/// Sums by group and period. Only the periods of a group in which something was spent take memory, so
+/// there are no more sums than rows that were read.
+#[derive(Default)]
 pub(super) struct Groups {
-    periods: usize,
-    sums: BTreeMap<String, Vec<i128>>,
+    sums: BTreeMap<String, BTreeMap<usize, i128>>,
 }
 
 impl Groups {
-    pub(super) fn new(periods: usize) -> Groups {
-        Groups { periods, sums: BTreeMap::new() }
-    }
-
     pub(super) fn add(&mut self, key: String, period: usize, amount: i128) {
-        let sums = self.sums.entry(key).or_insert_with(|| vec![0; self.periods]);
-        sums[period] += amount;
+        *self.sums.entry(key).or_default().entry(period).or_default() += amount;
     }
 
     /// Adds a row of spending under its own value.
@@ -284,33 +280,33 @@ impl Groups {
 
 /// Ranks groups. What belongs to none of them is a line without a key.
 pub(super) fn report(groups: Groups, total: Vec<i128>, k: usize) -> SpendReport {
-    let line = |key: Option<String>, amounts: Vec<i128>| SpendLine {
-        key,
-        total: amounts.iter().sum(),
-        amounts,
-    };
     let mut rest = total.clone();
-    let mut lines = Vec::new();
-    for (key, amounts) in groups.sums {
-        subtract(&mut rest, &amounts);
-        lines.push(line(Some(key), amounts));
+    let mut ranked = Vec::new();
+    for (key, sums) in groups.sums {
+        for (period, sum) in &sums {
+            rest[*period] -= sum;
+        }
+        if sums.values().any(|sum| *sum != 0) {
+            ranked.push((Reverse(sums.values().sum::<i128>()), Some(key), sums));
+        }
     }
-    lines.push(line(None, rest));
-    lines.retain(|line| line.amounts.iter().any(|amount| *amount != 0));
-    lines
-        .sort_by(|one, next| (Reverse(one.total), &one.key).cmp(&(Reverse(next.total), &next.key)));
-    lines.truncate(k);
+    if rest.iter().any(|sum| *sum != 0) {
+        ranked.push((Reverse(rest.iter().sum()), None, rest.into_iter().enumerate().collect()));
+    }
+    ranked.sort_by(|one, next| (one.0, &one.1).cmp(&(next.0, &next.1)));
+    ranked.truncate(k);
     let mut other = total.clone();
-    for line in &lines {
-        subtract(&mut other, &line.amounts);
-    }
-    SpendReport { lines, other: line(None, other), total: line(None, total) }
-}
-
-fn subtract(from: &mut [i128], amounts: &[i128]) {
-    for (sum, amount) in from.iter_mut().zip(amounts) {
-        *sum -= amount;
-    }
+    let lines = ranked.into_iter().map(|(Reverse(sum), key, sums)| {
+        let mut amounts = vec![0; total.len()];
+        for (period, sum) in sums {
+            amounts[period] = sum;
+            other[period] -= sum;
+        }
+        SpendLine { key, total: sum, amounts }
+    });
+    let lines = lines.collect();
+    let line = |amounts: Vec<i128>| SpendLine { key: None, total: amounts.iter().sum(), amounts };
+    SpendReport { lines, other: line(other), total: line(total) }
 }
 
 #[cfg(test)]
@@ -349,13 +345,30 @@ mod tests {
     #[test]
     fn a_report_lists_the_largest_groups_and_sums_up_the_others() {
         let sums = [("a", [1, 2]), ("b", [9, 0]), ("c", [0, 0]), ("d", [-1, 1])];
-        let sums = sums.map(|(key, amounts)| (key.to_owned(), amounts.to_vec()));
-        let groups = Groups { periods: 2, sums: sums.into() };
+        let mut groups = Groups::default();
+        for (key, amounts) in sums {
+            (0..).zip(amounts).for_each(|(period, sum)| groups.add(key.to_owned(), period, sum));
+        }
         let found = report(groups, vec![20, 3], 2);
         let keys: Vec<_> =
             found.lines.iter().map(|line| (line.key.as_deref(), line.total)).collect();
         assert_eq!(keys, [(None, 11), (Some("b"), 9)]);
         assert_eq!((found.other.total, found.other.amounts), (3, vec![0, 3]));
         assert_eq!(found.total.total, 23);
+    }
+
+    /// A caller asks by job and hour: many groups, each in one of many periods.
+    #[test]
+    fn many_groups_over_many_periods_take_memory_by_rows() {
+        let (groups_read, periods) = (100_000, 100_000);
+        let mut groups = Groups::default();
+        for number in 0..groups_read {
+            groups.add(format!("job-{number}"), number % periods, 1);
+        }
+        let sums: usize = groups.sums.values().map(BTreeMap::len).sum();
+        assert_eq!(sums, groups_read);
+        let found = report(groups, vec![1; periods], 3);
+        assert_eq!(found.lines.len(), 3);
+        assert_eq!(found.other.total, 99_997);
     }
 }

@@ -11,7 +11,11 @@ use super::entries::{Entries, Stored, is_within};
 use super::spend::{Groups, HOUR_MS, MAX_READ, Periods, SpendBy, SpendReport, report};
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
+use crate::lists::{ListOf, newest};
 use crate::project::{History, Purpose};
+
+/// Of so many entries all are looked at, whatever account they are of.
+const FEW_ENTRIES: usize = 4096;
 
 impl<D: Database> History<D> {
     /// What an account and all below it spent, by period and group, exact to the millisecond. The `k`
@@ -19,17 +23,32 @@ impl<D: Database> History<D> {
     /// others whole hours; the last period ends before `to`.
     ///
     /// # Errors
-    /// [`HistoryError::PartsOfHours`] if the parts of hours at both ends have too many entries. Whole
-    /// hours, and the hour that has not ended, have no such bound.
+    /// [`HistoryError::PartsOfHours`] if the account and all below it have too many entries in a part
+    /// of an hour at an end. Whole hours, and the hour that has not ended, have no such bound.
     pub fn spending(
+        &self,
+        account: u32,
+        by: &SpendBy,
+        period: (&[Timestamp], Timestamp),
+        k: usize,
+    ) -> Result<SpendReport, HistoryError> {
+        self.spending_within(account, by, period, k, MAX_READ)
+    }
+
+    /// Like [`History::spending`], with another bound on the entries of a part of an hour.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn spending_within(
         &self,
         account: u32,
         by: &SpendBy,
         (starts, to): (&[Timestamp], Timestamp),
         k: usize,
+        most: usize,
     ) -> Result<SpendReport, HistoryError> {
         let Some(from) = starts.first().copied() else {
-            return Ok(report(Groups::new(0), Vec::new(), k));
+            return Ok(report(Groups::default(), Vec::new(), k));
         };
         self.at_one_position(|history| {
             let periods = Periods(starts);
@@ -38,7 +57,7 @@ impl<D: Database> History<D> {
             // Nothing follows: the hour is whole as far as it is known.
             let to = if after.0 >= after.1 { next_hour(to) } else { to };
             let (first, last) = (next_hour(from), this_hour(to));
-            let mut groups = Groups::new(starts.len());
+            let mut groups = Groups::default();
             let mut ends = vec![(from, to)];
             if first < last {
                 let hours = (first, last.plus_millis(-1));
@@ -48,7 +67,7 @@ impl<D: Database> History<D> {
                 groups = history.groups(account, by, hours, &periods)?;
                 ends = vec![(from, first), (last, to)];
             }
-            let mut edge = Edge::new(history, account, by)?;
+            let mut edge = Edge::new(history, account, by, most)?;
             for (from, to) in ends {
                 edge.add(&mut groups, &mut total, &periods, (from, to))?;
             }
@@ -68,7 +87,10 @@ fn next_hour(at: Timestamp) -> Timestamp {
 /// Adds entries to groups.
 struct Edge<'a, D> {
     history: &'a History<D>,
+    account: u32,
     root: String,
+    /// The most entries of one part of an hour.
+    most: usize,
     by: &'a SpendBy,
     /// The paths of spenders in the subtree, `None` for others.
     spenders: BTreeMap<u32, Option<String>>,
@@ -77,9 +99,45 @@ struct Edge<'a, D> {
 }
 
 impl<'a, D: Database> Edge<'a, D> {
-    fn new(history: &'a History<D>, root: u32, by: &'a SpendBy) -> Result<Self, HistoryError> {
+    fn new(
+        history: &'a History<D>,
+        account: u32,
+        by: &'a SpendBy,
+        most: usize,
+    ) -> Result<Self, HistoryError> {
         let (spenders, holds) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Edge { history, root: history.account_path(root)?, by, spenders, holds })
+        let root = history.account_path(account)?;
+        Ok(Edge { history, account, root, most, by, spenders, holds })
+    }
+
+    /// The entries between two numbers that may be of a spender in the subtree. Among few entries all
+    /// are looked at; among many those of the subtree's own lists, so that entries of other tenants
+    /// neither count nor cost.
+    fn numbers(&self, (low, below): (i64, i64)) -> Result<Vec<i64>, HistoryError> {
+        let range = usize::try_from(below.saturating_sub(low)).unwrap_or(0);
+        if range <= self.most.min(FEW_ENTRIES) {
+            return Ok((low..below).collect());
+        }
+        let spenders = self.history.subtree_within(self.account, MAX_READ)?;
+        if range <= self.most && range / 4 <= spenders.len() {
+            return Ok((low..below).collect());
+        }
+        let too_many = || HistoryError::PartsOfHours { most: self.most };
+        if spenders.len() > MAX_READ {
+            return Err(too_many());
+        }
+        let mut found = Vec::new();
+        for spender in spenders {
+            let lists = [ListOf::SpentOfOwn(spender), ListOf::SpentOfOthers(spender)];
+            let room = self.most.saturating_sub(found.len());
+            found.extend(newest(&self.history.database, &lists, (low, below), room + 1)?);
+            if found.len() > self.most {
+                return Err(too_many());
+            }
+        }
+        // In their order, because neighbours are stored together.
+        found.sort_unstable();
+        Ok(found)
     }
 
     fn add(
@@ -92,12 +150,9 @@ impl<'a, D: Database> Edge<'a, D> {
         if to <= from {
             return Ok(());
         }
-        let (low, below) = self.history.entry_bounds((from, to.plus_millis(-1)), None)?;
-        if below.saturating_sub(low) > i64::try_from(MAX_READ).unwrap_or(i64::MAX) {
-            return Err(HistoryError::PartsOfHours { most: MAX_READ });
-        }
+        let bounds = self.history.entry_bounds((from, to.plus_millis(-1)), None)?;
         let mut entries = Entries::of(self.history);
-        for number in low..below {
+        for number in self.numbers(bounds)? {
             let entry = entries.get(number)?;
             let spent = entry.kind.spends() * entry.amount;
             let Some(spender) = entry.spender.filter(|_| spent != 0) else { continue };

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use bursar_core::ledger::command::{AccountKind, BudgetMode, BudgetPeriod, BudgetUnit};
 use bursar_core::time::Timestamp;
 
+use super::spend::MAX_READ;
 use crate::blocks::Bytes;
-use crate::database::{Columns, Database, Row};
+use crate::database::{Columns, Database, Row, Value};
 use crate::error::HistoryError;
 use crate::project::{History, Usage, decode_rest, hour_of};
 
@@ -117,6 +118,72 @@ impl<D: Database> History<D> {
         }
     }
 
+    /// Like [`History::top`], of an account and those below it. Reads nothing of other accounts.
+    ///
+    /// # Errors
+    /// [`HistoryError::TooMuch`] if they have too many hours of usage in the window.
+    pub fn top_below(
+        &self,
+        root: &str,
+        kind: AccountKind,
+        by: TopBy,
+        (from, to): (Timestamp, Timestamp),
+        k: u32,
+    ) -> Result<Vec<Ranked>, HistoryError> {
+        let below = format!("{root}:");
+        // A semicolon follows the colon, so that the bound is above all paths below the root.
+        let end = format!("{root};");
+        let mut about: Vec<Value> =
+            vec![root.into(), below.as_str().into(), end.as_str().into(), (kind as u32).into()];
+        let counted: fn(Usage) -> i128 = match by {
+            TopBy::Available => {
+                about.push(k.into());
+                return self.ranked(
+                    "SELECT path, available FROM accounts a
+                     JOIN account_states s ON s.number = a.number
+                     WHERE (path = ?1 OR path >= ?2 AND path < ?3) AND kind = ?4
+                     ORDER BY available DESC, a.number LIMIT ?5",
+                    &about,
+                );
+            }
+            TopBy::Held => {
+                about.push(k.into());
+                return self.ranked(
+                    "SELECT path, held FROM accounts a
+                     JOIN account_states s ON s.number = a.number
+                     WHERE (path = ?1 OR path >= ?2 AND path < ?3) AND kind = ?4
+                     ORDER BY held DESC, a.number LIMIT ?5",
+                    &about,
+                );
+            }
+            TopBy::Spent => |usage| usage.spent,
+            TopBy::GpuMs => |usage| usage.gpu_ms,
+        };
+        let sql = "SELECT u.account, u.usage, NULL
+                   FROM accounts a JOIN usage_hours u ON u.account = a.number
+                   WHERE (a.path = ?1 OR a.path >= ?2 AND a.path < ?3) AND a.kind = ?4
+                   AND u.hour >= ?5 AND u.hour <= ?6
+                   UNION ALL SELECT a.number, NULL, rest FROM accounts a
+                   JOIN account_states s ON s.number = a.number
+                   WHERE (path = ?1 OR path >= ?2 AND path < ?3) AND a.kind = ?4
+                   AND a.hour >= ?5 AND a.hour <= ?6 LIMIT ?7";
+        let most = i64::try_from(MAX_READ + 1).unwrap_or(i64::MAX);
+        about.extend([hour_of(from).into(), hour_of(to).into(), most.into()]);
+        let rows = self.database.query(sql, &about)?;
+        if rows.len() > MAX_READ {
+            return Err(HistoryError::TooMuch { most: MAX_READ });
+        }
+        self.highest(rows, counted, k)
+    }
+
+    fn ranked(&self, sql: &'static str, about: &[Value]) -> Result<Vec<Ranked>, HistoryError> {
+        let ranked = |row: Row| {
+            let mut row = Columns::of(row);
+            Ok(Ranked { account: row.text()?, value: row.sum()? })
+        };
+        self.database.query(sql, about)?.into_iter().map(ranked).collect()
+    }
+
     /// The `k` accounts with the highest values now: first by the class of the `k`-th, then
     /// exactly.
     fn top_now(
@@ -131,12 +198,7 @@ impl<D: Database> History<D> {
             return Ok(Vec::new());
         };
         let least = Columns::of(last).integer()?;
-        let rows = self.database.query(exact, &[kind.into(), least.into(), k.into()])?;
-        let ranked = |row: Row| {
-            let mut row = Columns::of(row);
-            Ok(Ranked { account: row.text()?, value: row.sum()? })
-        };
-        rows.into_iter().map(ranked).collect()
+        self.ranked(exact, &[kind.into(), least.into(), k.into()])
     }
 
     fn top_window(
@@ -152,8 +214,18 @@ impl<D: Database> History<D> {
                    JOIN account_states s ON s.number = a.number
                    WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3";
         let window = [(kind as u32).into(), hour_of(from).into(), hour_of(to).into()];
+        self.highest(self.database.query(sql, &window)?, counted, k)
+    }
+
+    /// The `k` accounts with the highest sums of usage.
+    fn highest(
+        &self,
+        rows: Vec<Row>,
+        counted: fn(Usage) -> i128,
+        k: u32,
+    ) -> Result<Vec<Ranked>, HistoryError> {
         let mut sums: BTreeMap<u32, i128> = BTreeMap::new();
-        for row in self.database.query(sql, &window)? {
+        for row in rows {
             let mut row = Columns::of(row);
             let (account, usage) = (row.number()?, usage_of(&mut row)?);
             *sums.entry(account).or_default() += counted(usage);

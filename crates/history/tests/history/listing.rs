@@ -144,6 +144,44 @@ fn spending_between_any_two_instants_is_the_fold_of_the_entries() {
     assert!(compared > 200, "{compared}");
 }
 
+/// Entries of other accounts in the first and the last hour do not count for an account's statement.
+#[test]
+fn parts_of_hours_are_bounded_by_the_entries_of_the_account_alone() {
+    let directory = TempDir::new();
+    let world = world(94);
+    let history = fed(&directory.file("parts.db"), &world, 70);
+    let entries = all_entries(&history, EntriesOf::Everything, 1000);
+    let (mut from, mut pieces, mut answered, mut refused) = (world.decided[0].at, 0, 0, 0);
+    // Pieces of 25 minutes contain no whole hour. Something follows each of them.
+    while from.plus_millis(HOUR_MS) < world.clock && pieces < 40 {
+        let to = from.plus_millis(25 * 60_000);
+        let inside: Vec<&Entry> =
+            entries.iter().filter(|entry| entry.at >= from && entry.at < to).collect();
+        let period = ([from], to);
+        from = to;
+        if inside.len() < 2 {
+            continue;
+        }
+        pieces += 1;
+        for (number, path) in accounts(&world.ledger) {
+            let spender = |entry: &Entry| entry.spender.clone().unwrap_or_default();
+            let own = inside.iter().filter(|entry| is_within(&spender(entry), &path)).count();
+            let within = |most: usize| {
+                let starts = (&period.0[..], period.1);
+                history.spending_within(number, &SpendBy::Account, starts, 9, most)
+            };
+            let whole = within(inside.len()).expect("few entries");
+            assert_eq!(within(own).expect("its own entries alone count"), whole, "{path}");
+            answered += usize::from(own < inside.len());
+            if own > 0 && own < inside.len() {
+                assert!(within(own - 1).is_err() || own > 1, "{path}");
+                refused += usize::from(within(0).is_err());
+            }
+        }
+    }
+    assert!(answered > 3 && refused > 0, "{answered} {refused}");
+}
+
 /// Groups that only the tables know: whole hours and parts of hours agree.
 #[test]
 fn parts_of_hours_are_grouped_as_whole_hours_are() {

@@ -52,6 +52,7 @@ stored_choice!(JobOutcome {
     5 TimedOut,
     6 Withdrawn,
     7 WaitingQuota,
+    8 TooManyDemands,
 });
 
 stored_enum!(ToLedger {

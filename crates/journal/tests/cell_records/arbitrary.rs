@@ -142,6 +142,7 @@ impl Source {
             JobOutcome::TimedOut,
             JobOutcome::Withdrawn,
             JobOutcome::WaitingQuota,
+            JobOutcome::TooManyDemands,
         ])
     }
 

@@ -208,12 +208,13 @@ pub fn restore(
     let making = Making::begin(data)?;
     let mut restored = Manifest::new()?;
     copy_machines(backup, &known, making.path())?;
-    // Also without the key: a server then says that it made a new one, and takes no other.
-    restored.signer.clone_from(&manifest.signer);
     restored.earlier_signers.clone_from(&manifest.earlier_signers);
     if backup.join(KEY).is_file() {
         copy_key(&backup.join(KEY), manifest.signer.as_deref(), making.path())?;
         restored.signer = signer_of(&backup.join(KEY))?;
+    } else {
+        // A server makes a new key. What the old one signed is still verified under it.
+        restored.earlier_signers.extend(manifest.signer.clone());
     }
     let SetBack { report, generation, heads, books } =
         set_back(making.path(), until, manifest.incarnation_base, watch)?;

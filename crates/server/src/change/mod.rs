@@ -11,7 +11,6 @@ use bursar_core::ledger::holds::archive::RecalledRecord;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Refusal, Resource};
 use bursar_core::ledger::{Accepted, Envelope, Ledger, LookUp, Refused};
-use bursar_core::machine::Machine;
 use bursar_core::name::{AccountPath, HoldId};
 use bursar_core::time::Timestamp;
 use bursar_engine::{Seen, Transaction, Urgency};
@@ -190,10 +189,14 @@ impl Change {
     /// Posts it alone: what ends or meters goes first under load.
     pub fn post(self, app: &App) -> Posted<Seen<Decision>> {
         // Settlements and metering free credits and must not wait behind what takes them.
-        let first = self.plan.operation.row().priority == Priority::Metering;
-        let urgency = if first { Urgency::Urgent } else { Urgency::Ordinary };
+        let urgency = if self.meters() { Urgency::Urgent } else { Urgency::Ordinary };
         let ledger = app.ledger.with_urgency(urgency);
         ledger.attend(|ledger| self.decide(ledger))
+    }
+
+    /// Whether it settles or meters something.
+    pub fn meters(&self) -> bool {
+        self.plan.operation.row().priority == Priority::Metering
     }
 
     /// Whether a count must precede the decision.
@@ -470,9 +473,7 @@ impl ReadyChange {
 
     /// Decides it without applying or storing the decision. A change that would be accepted has no answer.
     fn rehearse(&self, ledger: &dyn Transaction<Ledger>) -> Result<Done, Failure> {
-        let mut dropped = Vec::new();
-        let (now, machine) = (ledger.now(), ledger.machine());
-        let _ = machine.decide(now, &self.envelope, &self.command, &mut dropped)?;
+        let _ = ledger.rehearse(&self.envelope, &self.command)??;
         Ok(Done { status: 204, body: None, replayed: false, position: ledger.position() })
     }
 
@@ -480,6 +481,14 @@ impl ReadyChange {
     pub fn finish(&self) -> Finish {
         self.finish.clone()
     }
+}
+
+/// Settlements and metering go first under load, also together: they free credits and must not wait
+/// behind what takes them. Anything else among them waits with the rest.
+pub fn urgency_of(meters: impl Iterator<Item = bool>) -> Urgency {
+    let mut meters = meters.peekable();
+    let first = meters.peek().is_some() && meters.all(|meters| meters);
+    if first { Urgency::Urgent } else { Urgency::Ordinary }
 }
 
 /// The resources that earlier operations of the same batch create: kind, id, account.
@@ -504,5 +513,13 @@ mod tests {
             assert_ne!(print, other);
         }
         assert_ne!(key_hash("ab", "c"), key_hash("a", "bc"));
+    }
+
+    #[test]
+    fn operations_go_first_only_if_all_of_them_settle_or_meter() {
+        let urgency = |meters: &[bool]| urgency_of(meters.iter().copied());
+        assert_eq!(urgency(&[true, true]), Urgency::Urgent);
+        assert_eq!(urgency(&[true, false]), Urgency::Ordinary);
+        assert_eq!(urgency(&[]), Urgency::Ordinary, "all are known already");
     }
 }

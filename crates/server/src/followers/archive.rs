@@ -23,10 +23,13 @@ use bursar_journal::{Journal, JournalError};
 use serde::{Deserialize, Serialize};
 
 use crate::machines::gateway::Gateway;
+use crate::net::turns::Turns;
 use crate::request::Failure;
 
 /// The pause of the thread while there is little to archive.
 const PACE: Duration = Duration::from_millis(50);
+/// The most look-ups that run at once, each on a thread. Queries of history have others.
+const MAX_LOOK_UPS: usize = 32;
 /// The most that leaves memory in one decision, so that no request waits long for it.
 const STEP: usize = 1024;
 
@@ -132,6 +135,7 @@ pub struct ArchiveService {
     /// The numbers of tenants, which never change.
     tenants: RwLock<HashMap<AccountPath, AccountNo>>,
     state: Arc<Mutex<ArchiveState>>,
+    turns: Arc<Turns>,
     /// Ends with the writer.
     _archiver: Archiver,
 }
@@ -162,7 +166,8 @@ impl ArchiveService {
         let (handle, engine) = (ledger.handle(), Arc::downgrade(ledger));
         let epoch = move || Some(engine.upgrade()?.tenure()?.lease().epoch);
         let archiver = Archiver::watched((journal, durable), handle, written, pace, epoch, note);
-        ArchiveService { archive, tenants: RwLock::default(), state, _archiver: archiver }
+        let turns = Turns::new("look-ups in the archive", MAX_LOOK_UPS);
+        ArchiveService { archive, tenants: RwLock::default(), state, turns, _archiver: archiver }
     }
 
     /// The position of the archive; 0 while it is built.
@@ -214,8 +219,10 @@ impl ArchiveService {
         names: Vec<ArchivedId>,
         keys: Vec<u128>,
     ) -> Result<Vec<Recall>, Failure> {
+        let turn = self.turns.take().await?;
         let archive = Arc::clone(&self.archive);
         let look = move || {
+            let _turn = turn;
             let mut found = vec![recall(&archive, &names, None)?];
             for key in keys {
                 let no_names: [ArchivedId; 0] = [];

@@ -138,8 +138,8 @@ pub fn read_key(path: &Path) -> std::io::Result<Option<SigningKey>> {
         Ok(bytes) => {
             let bytes: [u8; 32] = bytes.as_slice().try_into().map_err(|_| {
                 let reason = format!(
-                    "{} must hold 32 bytes. Put back the file as it was. If it is lost, remove it: a new \
-                     key is made, and outsiders must be given its public key",
+                    "{} must hold 32 bytes. Put back the file as it was. If it is lost, remove it and \
+                     start once with --new-checkpoint-key: outsiders must be given the new public key",
                     path.display()
                 );
                 std::io::Error::new(std::io::ErrorKind::InvalidData, reason)

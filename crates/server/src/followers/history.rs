@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::followers::checkpoint::{ProvenCheckpoint, Prover};
 use crate::followers::error::FollowerError;
+use crate::net::turns::{Turn, Turns};
 use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
 
@@ -38,8 +39,8 @@ const KEPT_WITHIN: Duration = Duration::from_millis(500);
 /// How long a query waits for history to reach the ledger's position.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Idle connections that are kept for later queries; each has its own cache.
-const MAX_IDLE: usize = 16;
+/// The most queries that run at once; each has a thread and a connection with its own cache.
+const MAX_QUERIES: usize = 16;
 
 /// History, and the journal for proofs.
 pub struct HistoryService {
@@ -50,6 +51,7 @@ pub struct HistoryService {
     /// The number of queries that wait for a position.
     waiting: Arc<AtomicUsize>,
     idle: Arc<Mutex<Vec<History<Sqlite>>>>,
+    turns: Arc<Turns>,
     prover: Arc<Mutex<Prover>>,
 }
 
@@ -94,12 +96,19 @@ impl HistoryService {
         let feeding = feeding.thread().clone();
         let (path, idle) = (path.to_owned(), Arc::default());
         let prover = Arc::new(Mutex::new(Prover::new(&*journal)));
-        Ok(HistoryService { journal, path, fed, feeding, waiting, idle, prover })
+        let turns = Turns::new("queries of the past", MAX_QUERIES);
+        Ok(HistoryService { journal, path, fed, feeding, waiting, idle, turns, prover })
     }
 
     /// The last position that history has.
     pub fn position(&self) -> u64 {
         *self.fed.borrow()
+    }
+
+    /// Waits for a turn to read the past on a thread of its own. Queries of history need none: they
+    /// take one themselves.
+    pub(crate) async fn turn(&self) -> Result<Turn, Failure> {
+        self.turns.take().await
     }
 
     /// Queries history once it has reached `position`. Also returns the position that it has.
@@ -111,8 +120,10 @@ impl HistoryService {
         if self.position() < position {
             self.wait_for(position).await?;
         }
+        let turn = self.turn().await?;
         let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));
         let answer = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             let free = || idle.lock().unwrap_or_else(PoisonError::into_inner);
             let taken = free().pop();
             let history = match taken {
@@ -120,10 +131,8 @@ impl HistoryService {
                 None => History::new(Sqlite::open_read_only(&path)?),
             };
             let answer = ask(&history).and_then(|answer| Ok((answer, history.position()?)));
-            let mut idle = free();
-            if idle.len() < MAX_IDLE {
-                idle.push(history);
-            }
+            // There are as many connections as queries ran at once.
+            free().push(history);
             answer
         });
         match answer.await {
@@ -156,7 +165,9 @@ impl HistoryService {
         position: Option<u64>,
     ) -> Result<ProvenCheckpoint, Failure> {
         let (journal, prover) = (Arc::clone(&self.journal), Arc::clone(&self.prover));
+        let turn = self.turn().await?;
         let done = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             let mut prover = prover.lock().unwrap_or_else(PoisonError::into_inner);
             prover.prove(&*journal, &key, seen, position)
         });
@@ -429,6 +440,39 @@ mod tests {
             let position = world.open(number);
             assert_eq!(world.decided_at(position).await, 1);
         }
+    }
+
+    /// Queries that do not end. The others wait without a thread, and the thread pool is free.
+    #[tokio::test]
+    async fn so_many_queries_run_at_once_and_the_others_take_no_thread() {
+        let world = World::new(Duration::from_millis(1));
+        let begun = Arc::<AtomicUsize>::default();
+        let end = Arc::new(std::sync::Barrier::new(MAX_QUERIES / 4 + 1));
+        let query = |number: usize| {
+            let (begun, end) = (Arc::clone(&begun), Arc::clone(&end));
+            world.history.ask(0, move |_| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                if number < MAX_QUERIES / 4 {
+                    end.wait();
+                }
+                Ok(())
+            })
+        };
+        // All are of one sender: the server itself.
+        let queries = futures_util::future::join_all((0..50).map(query));
+        let checked = async {
+            while begun.load(Ordering::SeqCst) < MAX_QUERIES / 4 {
+                tokio::task::yield_now().await;
+            }
+            let other = tokio::task::spawn_blocking(|| ()).await;
+            let ran = begun.load(Ordering::SeqCst);
+            let release = Arc::clone(&end);
+            tokio::task::spawn_blocking(move || release.wait()).await.expect("all wait for it");
+            (other.is_ok(), ran)
+        };
+        let (answers, (is_free, ran)) = tokio::join!(queries, checked);
+        assert!(answers.iter().all(Result::is_ok));
+        assert_eq!((is_free, ran), (true, MAX_QUERIES / 4));
     }
 
     #[tokio::test]

@@ -16,6 +16,8 @@ use crate::auth::Principal;
 const LEVELS: [(i64, usize); 3] = [(60_000, 1_560), (600_000, 2_160), (3_600_000, 2_400)];
 /// The most accounts of one sample, those of larger subtrees first.
 const MAX_ACCOUNTS: usize = 256;
+/// The most scopes of nodes of one sample: that of the platform's nodes, then those with most GPUs.
+const MAX_SCOPES: usize = 256;
 
 /// GPUs of nodes with one scope, in thousandths.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +26,28 @@ pub(crate) struct GpuCounts {
     pub(crate) allocated: u64,
     /// What ready nodes have in total.
     pub(crate) usable: u64,
+}
+
+impl GpuCounts {
+    fn plus(self, more: GpuCounts) -> GpuCounts {
+        let (allocated, usable) = (self.allocated + more.allocated, self.usable + more.usable);
+        GpuCounts { allocated, usable }
+    }
+}
+
+/// Removes all but so many scopes, and returns the sum of those removed.
+fn cut_scopes(gpus: &mut BTreeMap<Option<AccountPath>, GpuCounts>) -> GpuCounts {
+    let mut other = GpuCounts::default();
+    if gpus.len() > MAX_SCOPES {
+        let mut scopes: Vec<_> = std::mem::take(gpus).into_iter().collect();
+        scopes.sort_by_key(|(scope, counts)| {
+            (scope.is_some(), std::cmp::Reverse((counts.usable, counts.allocated)))
+        });
+        let cut = scopes.split_off(MAX_SCOPES);
+        other = cut.iter().fold(other, |sum, (_, counts)| sum.plus(*counts));
+        gpus.extend(scopes);
+    }
+    other
 }
 
 /// Jobs at and below one account.
@@ -39,6 +63,8 @@ pub(crate) struct RegionSample {
     at: Timestamp,
     /// By the scope of the nodes; `None` are nodes for all accounts.
     gpus: BTreeMap<Option<AccountPath>, GpuCounts>,
+    /// GPUs of the nodes with other scopes, which only the platform sees.
+    other_gpus: GpuCounts,
     /// All jobs.
     jobs: JobCounts,
     /// Accounts with jobs.
@@ -58,6 +84,7 @@ impl RegionSample {
                 counts.usable += if view.is_open() { 1000 } else { 0 };
             }
         }
+        let other_gpus = cut_scopes(&mut gpus);
         let (running, waiting) = cell.job_counts();
         let mut busy = cell.busy_accounts();
         let accounts: BTreeMap<AccountPath, JobCounts> = busy
@@ -66,16 +93,16 @@ impl RegionSample {
             .map(|(path, (running, waiting))| (path.into(), JobCounts { running, waiting }))
             .collect();
         let is_cut = busy.next().is_some();
-        RegionSample { at, gpus, jobs: JobCounts { running, waiting }, accounts, is_cut }
+        let jobs = JobCounts { running, waiting };
+        RegionSample { at, gpus, other_gpus, jobs, accounts, is_cut }
     }
 
     /// GPUs of the nodes that a caller can see.
     pub(crate) fn gpus_seen(&self, principal: &Principal) -> GpuCounts {
         let seen = self.gpus.iter().filter(|(scope, _)| principal.sees_node(scope.as_deref()));
-        seen.fold(GpuCounts::default(), |sum, (_, counts)| GpuCounts {
-            allocated: sum.allocated + counts.allocated,
-            usable: sum.usable + counts.usable,
-        })
+        let all = principal.scope.is_none();
+        let other = if all { self.other_gpus } else { GpuCounts::default() };
+        seen.fold(other, |sum, (_, counts)| sum.plus(*counts))
     }
 
     /// Jobs in the scope of a caller; `None` if they were not recorded.
@@ -166,6 +193,27 @@ mod tests {
         let older = last - 90 * 24 * 60;
         assert_eq!(found(older), Some(older - older % 60));
         assert_eq!(found(0), None);
+    }
+
+    #[test]
+    fn a_sample_has_so_many_scopes_of_nodes_and_the_platform_sees_all_gpus() {
+        let count = |usable| GpuCounts { allocated: 500, usable };
+        let mut gpus: BTreeMap<Option<AccountPath>, GpuCounts> = BTreeMap::new();
+        gpus.insert(None, count(1000));
+        for number in 0..1000u64 {
+            let scope = AccountPath::unchecked(format!("t{number}"));
+            gpus.insert(Some(scope), count(2000 + number));
+        }
+        let all = gpus.values().fold(GpuCounts::default(), |sum, counts| sum.plus(*counts));
+        let mut sample = sample(1);
+        sample.other_gpus = cut_scopes(&mut gpus);
+        sample.gpus = gpus;
+        assert_eq!(sample.gpus.len(), MAX_SCOPES);
+        assert!(sample.gpus.contains_key(&None), "the platform's nodes are kept");
+        assert_eq!(sample.gpus_seen(&Principal::root()), all);
+        let tenant = |scope: &str| Principal { scope: Some(scope.into()), ..Principal::root() };
+        assert_eq!(sample.gpus_seen(&tenant("t999")), count(1000).plus(count(2999)));
+        assert_eq!(sample.gpus_seen(&tenant("t0")), count(1000), "it was not recorded");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use bursar_core::cell::NodeKey;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use self::files::Files;
 use self::keeper::Keeper;
@@ -37,6 +37,8 @@ pub const MAX_MESSAGE_BYTES: usize = 4 << 10;
 pub const MAX_TAIL_BYTES: usize = 64 << 10;
 /// The most pieces that wait to be written.
 const MAX_QUEUED: usize = 64;
+/// The most readings of output at once, each on a thread.
+const MAX_READINGS: usize = 32;
 
 /// The `Retry-After` for output that finds no room, in seconds.
 pub const FULL_RETRY_SECONDS: u64 = 30;
@@ -207,6 +209,7 @@ pub struct LogStore {
     files: Arc<Files>,
     gauges: Arc<Gauges>,
     writer: SyncSender<Work>,
+    readings: Arc<Semaphore>,
 }
 
 impl LogStore {
@@ -235,7 +238,8 @@ impl LogStore {
         let _unjoined = std::thread::Builder::new()
             .name("bursar-logs".into())
             .spawn(move || write(keeper, limits, &work))?;
-        Ok(LogStore { files, gauges, writer })
+        let readings = Arc::new(Semaphore::new(MAX_READINGS));
+        Ok(LogStore { files, gauges, writer, readings })
     }
 
     /// The size of the stored output, and counts of refused and removed output.
@@ -301,8 +305,13 @@ impl LogStore {
         &self,
         read: impl FnOnce(&Files) -> T + Send + 'static,
     ) -> std::io::Result<T> {
+        let turn = Arc::clone(&self.readings).acquire_owned().await;
+        let turn = turn.map_err(std::io::Error::other)?;
         let files = Arc::clone(&self.files);
-        let read = tokio::task::spawn_blocking(move || read(&files));
+        let read = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            read(&files)
+        });
         read.await.map_err(std::io::Error::other)
     }
 

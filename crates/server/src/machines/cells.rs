@@ -26,6 +26,7 @@ use crate::followers::cell_copy::{CellCopy, NewCellCopy};
 use crate::followers::error::FollowerError;
 use crate::machines::gateway::Gateway;
 use crate::machines::regions::Measured;
+use crate::net::turns::Turns;
 use crate::net::waits::{Wait, Waits};
 use crate::request::Failure;
 use crate::store::restored_at;
@@ -37,6 +38,8 @@ pub const SHARD: u16 = 0;
 /// The most that ask at once what would become of a cell: each has a copy of it for a while, one after
 /// the other. [`Waits`] shares them between tenants.
 const MAX_QUESTIONS: usize = 64;
+/// The most looks at the copy of a cell at once, each on a thread. One of each tenant.
+const MAX_LOOKS: usize = 4;
 
 /// What was last sent to a node: the incarnation of its agent, and a hash of the orders.
 type SentDigest = (u32, u64);
@@ -98,6 +101,8 @@ pub struct CellService {
     engine: Engine<CellCodec>,
     copy: CellCopy,
     questions: Questions,
+    /// Looks at the copy; each takes a thread.
+    pub(crate) looks: Arc<Turns>,
     /// Counts that are answered without a key.
     pub(crate) measurement: Measured<RegionCounts>,
     _follower: Follower,
@@ -152,14 +157,15 @@ impl StartedCell {
 
 /// Questions about what would become of a cell: so many at once, and one at a time has a copy.
 struct Questions {
-    turns: Arc<tokio::sync::Semaphore>,
+    /// Tenants take turns: of each, one question waits for the turn of all.
+    turns: Arc<Turns>,
     /// Places of those that wait for their turn or have it. A tenant has a quarter of them.
     places: Arc<Waits>,
 }
 
 impl Questions {
     fn new() -> Questions {
-        let turns = Arc::new(tokio::sync::Semaphore::new(1));
+        let turns = Turns::new("quotes for this region", 1);
         Questions { turns, places: Waits::bounded(MAX_QUESTIONS) }
     }
 
@@ -173,8 +179,7 @@ impl Questions {
     ) -> Result<A, Failure> {
         let internal = |detail: String| Failure::new(Code::Internal, detail);
         let place = self.places.enter(principal, Wait::Poll)?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
-        let turn = turn.map_err(|error| internal(error.to_string()))?;
+        let turn = self.turns.take().await?;
         ready.await?;
         let work = move || {
             // Kept until the work is done, even if the caller goes away meanwhile.
@@ -227,6 +232,7 @@ impl CellService {
             engine,
             copy,
             questions: Questions::new(),
+            looks: Turns::new("looks at this region", MAX_LOOKS),
             measurement: Measured::default(),
             _follower: follower,
         })
@@ -237,7 +243,7 @@ impl CellService {
     pub async fn suppose<Q: Send + 'static, A: Send + 'static>(
         &self,
         principal: &Principal,
-        questions: Vec<Q>,
+        mut questions: Vec<Q>,
         ask: impl Fn(&mut Cell, Q) -> A + Send + 'static,
     ) -> Result<Vec<A>, Failure> {
         let ready = async {
@@ -246,9 +252,11 @@ impl CellService {
         };
         let copy = self.copy.clone();
         let work = move || {
-            let copy = copy.taken();
-            let answers = questions.into_iter().map(|question| ask(&mut copy.clone(), question));
-            answers.collect()
+            let (mut copy, last) = (copy.taken(), questions.pop());
+            let others = questions.into_iter().map(|question| ask(&mut copy.clone(), question));
+            let mut answers: Vec<A> = others.collect();
+            answers.extend(last.map(|question| ask(&mut copy, question)));
+            answers
         };
         self.questions.answer(principal, ready, work).await
     }
@@ -441,7 +449,7 @@ mod tests {
         };
         let questions = Questions::new();
         let ready = || std::future::ready(Ok(()));
-        let turn = Arc::clone(&questions.turns).acquire_owned().await.expect("it is open");
+        let turn = questions.turns.take().await.map_err(|_| ()).expect("it is free");
         let acme = of("k", "acme:nlp");
         let mut waiting: Vec<_> =
             (0..MAX_QUESTIONS).map(|_| Box::pin(questions.answer(&acme, ready(), || ()))).collect();

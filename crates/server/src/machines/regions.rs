@@ -7,6 +7,7 @@ use std::time::Duration;
 use bursar_api::Code;
 use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::name::ClassName;
+use bursar_engine::Seen;
 
 use crate::app::{App, READ_TIMEOUT};
 use crate::followers::region_samples::RegionSamples;
@@ -89,10 +90,25 @@ impl CellService {
         &self,
         look: impl FnOnce(&Cell) -> T + Send + 'static,
     ) -> Result<T, Failure> {
+        let turn = self.looks.take().await?;
         self.copied().await?;
         let copy = self.copy().clone();
-        let looked = tokio::task::spawn_blocking(move || copy.look(look)).await;
+        let look = move || {
+            let _turn = turn;
+            copy.look(look)
+        };
+        let looked = tokio::task::spawn_blocking(look).await;
         looked.map_err(|error| Failure::new(Code::Internal, error.to_string()))
+    }
+
+    /// The same with everything that the writer has decided by now. The look itself costs it nothing.
+    pub(crate) async fn look_now<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Cell) -> T + Send + 'static,
+    ) -> Result<Seen<T>, Failure> {
+        let Seen { position, at, .. } = self.gateway.read(|_| ()).await?;
+        self.copy().reach(position).await?;
+        Ok(Seen { value: self.look(look).await?, position, at })
     }
 
     /// The figures of the region over time.
@@ -245,6 +261,10 @@ mod tests {
         has_begun.await.expect("the writer is held");
         let answers = join_all((0..100).map(|_| cell.measured())).await;
         assert!(answers.iter().all(Option::is_some), "some waited for the writer");
+        // Regions, queues and fair shares are looked up on the copy too.
+        let shares = (0..100).map(|_| cell.look(|cell| cell.fair_shares(Timestamp::MIN).len()));
+        let shares = join_all(shares).await;
+        assert!(shares.iter().all(|share| matches!(share, Ok(1))), "the root alone");
         go.send(()).expect("it listens");
         held.seen().await.expect("it goes on");
     }

@@ -75,6 +75,8 @@ pub struct Limits {
     keys: [Limiter; 2],
     tenants: [Limiter; 2],
     operations: Limiter,
+    /// Records of usage. They have a bucket of their own, as metering does.
+    records: Limiter,
 }
 
 impl Limits {
@@ -86,6 +88,7 @@ impl Limits {
             keys: pair(options.per_key),
             tenants: pair(options.per_tenant),
             operations: limiter(options.operations),
+            records: limiter(options.operations),
         }
     }
 
@@ -125,31 +128,46 @@ impl Limits {
 
     /// Takes tokens from the bucket of operations: the tenant's, or that of a platform key.
     pub fn take_operations(&self, principal: &Principal, count: u64) -> Result<(), Failure> {
+        self.take_many(&self.operations, ("operations", principal), count)
+    }
+
+    /// The same for records of usage, which other operations do not use up.
+    pub fn take_records(&self, principal: &Principal, count: u64) -> Result<(), Failure> {
+        self.take_many(&self.records, ("records", principal), count)
+    }
+
+    fn take_many(
+        &self,
+        limiter: &Limiter,
+        (what, principal): (&'static str, &Principal),
+        count: u64,
+    ) -> Result<(), Failure> {
         let count = u32::try_from(count).ok().and_then(NonZeroU32::new);
         let (Some(count), false) = (count, principal.is_exempt()) else { return Ok(()) };
         let bucket = principal.tenant().map_or_else(|| principal.bucket(), str::to_owned);
-        match self.operations.check_key_n(&bucket, count) {
+        match limiter.check_key_n(&bucket, count) {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(until)) => {
                 let wait = until.wait_time_from(DefaultClock::default().now());
                 let seconds = wait.as_secs() + 1;
                 let detail = format!(
-                    "the tenant has used up its {} operations a second; try again in {seconds} s",
+                    "the tenant has used up its {} {what} a second; try again in {seconds} s",
                     self.options.operations
                 );
                 Err(Failure::new(Code::RateLimited, detail).retry_after(seconds))
             }
             Err(_) => {
                 let most = u64::from(self.options.operations.get()) * 2;
-                let reason = format!("are {count} with the jobs of arrays; at most {most} at once");
-                Err(Failure::invalid("operations", reason))
+                let reason =
+                    format!("are {count}, with the jobs of arrays; at most {most} at once");
+                Err(Failure::invalid(what, reason))
             }
         }
     }
 
     /// Drops buckets that are full again. Called periodically.
     pub fn remove_idle(&self) {
-        let all = self.keys.iter().chain(&self.tenants).chain([&self.operations]);
+        let all = self.keys.iter().chain(&self.tenants).chain([&self.operations, &self.records]);
         all.for_each(RateLimiter::retain_recent);
     }
 }
@@ -348,6 +366,11 @@ mod tests {
         let never = limits.take_operations(&principal("third"), 201).expect_err("never so many");
         assert_eq!(never.problem.code, Code::InvalidField);
         limits.take_operations(&Principal::root(), 1_000_000).expect("exempt");
+        // Records of usage are counted one by one too, and have their own bucket.
+        limits.take_records(&principal("acme:a"), 150).expect("operations do not count");
+        let refused = limits.take_records(&principal("acme:b"), 100).expect_err("50 are left");
+        assert_eq!(refused.problem.code, Code::RateLimited);
+        assert!(refused.problem.detail.contains("100 records"), "{}", refused.problem.detail);
     }
 
     #[test]

@@ -8,4 +8,5 @@ pub(crate) mod notify;
 pub mod serve;
 pub mod shed;
 pub mod stall_timeout;
+pub(crate) mod turns;
 pub mod waits;

@@ -72,9 +72,10 @@ impl Storage {
         let store = Store::open(&folder).map_err(refused)?;
         let key_file = checkpoint::key_file(config, &folder);
         let key = checkpoint::read_key(&key_file).map_err(io(key_file.display().to_string()))?;
-        if let Some(key) = key {
-            let public_key = checkpoint::public_key(&key);
-            store.check_signer(&key_file, &public_key).map_err(StartError::Store)?;
+        let public_key = key.as_ref().map(checkpoint::public_key);
+        if public_key.is_some() || !config.new_checkpoint_key {
+            let checked = store.check_signer(&key_file, public_key.as_deref());
+            checked.map_err(StartError::Store)?;
         }
         let open = |machine: &str| {
             store.begin(machine).map_err(refused)?;
@@ -204,8 +205,8 @@ pub(super) fn note_signer(store: &Store, file: &Path, public_key: &str) {
     if let Some(before) = store.signer().filter(|before| before != public_key) {
         tracing::error!(
             file = %file.display(), before, public_key,
-            "the key that signs checkpoints was missing and a new one was made: give outsiders its \
-             public key, or put back the file as it was"
+            "a new key that signs checkpoints was made, as --new-checkpoint-key says: give outsiders \
+             its public key"
         );
     }
     if let Err(error) = store.note_signer(public_key) {

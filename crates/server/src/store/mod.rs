@@ -359,17 +359,20 @@ impl Store {
         })
     }
 
-    /// Rejects a key other than the one that signs the checkpoints of this store.
-    pub fn check_signer(&self, file: &Path, public_key: &str) -> Result<(), JournalError> {
-        match self.signer() {
-            Some(known) if known != public_key => Err(JournalError::Refused(format!(
-                "{}: its public key is {public_key}, and the checkpoints of this store were signed \
-                 under {known}. Nothing was changed. Put back the file as it was. If it is lost, remove \
-                 it: a new key is made, and outsiders must be given its public key",
-                file.display()
-            ))),
-            Some(_) | None => Ok(()),
-        }
+    /// Rejects a key other than the one that signs the checkpoints of this store, and a missing one.
+    pub fn check_signer(&self, file: &Path, public_key: Option<&str>) -> Result<(), JournalError> {
+        let Some(known) = self.signer() else { return Ok(()) };
+        let found = match public_key {
+            Some(found) if found == known => return Ok(()),
+            Some(found) => format!("its public key is {found}, and"),
+            None => "the file is missing, and".to_owned(),
+        };
+        Err(JournalError::Refused(format!(
+            "{}: {found} the checkpoints of this store were signed under {known}. Nothing was changed. \
+             Put back the file as it was. If it is lost, see that there is no such file and start once \
+             with --new-checkpoint-key: outsiders must be given the new public key",
+            file.display()
+        )))
     }
 
     /// The public key that verifies the store's checkpoints, if it is known.

@@ -68,6 +68,10 @@ pub struct Image {
     pub used_names: Vec<NamesImage>,
     /// Drained nodes that were removed while their lease was valid, with its end.
     pub left_drained: Vec<(CompactString, Timestamp)>,
+    /// The highest incarnation that a removed node of each owner had; the platform's path is empty.
+    pub removed_incarnations: Vec<(AccountPath, u32)>,
+    /// The demands of the jobs of each tenant.
+    pub used_demands: Vec<(AccountPath, Vec<RequestId>)>,
     /// Nodes.
     pub nodes: Vec<NodeImage>,
     /// The number that the next new node gets.
@@ -159,7 +163,8 @@ pub struct NamesImage {
     pub racks: Vec<RackId>,
 }
 
-/// One concurrency group.
+/// One concurrency group. Its number is its place in the list; the number of a group without jobs is
+/// free, and the group has no name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupImage {
     /// The tenant.
@@ -272,6 +277,16 @@ impl Cell {
             scopes: self.scopes.iter().copied().collect(),
             used_names: self.names_images(),
             left_drained: self.left_drained.iter().map(|(name, at)| (name.clone(), *at)).collect(),
+            removed_incarnations: self
+                .removed_incarnations
+                .iter()
+                .map(|(owner, highest)| (owner.clone(), *highest))
+                .collect(),
+            used_demands: self
+                .used_demands
+                .iter()
+                .map(|(tenant, used)| (tenant.clone(), used.requests.iter().copied().collect()))
+                .collect(),
             nodes: self.node_images(),
             next_node: self.inventory.next_id(),
             memory_of_models: self.inventory.supply().memory_of_models(),

@@ -88,10 +88,17 @@ impl Cell {
         cell.scopes = image.scopes.into_iter().collect();
         cell.restore_names(image.used_names)?;
         cell.left_drained = image.left_drained.into_iter().collect();
+        cell.removed_incarnations = image.removed_incarnations.into_iter().collect();
         cell.restore_nodes(image.nodes, image.next_node)?;
         cell.inventory.remember_memory(&image.memory_of_models);
+        for (tenant, requests) in image.used_demands {
+            let known = requests.iter().all(|request| request.index() < cell.requests.len());
+            require(known, || format!("{tenant} has used an unknown request"))?;
+            requests.into_iter().for_each(|request| cell.note_demand(&tenant, request));
+        }
         for GroupImage { tenant, name, limit } in image.groups {
-            cell.groups.ensure(&tenant, &name, limit);
+            let new = cell.groups.restore(tenant, name, limit);
+            require(new, || "a group is listed twice".to_owned())?;
         }
         for class in image.classes {
             cell.restore_class(class);
@@ -99,6 +106,8 @@ impl Cell {
         for job in image.jobs {
             cell.restore_job(job)?;
         }
+        // Earlier builds kept groups without jobs.
+        cell.groups.free_unused();
         for kept in image.reservations {
             cell.restore_reservation(kept)?;
         }
@@ -267,6 +276,7 @@ impl Cell {
                 }
             }
         }
+        group.iter().for_each(|group| self.groups.restore_member(*group));
         self.jobs.insert(id, job);
         Ok(())
     }

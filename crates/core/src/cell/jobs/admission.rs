@@ -1,6 +1,6 @@
 //! How jobs and policies enter the cell, and how jobs leave it.
 
-use super::job::{CellJob, EndedAttempt, Phase, Request, WHEN_ANSWERED, Waiting};
+use super::job::{CellJob, EndedAttempt, Phase, WHEN_ANSWERED, Waiting};
 use crate::cell::command::{AccountPolicy, JobSpec, Refusal};
 use crate::cell::config::CellConfig;
 use crate::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
@@ -66,6 +66,8 @@ impl Cell {
         });
         events.push(if full {
             Event::JobEnded { job: spec.job, outcome: JobOutcome::WaitingQuota }
+        } else if self.has_too_many_demands(spec) {
+            Event::JobEnded { job: spec.job, outcome: JobOutcome::TooManyDemands }
         } else {
             Event::JobQueued(Box::new(spec.clone()))
         });
@@ -73,7 +75,7 @@ impl Cell {
     }
 
     /// The accounts on a path that the cell knows, the root last.
-    fn known_path(&self, path: &str) -> impl Iterator<Item = AccountId> {
+    pub(super) fn known_path(&self, path: &str) -> impl Iterator<Item = AccountId> {
         let mut rest = Some(path);
         let nearest = loop {
             match rest {
@@ -142,27 +144,18 @@ impl Cell {
         labels.sort_unstable();
         labels.dedup();
         let shape = self.shapes.intern(Shape {
-            gpu: spec.gpu,
             models: spec.models.iter().map(|model| self.models.intern(model.clone())).collect(),
-            gpu_memory_mib: spec.gpu_memory_mib,
-            cpu_milli: spec.cpu_milli,
-            memory_mib: spec.memory_mib,
             labels: labels.into(),
-            scopes: self.scopes_of(account),
+            ..spec.bare_shape(self.scopes_of(account))
         });
-        let request = Request {
-            shape,
-            nodes: spec.nodes,
-            occupancy: spec.occupancy(),
-            guest: spec.preemptible,
-        };
-        let request = self.requests.intern(request);
+        let request = self.requests.intern(spec.request(shape));
+        self.note_demand(spec.tenant(), request);
         self.demand.observe(shape, u32::from(spec.nodes));
         self.demand.refresh(&self.shapes);
         self.accounts.for_path(account, |account| account.in_use.waiting_jobs += 1);
         let tenant = spec.tenant();
         let group =
-            spec.group.as_ref().map(|group| self.groups.ensure(tenant, &group.name, group.limit));
+            spec.group.as_ref().map(|group| self.groups.enter(tenant, &group.name, group.limit));
         let id = spec.job;
         let submitted_at = match spec.submitted_at {
             unknown if unknown == Timestamp::default() => at,
@@ -235,6 +228,7 @@ impl Cell {
         // The group may have released it without a placement yet; the next job is released instead.
         self.release_group(id);
         let job = self.jobs.remove(&id).expect("found above");
+        job.group.iter().for_each(|group| self.groups.leave(*group));
         self.accounts.for_path(job.account, |account| account.in_use.waiting_jobs -= 1);
     }
 }

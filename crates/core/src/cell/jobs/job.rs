@@ -1,12 +1,14 @@
 //! Jobs, their requests and their phases.
 
+use smallvec::SmallVec;
+
 use super::attempt::CellAttempt;
 use crate::cell::command::{FundsBlocker, JobSpec, Refusal};
 use crate::cell::config::CellConfig;
 use crate::cell::event::AttemptOutcome;
 use crate::cell::ids::{AccountId, AttemptId, ClassRank, GroupId, JobId, RequestId};
 use crate::cell::nodes::node::MAX_GPUS;
-use crate::cell::schedule::shape::{GpuDemand, ShapeId};
+use crate::cell::schedule::shape::{GpuDemand, Shape, ShapeId};
 use crate::cell::share::lanes::{Ticket, Waiter};
 use crate::name::{AccountPath, tenant_of};
 use crate::time::Timestamp;
@@ -194,6 +196,25 @@ impl JobSpec {
     /// The tenant: the first segment of the account's path.
     pub(crate) fn tenant(&self) -> &str {
         tenant_of(&self.account)
+    }
+
+    /// Its shape without labels and GPU types.
+    pub(super) fn bare_shape(&self, scopes: SmallVec<[AccountId; 1]>) -> Shape {
+        Shape {
+            gpu: self.gpu,
+            models: SmallVec::new(),
+            gpu_memory_mib: self.gpu_memory_mib,
+            cpu_milli: self.cpu_milli,
+            memory_mib: self.memory_mib,
+            labels: SmallVec::new(),
+            scopes,
+        }
+    }
+
+    /// Its request with this shape.
+    pub(super) fn request(&self, shape: ShapeId) -> Request {
+        let (nodes, occupancy, guest) = (self.nodes, self.occupancy(), self.preemptible);
+        Request { shape, nodes, occupancy, guest }
     }
 
     /// Refuses values without meaning.

@@ -2,6 +2,7 @@
 
 pub(super) mod admission;
 pub(super) mod attempt;
+pub mod demands;
 pub(super) mod funding;
 pub mod idempotency;
 pub(super) mod job;

@@ -5,18 +5,22 @@ use std::collections::BTreeSet;
 use compact_str::CompactString;
 
 use super::node::{MAX_GPUS, Node, NodeId, NodeSpec};
-use super::owner::{NodeKey, owner_of};
+use super::owner::{NodeKey, full_owner, owner_of};
 use super::scope::covers;
+use super::used_names::MAX_LEFT_DRAINED_PER_OWNER;
 use crate::cell::command::{NodeOffer, Refusal};
 use crate::cell::event::{AttemptOutcome, Event, StopReason};
 use crate::cell::ids::AttemptId;
 use crate::cell::index::timers::Timer;
 use crate::cell::jobs::job::check_path;
 use crate::cell::state::Cell;
+use crate::name::AccountPath;
 use crate::time::Timestamp;
 
-/// The most drained nodes that are remembered after their removal.
-const MAX_LEFT_DRAINED: usize = 4096;
+/// The path under which the numbers of an owner's removed nodes are kept; empty for the platform.
+fn owner_path(offer: &NodeOffer) -> AccountPath {
+    AccountPath::unchecked(owner_of(offer.scope.as_deref()).unwrap_or_default())
+}
 
 impl NodeOffer {
     /// Refuses values without meaning.
@@ -74,7 +78,13 @@ impl Cell {
         }
         self.check_gpus_free(offer, known)?;
         self.check_room_for(offer, known.is_none())?;
-        let incarnation = record.map_or(1, |(_, record)| record.incarnation + 1);
+        // Above every number that a removed node of this owner had, so that no agent of one is
+        // taken for the agent of a new node.
+        let before = match record {
+            Some((_, record)) => record.incarnation,
+            None => self.removed_incarnations.get(&owner_path(offer)).copied().unwrap_or(0),
+        };
+        let incarnation = before + 1;
         let lease_until = now.plus_millis(self.config.node_lease_ms);
         let node = known.unwrap_or_else(|| self.inventory.free_id());
         events.push(Event::NodeRegistered {
@@ -227,7 +237,10 @@ impl Cell {
     pub(crate) fn apply_removed(&mut self, id: NodeId) {
         let record = self.inventory.node(id);
         let lease_until = record.lease_until;
-        let left = (record.drained && record.alive).then(|| NodeKey::of(&record.offer).full());
+        let left = (record.drained && record.alive).then(|| NodeKey::of(&record.offer));
+        let (owner, incarnation) = (owner_path(&record.offer), record.incarnation);
+        let highest = self.removed_incarnations.entry(owner).or_default();
+        *highest = incarnation.max(*highest);
         self.note_left_drained(left, lease_until);
         self.timers.clear(lease_until, Timer::NodeLease(id));
         self.drop_reservations_on(id);
@@ -238,14 +251,16 @@ impl Cell {
     }
 
     /// Notes a drained node that is removed while its agent may still run. Nodes whose lease has ended
-    /// since are dropped, and the one that ends first if there are too many.
-    fn note_left_drained(&mut self, left: Option<CompactString>, until: Timestamp) {
+    /// since are dropped, and the one of the same owner that ends first if the owner has too many.
+    fn note_left_drained(&mut self, left: Option<NodeKey>, until: Timestamp) {
         let now = self.now;
         self.left_drained.retain(|_, until| now <= *until);
-        let Some(name) = left else { return };
-        self.left_drained.insert(name, until);
-        if self.left_drained.len() > MAX_LEFT_DRAINED {
-            let first = self.left_drained.iter().min_by_key(|(name, until)| (**until, *name));
+        let Some(node) = left else { return };
+        self.left_drained.insert(node.full(), until);
+        let of_owner = |name: &str| full_owner(name) == node.owner.as_deref();
+        let of_owner = self.left_drained.iter().filter(|(name, _)| of_owner(name));
+        if of_owner.clone().count() > MAX_LEFT_DRAINED_PER_OWNER {
+            let first = of_owner.min_by_key(|(name, until)| (**until, *name));
             let first = first.map(|(name, _)| name.clone());
             first.map(|name| self.left_drained.remove(&name));
         }

@@ -52,6 +52,11 @@ pub fn bare_name(full: &str) -> &str {
     full.rsplit_once(BETWEEN).map_or(full, |(_, name)| name)
 }
 
+/// The owner, from a full name. `None`: the platform.
+pub(crate) fn full_owner(full: &str) -> Option<&str> {
+    full.rsplit_once(BETWEEN).map(|(owner, _)| owner)
+}
+
 /// Whether a full name is that of a node of the platform.
 pub fn is_platforms(full: &str) -> bool {
     !full.contains(BETWEEN)
@@ -102,6 +107,7 @@ mod tests {
             let key = NodeKey::new("n1", scope);
             assert_eq!(key.full(), full);
             assert_eq!(bare_name(&key.full()), "n1");
+            assert_eq!(full_owner(&key.full()), owner_of(scope));
         }
     }
 }

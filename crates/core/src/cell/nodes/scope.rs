@@ -10,7 +10,7 @@ use crate::cell::ids::{AccountId, JobId};
 use crate::cell::jobs::job::{Request, Waiting};
 use crate::cell::schedule::shape::Shape;
 use crate::cell::state::Cell;
-use crate::name::is_at_or_below;
+use crate::name::{is_at_or_below, tenant_of};
 
 /// Whether scope `wide` includes all of scope `narrow`. `None` is all accounts.
 pub fn covers(wide: Option<&str>, narrow: Option<&str>) -> bool {
@@ -60,6 +60,8 @@ impl Cell {
         }
         let shape = self.shapes.intern(shape);
         let request = self.requests.intern(Request { shape, ..request });
+        let tenant = tenant_of(&self.job(id).spec.account).to_owned();
+        self.note_demand(&tenant, request);
         let job = self.job_mut(id);
         (job.shape, job.request) = (shape, request);
         match waiting {

@@ -23,6 +23,9 @@ pub const MAX_LABELS_PER_TENANT: usize = 4096;
 pub const MAX_RACKS_PER_TENANT: usize = 1024;
 /// The most labels of one node.
 pub const MAX_LABELS_PER_NODE: usize = 64;
+/// The most drained nodes of one owner that are remembered after their removal, until their leases
+/// end.
+pub const MAX_LEFT_DRAINED_PER_OWNER: usize = 4096;
 /// The longest name, label or uuid, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;
 

@@ -78,6 +78,9 @@ struct Seen {
     rank: Option<Rank>,
 }
 
+/// The most shapes whose index is kept. Each takes 24 bytes and more for every slot.
+const MAX_INDEXED: usize = 1024;
+
 /// The states that fit one shape.
 #[derive(Clone, Debug, Default)]
 struct ShapeIndex {
@@ -89,10 +92,22 @@ struct ShapeIndex {
     mix: u64,
 }
 
-/// The index of all shapes.
+/// The index of a shape, and when it was last used.
+#[derive(Clone, Debug)]
+struct Indexed {
+    shape: ShapeId,
+    used: u64,
+    index: ShapeIndex,
+}
+
+/// The indexes of the shapes used last. An index follows from the states alone, so it does not matter
+/// to a decision whether it was kept or is made again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
-    shapes: Vec<ShapeIndex>,
+    kept: Vec<Indexed>,
+    /// For each shape one more than its place among those kept. Zero: it is not kept.
+    places: Vec<u32>,
+    uses: u64,
     touches: Touches,
     worth: Worth,
 }
@@ -190,10 +205,10 @@ impl Candidates {
         shape: &Shape,
         mix: &DemandMix,
     ) -> &BTreeSet<Rank> {
-        if id.index() >= self.shapes.len() {
-            self.shapes.resize_with(id.index() + 1, ShapeIndex::default);
-        }
-        let index = &mut self.shapes[id.index()];
+        let place = self.place(id);
+        self.uses += 1;
+        let Indexed { used, index, .. } = &mut self.kept[place];
+        *used = self.uses;
         index.seen.resize(inventory.slot_count(), Seen::default());
         if index.mix != mix.version() {
             index.score_again(inventory, shape, mix, &mut self.worth);
@@ -203,6 +218,29 @@ impl Candidates {
         }
         index.stamp = self.touches.stamps;
         &index.ranks
+    }
+
+    /// Where the index of a shape is kept. A new one replaces the one that was not used for longest.
+    fn place(&mut self, shape: ShapeId) -> usize {
+        if shape.index() >= self.places.len() {
+            self.places.resize(shape.index() + 1, 0);
+        }
+        if let Some(place) = self.places[shape.index()].checked_sub(1) {
+            return place as usize;
+        }
+        let new = Indexed { shape, used: 0, index: ShapeIndex::default() };
+        let place = if self.kept.len() < MAX_INDEXED {
+            self.kept.push(new);
+            self.kept.len() - 1
+        } else {
+            let oldest = (0..self.kept.len()).min_by_key(|place| self.kept[*place].used);
+            let place = oldest.unwrap_or(0);
+            self.places[self.kept[place].shape.index()] = 0;
+            self.kept[place] = new;
+            place
+        };
+        self.places[shape.index()] = u32::try_from(place + 1).expect("few are kept");
+        place
     }
 }
 
@@ -216,9 +254,9 @@ impl Candidates {
     ) -> Result<(), CellViolation> {
         let mut kept = self.clone();
         let touches = self.touches.clone();
-        let mut fresh = Candidates { shapes: Vec::new(), touches, worth: Worth::default() };
-        for (shape, index) in shapes.values().iter().zip(0..self.shapes.len()) {
-            let id = ShapeId(u32::try_from(index).expect("fewer than 2^32 shapes"));
+        let mut fresh = Candidates { touches, ..Candidates::default() };
+        for id in self.kept.iter().map(|indexed| indexed.shape) {
+            let shape = shapes.get(id);
             let kept = kept.ranked(inventory, id, shape, mix);
             if kept != fresh.ranked(inventory, id, shape, mix) {
                 return Err(format!("the index of {id:?} is out of date").into());
@@ -335,6 +373,36 @@ mod tests {
         assert_eq!((last.first(), last.slot()), (NodeId(u32::MAX), u32::MAX));
         assert_eq!(rising[2].with_first(NodeId(1)), rank(0, 0, 0, 1, 3));
         assert!(rising[4] < rising[0].end_of_model() && rising[0].end_of_model() < rising[5]);
+    }
+
+    /// Memory follows the shapes used last, not all that were ever used.
+    #[test]
+    fn the_indexes_of_the_shapes_used_last_are_kept() {
+        let mut candidates = Candidates::default();
+        let (inventory, mix) = (Inventory::default(), DemandMix::default());
+        let most = u32::try_from(MAX_INDEXED).expect("few");
+        let shape = |number: u32| Shape {
+            cpu_milli: number,
+            ..Shape::of_gpus(crate::cell::schedule::shape::GpuDemand::Whole(1))
+        };
+        let mut rank = |number: u32| {
+            let ranked = candidates.ranked(&inventory, ShapeId(number), &shape(number), &mix);
+            assert!(ranked.is_empty());
+            let kept: BTreeSet<u32> = candidates.kept.iter().map(|kept| kept.shape.0).collect();
+            let places = candidates.places.iter().filter(|place| **place > 0).count();
+            assert_eq!(places, kept.len());
+            kept
+        };
+        for number in 0..most {
+            assert_eq!(rank(number).len(), number as usize + 1);
+        }
+        rank(0);
+        let kept = rank(most);
+        assert_eq!((kept.len(), kept.contains(&0), kept.contains(&1)), (MAX_INDEXED, true, false));
+        assert!(!rank(1).contains(&2) && !rank(2).contains(&3));
+        for number in most..5 * most {
+            assert_eq!(rank(number).len(), MAX_INDEXED);
+        }
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::ledger::state::{Ledger, short_fingerprint};
 use crate::ledger::undo::Undo;
 use crate::name::{AccountPath, MAX_DEPTH, Region, parent_of};
 
+/// The most accounts of one tenant, itself included. An account is never removed.
+pub const MAX_ACCOUNTS_PER_TENANT: u32 = 100_000;
+
 /// One account.
 #[derive(Clone, Debug)]
 pub struct Account {
@@ -228,6 +231,15 @@ impl Ledger {
                              nest in their own kind",
                 });
             }
+            let tenant = self.account(parent).tenant;
+            if self.tenant_accounts.get(&tenant).is_some_and(|own| *own >= MAX_ACCOUNTS_PER_TENANT)
+            {
+                return Err(Refusal::InvalidField {
+                    field: "id",
+                    reason: "a tenant has at most 100000 accounts, and none is ever removed; use one \
+                             that it has",
+                });
+            }
         }
         let account = AccountNo(u32::try_from(self.accounts.len()).unwrap_or(u32::MAX));
         events.push(Event::AccountOpened {
@@ -358,6 +370,7 @@ impl Ledger {
         });
         let hash = self.account_names.hash_of(&path.as_str());
         self.account_names.insert(hash, account.0);
+        *self.tenant_accounts.entry(tenant).or_default() += 1;
         self.remember(|| Undo::AccountOpened);
     }
 

@@ -171,6 +171,7 @@ impl Ledger {
         });
         let hash = self.account_names.hash_of(&path.as_str());
         self.account_names.insert(hash, number.0);
+        *self.tenant_accounts.entry(tenant).or_default() += 1;
         Ok(())
     }
 

@@ -413,7 +413,7 @@ impl Ledger {
     ///
     /// The end of a job that ends with its attempt was reported with the attempt, and a cell
     /// withdraws jobs only on order. What remains is a cell whose quota has no room for another
-    /// waiting job.
+    /// waiting job, or that takes no new demand of its tenant.
     pub(in crate::ledger) fn push_left_cell(
         &self,
         now: Timestamp,
@@ -423,7 +423,7 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) {
         let refused = match outcome {
-            JobOutcome::WaitingQuota => true,
+            JobOutcome::WaitingQuota | JobOutcome::TooManyDemands => true,
             JobOutcome::Succeeded
             | JobOutcome::Failed
             | JobOutcome::Cancelled

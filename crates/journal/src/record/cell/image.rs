@@ -61,6 +61,8 @@ stored_struct!(Image {
     32 used_names = Vec::new(),
     33 generation = 0,
     34 left_drained = Vec::new(),
+    35 removed_incarnations = Vec::new(),
+    36 used_demands = Vec::new(),
 });
 
 stored_struct!(DoneRequest { 0 request, 1 at, 2 answer = None });

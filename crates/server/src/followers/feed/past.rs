@@ -18,10 +18,13 @@ use crate::app::App;
 use crate::followers::timeline::ReadBackError;
 use crate::request::Failure;
 
-/// The most records that are read at once. The first is always read whole.
+/// The most records that are read at once.
 const MAX_RECORDS: u64 = 512;
-/// Reading stops with the record that reaches this number of events.
-const MAX_EVENTS: usize = 1024;
+/// Reading stops with the record that reaches this number of events. A slow reader keeps them until
+/// they are sent.
+const MAX_EVENTS: usize = 64;
+/// Of one record with many events so many are read at once.
+const MAX_EVENTS_OF_RECORD: usize = 256;
 
 /// Some of the events after a place.
 #[derive(Debug, PartialEq)]
@@ -33,19 +36,21 @@ pub struct PastEvents {
 }
 
 impl App {
-    /// Reads some of the events after a place and up to a position. A few such reads run at once;
-    /// others wait for their turn. No thread waits for the caller.
+    /// Reads some of the events after a place and up to a position that the caller may see. A few such
+    /// reads run at once; others wait for their turn. No thread waits for the caller.
     pub async fn past_events(
         self: &Arc<App>,
         place: Place,
         until: u64,
+        sees: impl Fn(&FeedEvent) -> bool + Send + 'static,
     ) -> Result<PastEvents, Failure> {
         let internal = |detail: String| Failure::new(Code::Internal, detail);
         let turn = self.feed.past_readings.acquire().await;
         let _turn = turn.map_err(|error| internal(error.to_string()))?;
         let until = place.0.saturating_add(MAX_RECORDS).min(until);
         let app = Arc::clone(self);
-        let read = move |history: &History<Sqlite>| Ok(app.feed.read_past(history, place, until));
+        let read =
+            move |history: &History<Sqlite>| Ok(app.feed.read_past(history, place, until, &sees));
         let (past, _) = self.history.ask(until, read).await?;
         past.map_err(|error| internal(error.to_string()))
     }
@@ -58,6 +63,7 @@ impl Feed {
         history: &History<Sqlite>,
         place: Place,
         until: u64,
+        sees: &dyn Fn(&FeedEvent) -> bool,
     ) -> Result<PastEvents, ReadBackError> {
         let mut past = PastEvents { events: Vec::new(), reached: (until, u32::MAX) };
         let first = place.0.max(1);
@@ -77,21 +83,31 @@ impl Feed {
                     return Ok(past);
                 }
                 let bodies = decode_record(record.kind, record.body)?;
-                self.tell_past(history, &record, &bodies, place, &mut past.events)?;
+                let mut rendered = self.tell_past(history, &record, &bodies, place, sees)?;
+                if rendered.len() > MAX_EVENTS_OF_RECORD {
+                    // The rest of the record is read next time.
+                    rendered.truncate(MAX_EVENTS_OF_RECORD);
+                    past.events.append(&mut rendered);
+                    past.reached = past.events.last().map_or(past.reached, |(place, _)| *place);
+                    return Ok(past);
+                }
+                past.events.append(&mut rendered);
             }
         }
         Ok(past)
     }
 
-    /// Renders the events of one record that lie after a place.
+    /// Renders the events of one record that lie after a place, as many as are read at once and one
+    /// more.
     fn tell_past(
         &self,
         history: &History<Sqlite>,
         record: &Record<'_>,
         bodies: &[LedgerBody],
         place: Place,
-        described: &mut Vec<(Place, FeedEvent)>,
-    ) -> Result<(), ReadBackError> {
+        sees: &dyn Fn(&FeedEvent) -> bool,
+    ) -> Result<Vec<(Place, FeedEvent)>, ReadBackError> {
+        let mut described = Vec::new();
         let with_holds =
             |body: &LedgerBody| body.events.iter().any(|e| e.subject().hold().is_some());
         let decided: Vec<(u64, u32)> = (0..)
@@ -108,7 +124,7 @@ impl Feed {
                 let hold = event.subject().hold().and_then(|_| own.next());
                 let at = (record.position, number);
                 number += 1;
-                if at <= place {
+                if at <= place || described.len() > MAX_EVENTS_OF_RECORD {
                     continue;
                 }
                 let names = PastNames { feed: self, history, hold, failed: RefCell::default() };
@@ -116,10 +132,10 @@ impl Feed {
                 if let Some(failed) = names.failed.into_inner() {
                     return Err(failed.into());
                 }
-                described.extend(event.map(|event| (at, event)));
+                described.extend(event.filter(sees).map(|event| (at, event)));
             }
         }
-        Ok(())
+        Ok(described)
     }
 }
 
@@ -165,5 +181,74 @@ impl Names for PastNames<'_> {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_core::ledger::Envelope;
+    use bursar_core::ledger::command::{AccountKind, AccountSettings, Command};
+    use bursar_engine::{Engine, EngineOptions, LedgerCodec, WallClock};
+    use bursar_journal::memory::MemoryJournal;
+    use bursar_journal::{Journal, JournalId};
+
+    use super::*;
+    use crate::followers::history::HistoryService;
+
+    fn open(number: u32) -> Command {
+        let (path, kind) = (format!("org-{number}").into(), AccountKind::Org);
+        Command::OpenAccount { path, kind, settings: AccountSettings::default() }
+    }
+
+    /// Reads everything step by step: the events that `sees` admits, and the number of steps.
+    async fn read_all(
+        (feed, history): (&Arc<Feed>, &HistoryService),
+        position: u64,
+        sees: fn(&FeedEvent) -> bool,
+    ) -> (Vec<Place>, usize) {
+        let (mut place, mut places, mut steps): (Place, _, _) = ((0, u32::MAX), Vec::new(), 0);
+        while place < (position, u32::MAX) {
+            let (reader, until) = (Arc::clone(feed), (place.0 + MAX_RECORDS).min(position));
+            let read =
+                move |history: &History<Sqlite>| Ok(reader.read_past(history, place, until, &sees));
+            let asked = history.ask(until, read).await.map_err(|failure| failure.problem.detail);
+            let past = asked.expect("history is fed").0.expect("the journal is whole");
+            assert!(past.reached > place, "every step goes on");
+            assert!(past.events.len() < MAX_EVENTS + MAX_EVENTS_OF_RECORD, "{}", past.events.len());
+            places.extend(past.events.iter().map(|(place, _)| *place));
+            place = past.reached;
+            steps += 1;
+        }
+        (places, steps)
+    }
+
+    #[tokio::test]
+    async fn old_events_are_read_in_small_steps_also_within_a_record() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal: Arc<dyn Journal> = Arc::new(MemoryJournal::new(JournalId([7; 16])));
+        let (options, clock) = (EngineOptions::default(), Arc::new(WallClock::new()));
+        let observer = options.observer.clone();
+        let engine = Engine::start(Arc::clone(&journal), Arc::new(LedgerCodec), clock, options);
+        let handle = engine.handle();
+        for number in 0..700 {
+            let seen = handle.execute(Envelope::default(), open(number)).expect("it serves");
+            seen.value.expect("a new account");
+        }
+        let group = (1000..1700).map(|number| (Envelope::default(), open(number))).collect();
+        let position = handle.execute_group(group).expect("it serves").position;
+        let journals = (Arc::clone(&journal), Arc::clone(&journal));
+        let path = folder.path().join("history.db");
+        let history = HistoryService::start(journals, engine.durable(), &path).expect("a new file");
+        let feed = Feed::start(journal, engine.durable(), u64::MAX, observer).expect("a feed");
+        let feed = Arc::new(feed);
+        let mut reached = feed.reached();
+        reached.wait_for(|reached| *reached >= position).await.expect("it follows");
+        let (places, steps) = read_all((&feed, &history), position, |_| true).await;
+        assert!(places.is_sorted_by(|one, next| one < next), "each once, in order");
+        assert_eq!(places.len(), 1400);
+        assert!(steps >= 700 / MAX_EVENTS + 700 / MAX_EVENTS_OF_RECORD, "{steps}");
+        let last = |event: &FeedEvent| event.account.as_deref() == Some("org-1699");
+        let (places, steps) = read_all((&feed, &history), position, last).await;
+        assert_eq!((places.len(), steps), (1, 2), "events of others are not kept");
     }
 }

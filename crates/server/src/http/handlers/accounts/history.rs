@@ -22,8 +22,6 @@ use crate::request::{Caller, Failure};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// The most accounts that a ranking for a key with a scope visits.
-const MAX_RANKED: u32 = 100_000;
 
 /// An account that the caller may read, its number, and the position of the ledger.
 pub(super) async fn known(
@@ -96,15 +94,14 @@ pub(in crate::http) async fn top(
             &Top { data, has_more: false, next_cursor: None, as_of, position },
         ));
     }
-    // A key with a scope ranks only visible accounts: all are fetched and the others left out.
-    let most = if caller.principal.scope.is_some() { MAX_RANKED } else { k };
-    let ask = app.history.ask(seen.position, move |history| match kind {
-        Some(kind) => history.top(kind, counted, period, most),
-        None => Ok(Vec::new()),
+    let scope = caller.principal.scope.clone();
+    let ask = app.history.ask(seen.position, move |history| match (kind, scope) {
+        (Some(kind), Some(scope)) => history.top_below(&scope, kind, counted, period, k),
+        (Some(kind), None) => history.top(kind, counted, period, k),
+        (None, _) => Ok(Vec::new()),
     });
     let (ranked, position) = ask.await?;
-    let own = ranked.into_iter().filter(|ranked| caller.principal.sees(&ranked.account));
-    let data = own.take(k as usize).map(|ranked| TopEntry {
+    let data = ranked.into_iter().map(|ranked| TopEntry {
         id: ranked.account,
         value: match by {
             TopBy::GpuSeconds => Sum::from_thousandths(ranked.value),

@@ -149,6 +149,7 @@ pub(in crate::http) async fn report(
     if !(1..=MAX_RECORDS).contains(&report.records.len()) {
         return Err(Failure::invalid("records", "must have 1 to 1000 records"));
     }
+    app.limits.take_records(&caller.principal, report.records.len() as u64)?;
     let changes = report.records.into_iter().enumerate().map(|(place, record)| {
         let key = caller.idempotency_key.as_ref().map(|key| derived_key(key, place));
         change(&app, Caller { idempotency_key: key, ..caller.clone() }, record, fingerprint)

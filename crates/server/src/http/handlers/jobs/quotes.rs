@@ -36,6 +36,9 @@ const HYPOTHETICAL_JOB: JobId = JobId(u64::MAX);
 /// The most jobs of a cell that is copied. Larger copies take too much time and memory.
 const MAX_JOBS: u32 = 20_000;
 
+/// The most offers of a quote with an estimated start; each takes a copy of its cell.
+const MAX_ESTIMATED: usize = 8;
+
 /// Whether a cell is small enough to be copied.
 fn may_be_copied(cell: &Cell) -> bool {
     let (running, waiting) = cell.job_counts();
@@ -71,12 +74,13 @@ async fn ask_cells(
         let Some(service) = app.cells.of_region(region) else { continue };
         let look = |cell: &Cell| (cell.now(), may_be_copied(cell));
         let (now, may_be_copied) = service.gateway.read(look).await?.value;
-        let said = if may_be_copied {
-            let specs = offers.iter().map(|index| spec(submit, &quoted[*index].offer));
-            service.suppose(principal, specs.collect(), ask_copy).await?
-        } else {
-            vec![None; offers.len()]
-        };
+        let estimated = offers.iter().filter(|index| may_be_copied && **index < MAX_ESTIMATED);
+        let specs: Vec<_> = estimated.map(|index| spec(submit, &quoted[*index].offer)).collect();
+        let mut said = Vec::new();
+        if !specs.is_empty() {
+            said = service.suppose(principal, specs, ask_copy).await?;
+        }
+        said.resize_with(offers.len(), || None);
         answers.extend(offers.into_iter().zip(said.into_iter().map(|why| (now, why))));
     }
     Ok(answers)

@@ -236,6 +236,10 @@ fn job_outcome(outcome: JobOutcome) -> &'static str {
         JobOutcome::TimedOut => "time limit reached",
         JobOutcome::Withdrawn => "withdrawn",
         JobOutcome::WaitingQuota => "its account has too many waiting jobs",
+        JobOutcome::TooManyDemands => {
+            "the jobs of its tenant have asked for too many different sizes, labels and GPU types in \
+             this region; use one that a job had before"
+        }
     }
 }
 
@@ -416,7 +420,9 @@ pub(in crate::http) async fn get(
     sources.extend(cells.iter().map(|cell| (cell.region.to_string(), cell.number.0)));
     let journals: Vec<_> = cells.iter().map(|cell| Arc::clone(&cell.journal)).collect();
     let ledger = Arc::clone(&app.ledger_journal);
+    let turn = app.history.turn().await?;
     let collect = move || {
+        let _turn = turn;
         let mut streams = vec![of_ledger(&*ledger, number, &span)?];
         for journal in journals {
             streams.push(of_cell(&*journal, number.in_cell(SHARD), &span)?);

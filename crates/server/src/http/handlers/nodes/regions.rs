@@ -110,7 +110,7 @@ pub(in crate::http) async fn list(
     for cell in app.cells.iter() {
         let (id, principal) = (cell.region.clone(), caller.principal.clone());
         let read = move |cell: &Cell| region(&id, cell, &principal);
-        data.push(cell.gateway.read(read).await?.value);
+        data.push(cell.look_now(read).await?.value);
     }
     let list = List { data, has_more: false, next_cursor: None, as_of: None, position: None };
     Ok(json(StatusCode::OK, &list))
@@ -243,7 +243,7 @@ pub(in crate::http) async fn queue(
     let cell = cell_of(&app, &id)?;
     let principal = caller.principal.clone();
     let after = queue_cursor(query.cursor.as_deref())?;
-    let seen = cell.gateway.read(move |cell| look(cell, &principal, size, after)).await?;
+    let seen = cell.look_now(move |cell| look(cell, &principal, size, after)).await?;
     let Standing { waiting, more: has_more, places, shares } = seen.value;
     let mentioned = waiting.iter().flat_map(|(_, job, why)| {
         let kept = why.blockers.iter().filter_map(|blocker| match blocker {

@@ -207,7 +207,10 @@ impl Following {
 
     /// Sends some of the events that are no longer in memory. Returns how many there were.
     async fn send_past(&mut self, until: u64) -> Result<usize, Ended> {
-        let past = self.app.past_events(self.after, until).await.map_err(Ended::Failed)?;
+        // Only what the key sees is read, and little of it at once: a slow client keeps it meanwhile.
+        let principal = self.principal.clone();
+        let sees = move |event: &FeedEvent| is_visible(&principal, event);
+        let past = self.app.past_events(self.after, until, sees).await.map_err(Ended::Failed)?;
         let events = past.events.into_iter().map(|(place, event)| (place, Arc::new(event)));
         self.send(events.collect()).await?;
         self.after = self.after.max(past.reached);

@@ -28,7 +28,9 @@ use serde_json::{Map, Value};
 
 use super::{charges, grants, holds};
 use crate::app::App;
-use crate::change::{Change, Decision, Done, MAX_LOOKS, Plan, Probe, fingerprint, fingerprint_of};
+use crate::change::{
+    Change, Decision, Done, MAX_LOOKS, Plan, Probe, fingerprint, fingerprint_of, urgency_of,
+};
 use crate::http::extract::{Arrived, is_idempotency_key};
 use crate::http::handlers::accounts::{self, budgets};
 use crate::http::handlers::jobs;
@@ -461,9 +463,11 @@ async fn decide_some(
         && app.ledger.peek(Ledger::counts_in_steps).await?;
     // Operations are counted and decided one after the other, so they need one place.
     let place = if counts { Some(app.counting.enter(tenant, 1).await?) } else { None };
+    let open = ready.iter().filter_map(|known| known.as_ref().ok());
+    let ledger = app.ledger.with_urgency(urgency_of(open.map(Change::meters)));
     let count = ready.len();
     let (mut left, mut decided) = (ready.into_iter(), Vec::with_capacity(count));
-    let posted = app.ledger.attend_in_turns(move |ledger| {
+    let posted = ledger.attend_in_turns(move |ledger| {
         let _kept_to_the_end = &place;
         let probes = std::mem::take(&mut probes);
         let (machine, now) = (ledger.machine(), ledger.now());

@@ -1,0 +1,157 @@
+//! Turns at work that occupies a thread for a while, such as queries of history and look-ups in the
+//! archive. So many run at once, and one tenant has at most a quarter of them. The others wait
+//! without a thread, for a bounded time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bursar_api::Code;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+use crate::request::{Failure, meta};
+
+/// How long a request waits for its turn.
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
+/// The `Retry-After` of a request that did not get a turn, in seconds.
+const RETRY_SECONDS: u64 = 2;
+
+/// The places of one tenant, and how many requests of it wait for one or have one.
+type Share = (usize, Arc<Semaphore>);
+
+/// Work of one kind that runs on threads of the blocking pool.
+pub(crate) struct Turns {
+    /// Named in the refusal.
+    what: &'static str,
+    all: Arc<Semaphore>,
+    of_tenant: usize,
+    timeout: Duration,
+    tenants: Mutex<HashMap<u64, Share>>,
+}
+
+/// A turn. The work keeps it until it is done, even if its caller goes away.
+pub(crate) struct Turn {
+    _own: OwnedSemaphorePermit,
+    _one: OwnedSemaphorePermit,
+    _counted: Counted,
+}
+
+/// A request that waits for a turn or has one.
+struct Counted {
+    turns: Arc<Turns>,
+    tenant: u64,
+}
+
+impl Counted {
+    fn of(turns: &Arc<Turns>, tenant: u64) -> (Counted, Arc<Semaphore>) {
+        let new = || (0, Arc::new(Semaphore::new(turns.of_tenant)));
+        let mut tenants = turns.lock();
+        let (count, places) = tenants.entry(tenant).or_insert_with(new);
+        *count += 1;
+        (Counted { turns: Arc::clone(turns), tenant }, Arc::clone(places))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut tenants = self.turns.lock();
+        if let Some((count, _)) = tenants.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                tenants.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+impl Turns {
+    /// So many turns at once.
+    pub(crate) fn new(what: &'static str, places: usize) -> Arc<Turns> {
+        Turns::within(what, places, TURN_TIMEOUT)
+    }
+
+    fn within(what: &'static str, places: usize, timeout: Duration) -> Arc<Turns> {
+        let (all, of_tenant) = (Arc::new(Semaphore::new(places)), (places / 4).max(1));
+        Arc::new(Turns { what, all, of_tenant, timeout, tenants: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Share>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn of the tenant of this request, or of the server itself outside of one.
+    pub(crate) async fn take(self: &Arc<Turns>) -> Result<Turn, Failure> {
+        self.take_for(meta::sender()).await
+    }
+
+    async fn take_for(self: &Arc<Turns>, tenant: u64) -> Result<Turn, Failure> {
+        let (counted, places) = Counted::of(self, tenant);
+        let taken = async {
+            // The tenant's own place first: so no tenant has more than its share in the queue of all.
+            let own = places.acquire_owned().await?;
+            let one = Arc::clone(&self.all).acquire_owned().await?;
+            Ok::<_, AcquireError>(Turn { _own: own, _one: one, _counted: counted })
+        };
+        match tokio::time::timeout(self.timeout, taken).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(error)) => Err(Failure::new(Code::Internal, error.to_string())),
+            Err(_) => Err(self.refusal()),
+        }
+    }
+
+    fn refusal(&self) -> Failure {
+        let (seconds, what) = (self.timeout.as_secs(), self.what);
+        let detail = format!(
+            "this request waited {seconds} s for other {what}; send fewer at once, or try again in \
+             {RETRY_SECONDS} s"
+        );
+        Failure::new(Code::Unavailable, detail).retry_after(RETRY_SECONDS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn turns(places: usize) -> Arc<Turns> {
+        Turns::within("queries", places, Duration::ZERO)
+    }
+
+    async fn refused(turns: &Arc<Turns>, tenant: u64) -> Option<Code> {
+        let failure = turns.take_for(tenant).await.err()?;
+        assert!(failure.retry_after.is_some());
+        Some(failure.problem.code)
+    }
+
+    #[tokio::test]
+    async fn one_tenant_has_a_quarter_of_the_turns_and_the_others_the_rest() {
+        let turns = turns(16);
+        let mut kept = Vec::new();
+        for tenant in 0..4 {
+            for _ in 0..4 {
+                kept.push(turns.take_for(tenant).await.map_err(|_| tenant).expect("its share"));
+            }
+            assert_eq!(refused(&turns, tenant).await, Some(Code::Unavailable), "{tenant}");
+        }
+        assert_eq!(refused(&turns, 4).await, Some(Code::Unavailable), "all are taken");
+        drop(kept.pop());
+        assert_eq!(refused(&turns, 4).await, None, "the next one is any tenant's");
+        drop(kept);
+        assert!(turns.lock().is_empty(), "nothing is kept of them");
+        assert_eq!(turns.all.available_permits(), 16);
+    }
+
+    #[tokio::test]
+    async fn a_tenant_with_many_requests_has_only_its_share_in_the_queue() {
+        let turns = Turns::new("queries", 8);
+        let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(turns.take_for(1))).collect();
+        let taken = waiting.iter_mut().filter_map(FutureExt::now_or_never);
+        let taken: Vec<_> = taken.map(|turn| turn.map_err(|_| ()).expect("free")).collect();
+        assert_eq!(taken.len(), 2);
+        assert!(turns.take_for(2).now_or_never().is_some(), "another tenant is served at once");
+        drop((waiting, taken));
+        assert!(turns.lock().is_empty());
+    }
+}
