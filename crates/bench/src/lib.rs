@@ -14,6 +14,7 @@ mod raw;
 pub mod replay;
 pub mod segments;
 pub mod soak;
+pub mod start;
 pub mod store;
 mod world;
 

@@ -185,8 +185,8 @@ pub(crate) struct LoadedEngine {
     done: Sender<(usize, bool)>,
     answers: Receiver<(usize, bool)>,
     requests: u128,
-    /// The clock of an engine whose time advances by one millisecond with every command.
-    manual: Option<Arc<ManualClock>>,
+    /// The clock of an engine whose time advances with every command, and by how much.
+    manual: Option<(Arc<ManualClock>, i64)>,
     holds: u64,
     settled: i64,
     /// How long each answer took, in microseconds.
@@ -214,16 +214,18 @@ impl LoadedEngine {
         LoadedEngine::with_clock(journal, accounts, in_flight, policy, clock, None)
     }
 
-    /// Starts an engine whose time advances by one millisecond with every command.
+    /// Starts an engine whose time advances by some milliseconds with every command.
     pub(crate) fn in_quick_motion(
         file: &Path,
         accounts: usize,
         in_flight: usize,
         policy: Policy,
+        millis: i64,
     ) -> Result<LoadedEngine, BenchError> {
         let manual = Arc::new(ManualClock::new(WallClock::new().now()));
         let clock = Arc::clone(&manual);
-        LoadedEngine::with_clock(sqlite(file)?, accounts, in_flight, policy, clock, Some(manual))
+        let manual = Some((manual, millis));
+        LoadedEngine::with_clock(sqlite(file)?, accounts, in_flight, policy, clock, manual)
     }
 
     fn with_clock(
@@ -232,7 +234,7 @@ impl LoadedEngine {
         in_flight: usize,
         policy: Policy,
         clock: Arc<dyn Clock>,
-        manual: Option<Arc<ManualClock>>,
+        manual: Option<(Arc<ManualClock>, i64)>,
     ) -> Result<LoadedEngine, BenchError> {
         let options = EngineOptions { mailbox: 2 * in_flight.max(512), ..EngineOptions::default() };
         let start = clock.now();
@@ -281,9 +283,9 @@ impl LoadedEngine {
     /// Sends the next command of one client.
     fn ask(&mut self, number: usize) {
         self.requests += 1;
-        if let Some(clock) = &self.manual {
+        if let Some((clock, millis)) = &self.manual {
             // Only this thread sets the clock, and only forward.
-            let _ = clock.set(clock.now().plus_millis(1));
+            let _ = clock.set(clock.now().plus_millis(*millis));
         }
         let client = &mut self.clients[number];
         let command = match client.hold.take() {
@@ -360,9 +362,17 @@ impl LoadedEngine {
         self.engine.stats()
     }
 
-    /// The orgs that place holds.
-    pub(crate) fn orgs(&self) -> &[AccountPath] {
-        &self.orgs
+    /// The orgs that have placed these holds, which are in ascending order.
+    pub(crate) fn orgs_of(&self, holds: impl Iterator<Item = u64>) -> Vec<AccountPath> {
+        let (mut shuffle, mut next) = (Shuffle(1), 0);
+        let org = |hold: u64| {
+            let mut account = 0;
+            while next <= hold {
+                (account, next) = (shuffle.next(self.orgs.len()), next + 1);
+            }
+            self.orgs[account].clone()
+        };
+        holds.map(org).collect()
     }
 
     /// Settles the open holds, stops the engine, and checks that neither the live state nor a

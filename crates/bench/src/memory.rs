@@ -96,7 +96,7 @@ fn written(
 ) -> Result<(), BenchError> {
     let file = directory.join("long.db");
     let mut loaded =
-        LoadedEngine::in_quick_motion(&file, run.accounts, run.in_flight, run.policy())?;
+        LoadedEngine::in_quick_motion(&file, run.accounts, run.in_flight, run.policy(), 1)?;
     let mut done = 0;
     while done < run.pairs {
         let turn = loaded.run_commands(2 * run.step.min(run.pairs - done))?;

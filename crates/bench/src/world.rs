@@ -90,7 +90,8 @@ pub(crate) fn endowment(orgs: &[AccountPath], start: Timestamp) -> impl Iterator
     let opened = orgs.iter().map(|name| open(name, AccountKind::Org));
     let days = (0..GRANTS).flat_map(move |day| orgs.iter().map(move |name| (day, name)));
     let granted = days.map(move |(day, name)| {
-        grant(format_compact!("{name}-{day}").into(), name, AMOUNT, start, 10 + day)
+        // Longer than the time of any run.
+        grant(format_compact!("{name}-{day}").into(), name, AMOUNT, start, 400 + day)
     });
     opened.chain(granted)
 }

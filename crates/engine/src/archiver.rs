@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use bursar_core::ledger::command::{Command, Forget};
 use bursar_core::ledger::holds::archive::{ArchivedAnswer, RecalledRecord};
-use bursar_core::ledger::holds::forget::Forgettable;
+use bursar_core::ledger::holds::forgettable::Forgettable;
 use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::ledger::state::Movement;
 use bursar_core::ledger::{Envelope, Event, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
-use bursar_journal::archive::{Archive, ArchiveEntry, ArchiveFamily};
+use bursar_journal::archive::{Archive, ArchiveEntry, ArchiveFamily, is_of_past};
 use bursar_journal::record::ledger::{
     answer_key, archive_entries, decode_answer, decode_archived, decode_movement, object_key,
 };
@@ -39,6 +40,11 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Entries that are written at once while an archive is built.
 const BUILD_CHUNK: usize = 16_384;
 
+/// How long little may stay beyond the window: a step of few records costs a block of its own.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The least that is beyond the window before a step is made earlier.
+const LEAST_STEP: usize = 256;
+
 /// What stays in memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ClosedWindow {
@@ -46,6 +52,13 @@ pub struct ClosedWindow {
     pub keep: usize,
     /// The most of each kind that one step forgets.
     pub most: usize,
+}
+
+impl ClosedWindow {
+    /// What may be beyond the window for a while.
+    fn slack(self) -> usize {
+        if self.keep == 0 { 0 } else { LEAST_STEP.max(self.keep / 64).min(self.most) }
+    }
 }
 
 impl Default for ClosedWindow {
@@ -68,36 +81,50 @@ pub enum ArchiveStepError {
     Journal(#[from] ReplayError),
 }
 
-/// Archives and forgets once. Returns how many records were archived; fewer than the most of a step if no more is to be
-/// done.
+/// Archives and forgets once, if more than `slack` of any kind is beyond the window. `head` is a batch that the journal
+/// has: it marks the archive as one of this past. Returns how many records were
+/// archived; fewer than the most of a step if no more is to be done.
 pub fn archive_step(
     ledger: &Handle<Ledger>,
     archive: &Archive,
     window: ClosedWindow,
+    (slack, head): (usize, Option<Head>),
 ) -> Result<usize, ArchiveStepError> {
     let ClosedWindow { keep, most } = window;
     // The state has the time of its last record, which may be long ago.
     let now = ledger.read(|_| ())?.at;
     let read = move |ledger: &Ledger| {
         let kept_from = now.plus_millis(-ledger.policy().retention_ms);
-        let forget = ledger.forgettable(Forgettable { keep, kept_from, most });
+        let forget = match slack > 0 && ledger.most_closed() < keep.saturating_add(slack) {
+            true => Forget::default(),
+            false => ledger.forgettable(Forgettable { keep, kept_from, most }),
+        };
         let tenants = ledger.tenants_of(&forget);
-        let promised_from = now.plus_millis(-ledger.policy().idempotency_ttl_ms);
-        // Answers are promised until a full minute.
-        (forget, tenants, promised_from.plus_millis(-120_000))
+        (forget, tenants, promised_from(ledger, now))
     };
     let Seen { value: (forget, tenants, promised_from), position, .. } = ledger.read(read)?;
     if forget.is_empty() {
         return Ok(0);
     }
+    // The batch in which the state that was read is durable.
+    let head = head.filter(|head| head.position >= position);
+    // A look-up at a position has seen everything of it: nothing more is ever added to one.
+    let position = position.max(archive.position() + 1);
     let entries = archive_entries(&forget, &tenants);
-    archive.put(&entries, position)?;
+    archive.put_marked(&entries, position, head)?;
     archive.drop_answers_before(promised_from.millis())?;
     let envelope = Envelope { actor: "archiver".into(), ..Envelope::default() };
     let command = Command::Forget(Box::new(Forget { through: position, ..forget }));
     // What is refused stays in memory, and is archived again.
     let _decided = ledger.execute(envelope, command)?;
-    Ok(entries.len())
+    // What stays was only passed over: what follows it comes next.
+    Ok(if entries.is_empty() { most } else { entries.len() })
+}
+
+/// Answers that were given before this instant are no longer promised.
+fn promised_from(ledger: &Ledger, now: Timestamp) -> Timestamp {
+    // They are promised until a full minute.
+    now.plus_millis(-ledger.policy().idempotency_ttl_ms).plus_millis(-120_000)
 }
 
 /// What an archive has under the key and the names of a command.
@@ -145,9 +172,10 @@ fn recall_named(
         Resource::Refund | Resource::Transfer | Resource::Collection => {
             let whole = decode_movement(&found).map_err(damaged)?;
             let mut parts = vec![whole];
-            // The other parts of a refund of a job have names that no client can choose.
-            while let Some(found) = get(&format!("{name}/{}", parts.len() + 1))?.0 {
-                parts.push(decode_movement(&found).map_err(damaged)?);
+            // The other parts of a refund of a job have names that no client can choose. In older journals they have a
+            // dot, which clients can use as well: those of one request have one fingerprint.
+            while let Some(part) = further_part(archive, (what, tenant, name), &parts)? {
+                parts.push(part);
             }
             Ok(Some(RecalledRecord::Movement(parts)))
         }
@@ -160,8 +188,33 @@ fn recall_named(
     }
 }
 
-/// Builds an archive that has nothing, or only a part, from the first record of the journal on.
-pub fn build_archive(journal: &dyn Journal, archive: &Archive) -> Result<(), ArchiveStepError> {
+/// The next part of a movement of which these are known.
+fn further_part(
+    archive: &Archive,
+    (what, tenant, name): (Resource, AccountNo, &str),
+    parts: &[Movement],
+) -> Result<Option<Movement>, JournalError> {
+    for mark in ["/", "."] {
+        let key = object_key(what, tenant, &format!("{name}{mark}{}", parts.len() + 1));
+        let Some(found) = archive.get(ArchiveFamily::Objects, &key)?.0 else { continue };
+        let part = decode_movement(&found).map_err(damaged)?;
+        if part.movement.fingerprint == parts[0].movement.fingerprint {
+            return Ok(Some(part));
+        }
+    }
+    Ok(None)
+}
+
+/// Builds an archive that has nothing, or only a part, from the first record of the journal on. Answers that were given
+/// before `promised_from` are left out.
+pub fn build_archive(
+    journal: &dyn Journal,
+    archive: &Archive,
+    promised_from: Timestamp,
+) -> Result<(), ArchiveStepError> {
+    let is_wanted = |entry: &ArchiveEntry| {
+        entry.family == ArchiveFamily::Objects || entry.at >= promised_from.millis()
+    };
     archive.clear()?;
     let mut ledger = LedgerCodec.genesis();
     let mut decoder = Decoder::new();
@@ -174,7 +227,8 @@ pub fn build_archive(journal: &dyn Journal, archive: &Archive) -> Result<(), Arc
         }
         decoder.batch(&LedgerCodec, &batch, |record, events| {
             for event in events {
-                entries.extend(forgotten_entries(&ledger, record.time, event));
+                let forgotten = forgotten_entries(&ledger, record.time, event);
+                entries.extend(forgotten.into_iter().filter(is_wanted));
                 ledger.apply(record.time, event);
             }
         })?;
@@ -184,7 +238,19 @@ pub fn build_archive(journal: &dyn Journal, archive: &Archive) -> Result<(), Arc
             entries.clear();
         }
     }
-    Ok(archive.put(&entries, until.position.max(1))?)
+    let position = until.position.max(ledger.forgotten_through()).max(1);
+    Ok(archive.put_marked(&entries, position, Some(until))?)
+}
+
+/// Builds the archive of a ledger, with the answers that it still promises.
+fn build(
+    journal: &dyn Journal,
+    ledger: &Handle<Ledger>,
+    archive: &Archive,
+) -> Result<(), ArchiveStepError> {
+    let now = ledger.read(|_| ())?.at;
+    let from = ledger.read(move |ledger: &Ledger| promised_from(ledger, now))?.value;
+    build_archive(journal, archive, from)
 }
 
 /// The entries of what an event is about to remove.
@@ -193,30 +259,60 @@ pub fn forgotten_entries(ledger: &Ledger, at: Timestamp, event: &Event) -> Vec<A
     archive_entries(&forget, &ledger.tenants_of(&forget))
 }
 
-/// Whether an archive lacks something that the ledger has forgotten, or is of another journal's future.
+/// Whether an archive lacks something that the ledger has forgotten, or is not of this journal's past.
 pub fn must_build(
     journal: &dyn Journal,
     ledger: &Handle<Ledger>,
     archive: &Archive,
 ) -> Result<bool, ArchiveStepError> {
-    let position = archive.position();
+    let mark = archive.mark();
     let forgotten = ledger.read(Ledger::forgotten_through)?.value;
-    Ok(position == 0 || position < forgotten || position > journal.head()?.position)
+    Ok(mark.position < forgotten || !is_of_past(mark, journal.head()?, journal)?)
 }
 
 /// Writes as the owner of an epoch from now on, if it is not the one of the last step. What other owners wrote in
-/// between is read.
+/// between is read, and compared with the journal before anything is looked up in it.
 fn own_anew(
     archive: &Archive,
     epoch: &impl Fn() -> Option<Epoch>,
-    owned: &mut Option<Epoch>,
+    owned: &mut Owned,
 ) -> Result<(), ArchiveStepError> {
     let present = epoch();
-    if let Some(present) = present.filter(|present| *owned != Some(*present)) {
+    if let Some(present) = present.filter(|present| owned.epoch != Some(*present)) {
+        archive.set_checked(false);
+        owned.is_checked = false;
         archive.own(present)?;
-        *owned = Some(present);
+        owned.epoch = Some(present);
     }
     Ok(())
+}
+
+/// What the thread knows of the archive.
+#[derive(Default)]
+struct Owned {
+    epoch: Option<Epoch>,
+    /// Whether it was compared with the journal.
+    is_checked: bool,
+}
+
+impl Owned {
+    /// Whether the archive must be built. Asked of the journal once for each owner.
+    fn must_build(
+        &mut self,
+        journal: &dyn Journal,
+        ledger: &Handle<Ledger>,
+        archive: &Archive,
+    ) -> Result<bool, ArchiveStepError> {
+        if self.is_checked {
+            return Ok(archive.mark().position == 0);
+        }
+        let must_build = must_build(journal, ledger, archive)?;
+        if !must_build {
+            self.is_checked = true;
+            archive.set_checked(true);
+        }
+        Ok(must_build)
+    }
 }
 
 /// A thread that archives and forgets. Ends with the writer, or when it is stopped.
@@ -251,17 +347,23 @@ impl Archiver {
     ) -> Archiver {
         let stopping = Arc::new(AtomicBool::new(false));
         let stops = Arc::clone(&stopping);
+        archive.set_checked(false);
         let work = move || {
             let _vital = Vital::new("the archiver");
-            let mut owned = None;
+            let (mut owned, mut waited) = (Owned::default(), PATIENCE);
             while !durable.is_closed() && !stops.load(Ordering::Relaxed) {
                 let owns = own_anew(&archive, &epoch, &mut owned);
-                let done = match owns.and_then(|()| must_build(&*journal, &ledger, &archive)) {
+                let done = match owns.and_then(|()| owned.must_build(&*journal, &ledger, &archive))
+                {
                     Ok(true) => {
                         note(Ok(ArchiveWork::Building));
-                        build_archive(&*journal, &archive).map(|()| window.most)
+                        build(&*journal, &ledger, &archive).map(|()| window.most)
                     }
-                    Ok(false) => archive_step(&ledger, &archive, window),
+                    Ok(false) => {
+                        let slack = if waited < PATIENCE { window.slack() } else { 0 };
+                        waited = if slack == 0 { Duration::ZERO } else { waited };
+                        archive_step(&ledger, &archive, window, (slack, durable.head()))
+                    }
                     Err(error) => Err(error),
                 };
                 if matches!(done, Err(ArchiveStepError::Ledger(EngineError::Stopped(_)))) {
@@ -276,6 +378,7 @@ impl Archiver {
                         let seen = durable.head();
                         for _ in 0..IDLE_PAUSES {
                             durable.pause(pace);
+                            waited += pace;
                             if durable.head() != seen || stops.load(Ordering::Relaxed) {
                                 break;
                             }

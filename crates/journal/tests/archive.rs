@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bursar_journal::archive::{Archive, ArchiveEntry, ArchiveFamily, ArchiveSizes, HashFilter};
+use bursar_journal::archive::{
+    Archive, ArchiveEntry, ArchiveFamily, ArchiveSizes, HashFilter, copy_archive,
+};
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::{Epoch, Journal, JournalError, JournalId};
 use rand_chacha::ChaCha8Rng;
@@ -363,4 +365,59 @@ fn an_altered_or_missing_row_of_filters_is_refused() {
     assert!(refused.len() > 50 && refused[0].contains("a row of its filters"), "{refused:?}");
     let refused = refusals("DELETE FROM filters WHERE place % 2 = 0");
     assert!(refused.len() > 50 && refused[0].contains("is missing"), "{refused:?}");
+}
+
+/// A name whose entry is lost would be new again.
+#[test]
+fn a_missing_page_block_or_run_is_noticed() {
+    let filled = || {
+        let store = InSqlite::new();
+        let archive = store.open();
+        for position in 1..3u64 {
+            // The second run stays open.
+            let count = if position == 1 { 1_000 } else { 100 };
+            let keys = (0..count).map(|number| format!("{position}-{number}"));
+            let entries: Vec<_> =
+                keys.map(|key| entry(ArchiveFamily::Objects, &key, "v", 0)).collect();
+            archive.put(&entries, position).expect("the disk works");
+        }
+        drop(archive);
+        let file = rusqlite::Connection::open(store.path()).expect("a SQLite file");
+        (store, file)
+    };
+    let (store, file) = filled();
+    let pages = |sql: &str| file.execute(sql, []).expect("it is a table");
+    for page in ["max(first)", "min(first)"] {
+        let gone = format!("DELETE FROM page WHERE first = (SELECT {page} FROM page)");
+        assert_eq!(pages(&gone), 1);
+        let archive = store.open();
+        let known = (0..1_000).map(|number| format!("1-{number}"));
+        let outcomes = known.map(|key| archive.get(ArchiveFamily::Objects, key.as_bytes()));
+        let (found, refused): (Vec<_>, Vec<_>) = outcomes.partition(Result::is_ok);
+        assert!(found.into_iter().all(|found| found.is_ok_and(|(found, _)| found.is_some())));
+        assert!(refused.len() > 100, "{} of the lost ones are refused", refused.len());
+    }
+    for table in ["block", "run"] {
+        let (store, file) = filled();
+        let last = format!("DELETE FROM {table} WHERE number = (SELECT max(number) FROM {table})");
+        assert_eq!(file.execute(&last, []).expect("it is a table"), 1);
+        let opened = Archive::open(&store.path(), ID);
+        let refused = opened.map(drop).expect_err("it is not whole").to_string();
+        assert!(refused.contains("some are missing"), "{table}: {refused}");
+    }
+}
+
+#[test]
+fn a_copy_of_a_file_in_use_has_what_was_put_before() {
+    let store = InSqlite::new();
+    let archive = store.open();
+    archive.put(&[entry(ArchiveFamily::Objects, "a", "v", 0)], 7).expect("the disk works");
+    let copy = store.0.path().join("copy.db");
+    copy_archive(&store.path(), &copy).expect("the disk works");
+    archive.put(&[entry(ArchiveFamily::Objects, "b", "v", 0)], 8).expect("the disk works");
+    assert!(copy_archive(&store.path(), &copy).is_err(), "nothing is overwritten");
+    let copied = Archive::open(&copy, ID).expect("it is whole");
+    assert_eq!(copied.position(), 7);
+    assert_eq!(found(&copied, ArchiveFamily::Objects, "a").as_deref(), Some("v"));
+    assert_eq!(found(&copied, ArchiveFamily::Objects, "b"), None);
 }

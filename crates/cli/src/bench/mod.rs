@@ -10,6 +10,7 @@ mod jobs;
 mod peer;
 mod postgres;
 mod soak;
+mod start;
 
 use std::path::PathBuf;
 
@@ -50,8 +51,13 @@ pub(crate) enum Bench {
     #[command(after_help = "Example:\n  bursar bench postgres --dir /var/tmp --json")]
     Postgres(postgres::PostgresArguments),
     /// A long run at default settings: memory and disk, and requests about holds that were forgotten.
-    #[command(after_help = "Example:\n  bursar bench soak --pairs 20000000 --dir /var/tmp")]
+    #[command(after_help = "Examples:\n  bursar bench soak --pairs 20000000 --dir /var/tmp\n  \
+        bursar bench soak --pairs 20000000 --command-ms 25 --dir /var/tmp")]
     Soak(soak::SoakArguments),
+    /// A start from a snapshot of many accounts, grants and open holds: time and memory.
+    #[command(after_help = "Example:\n  \
+        bursar bench start --accounts 1000000 --grants 10 --holds 1000000 --dir /var/tmp")]
+    Start(start::StartArguments),
 }
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -64,6 +70,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Jobs(arguments) => jobs::run(&arguments),
         Bench::Postgres(arguments) => postgres::run(&arguments),
         Bench::Soak(arguments) => soak::run(&arguments),
+        Bench::Start(arguments) => start::run(&arguments),
     }
 }
 

@@ -29,6 +29,10 @@ pub(crate) struct SoakArguments {
     /// Bytes of records in a sealed segment; the default of a server if absent.
     #[arg(long, default_value_t = Sealing::DEFAULT_BYTES, value_parser = clap::value_parser!(u64).range(1..))]
     segment_bytes: u64,
+    /// The time of the ledger that passes with each command, in milliseconds. With 25, answers are no longer promised
+    /// after about 12 million pairs.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..=60_000))]
+    command_ms: i64,
     #[command(flatten)]
     place: Place,
     /// Print only JSON on standard output.
@@ -47,6 +51,7 @@ pub(crate) fn run(arguments: &SoakArguments) -> Result<(), Failure> {
         step: arguments.step,
         window: ClosedWindow { keep, ..default },
         segment_bytes: arguments.segment_bytes,
+        command_ms: arguments.command_ms,
     };
     let say = |line: String| if arguments.json { Ok(()) } else { print_line(&line) };
     let figures = soak(folder.path(), run, |step| {
@@ -74,11 +79,12 @@ fn step_line(step: &SoakStep) -> String {
 
 fn figure_lines(figures: &SoakFigures) -> String {
     format!(
-        "after the first tenth {} to {} resident\n\
+        "after the first tenth {} to {} resident; {:.1} days of the ledger's time\n\
          bytes for each pair: records {:.0}, sealed {:.0}, archive {:.0}, all files {:.0}; peak disk {}\n\
          of a forgotten hold, p99: settle {:.2} ms, refund {:.2} ms, repeat {:.2} ms; a new id and key {:.1} µs",
         mebibytes(figures.least_resident_bytes),
         mebibytes(figures.most_resident_bytes),
+        figures.days,
         figures.record_bytes_per_pair,
         figures.sealed_bytes_per_pair,
         figures.archive_bytes_per_pair,

@@ -8,10 +8,10 @@ use crate::journal_support::postgres::TestPostgres;
 use crate::postgres_serve::address;
 use crate::server::{Answer, Server};
 
-const NO_WINDOW: &str = "[ledger]\nclosed_memory = 0\n";
+pub(crate) const NO_WINDOW: &str = "[ledger]\nclosed_memory = 0\n";
 
 /// A server that forgets everything closed at once, with credits.
-async fn forgetful() -> Server {
+pub(crate) async fn forgetful() -> Server {
     let server = Server::configured(NO_WINDOW, &["--clock", "manual"]);
     server.tree().await;
     server.grant("g", "acme", "1000").await;
@@ -48,7 +48,7 @@ fn life(name: &str) -> Vec<(String, Value)> {
     ]
 }
 
-async fn balances(server: &Server) -> Value {
+pub(crate) async fn balances(server: &Server) -> Value {
     let mut all = Vec::new();
     for account in ["acme", "acme:nlp"] {
         let balance = server.get(&format!("/v1/accounts/{account}/balance")).await;
@@ -58,7 +58,7 @@ async fn balances(server: &Server) -> Value {
 }
 
 /// Lives a life, and returns what was answered.
-async fn live(server: &Server, name: &str) -> Vec<Value> {
+pub(crate) async fn live(server: &Server, name: &str) -> Vec<Value> {
     let mut first = Vec::new();
     for (place, (path, body)) in life(name).iter().enumerate() {
         let answer = keyed(server, path, body, &format!("{name}-{place}")).await;
@@ -70,7 +70,7 @@ async fn live(server: &Server, name: &str) -> Vec<Value> {
 }
 
 /// Repeats a life under the same keys: the answers are those that were given first.
-async fn same_again(server: &Server, name: &str, first: &[Value]) {
+pub(crate) async fn same_again(server: &Server, name: &str, first: &[Value]) {
     for (place, (path, body)) in life(name).iter().enumerate() {
         let answer = keyed(server, path, body, &format!("{name}-{place}")).await;
         assert!(answer.is_replayed(), "{path}: {} {}", answer.status, answer.body);
@@ -294,6 +294,16 @@ fn remove(data: &Path, file: &str) {
     }
 }
 
+fn truncate(data: &Path, file: &str) {
+    for end in ["", "-wal"] {
+        let file = std::fs::OpenOptions::new().write(true).open(data.join(format!("{file}{end}")));
+        // Not every one is there.
+        if let Ok(file) = file {
+            file.set_len(0).expect("ours");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_missing_damaged_or_foreign_archive_is_built_again_from_the_journal() {
     let flags = ["--clock", "manual"];
@@ -374,13 +384,21 @@ async fn an_archive_that_cannot_be_read_is_answered_503_and_nothing_happens_twic
 
 #[tokio::test]
 async fn history_deleted_under_load_changes_no_answer_of_the_ledger() {
-    let server = forgetful().await;
+    let mut server = forgetful().await;
     let mut lives = Vec::new();
     for round in 0..8 {
         let name = format!("d{round}");
         let first = live(&server, &name).await;
         lives.push((name, first));
-        remove(server.data(), "history.db");
+        match round % 3 {
+            0 => remove(server.data(), "history.db"),
+            1 => truncate(server.data(), "history.db"),
+            _ => {
+                server.crash();
+                remove(server.data(), "history.db");
+                server.restart_configured(&["--clock", "manual"]);
+            }
+        }
         for (name, first) in &lives {
             same_again(&server, name, first).await;
         }

@@ -4,6 +4,7 @@
 mod journal_support;
 
 mod archive;
+mod archive_moves;
 mod aside;
 mod authorization;
 mod batch;

@@ -32,7 +32,8 @@ impl Ledger {
         digester.value((&self.aside, &self.briefings));
         if aging.archived_through > 0 {
             digester.value((&aging.old_holds, aging.archived_through, &aging.recent));
-            digester.value(&self.past_usage);
+            // When sums are merged depends on what was done since the last snapshot.
+            digester.value(self.past_usage.merged(self.now));
         }
         digester.finish()
     }

@@ -229,7 +229,7 @@ pub fn check_budgets_of(ledger: &Ledger, number: AccountNo) -> Check {
         // What was forgotten by its age alone is in no sum. Holds may have been forgotten under an earlier, shorter
         // retention.
         let nothing_forgotten = period_start >= oldest
-            && PastUsage::is_exact_since(period_start)
+            && PastUsage::is_exact_since(period_start, ledger.now)
             && ledger.aging.forgotten_until.is_none_or(|until| until < period_start);
         let counted = ledger.count_usage(ledger.now, number, &budget.terms);
         holds(!nothing_forgotten || counted == numbers, "L4", Some(account.tenant), || {

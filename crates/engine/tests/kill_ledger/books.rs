@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bursar_audit::{LiveNumbers, SqliteSource, verify};
 use bursar_core::ledger::{Ledger, invariant};
 use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
 use bursar_engine::archiver::build_archive;
 use bursar_engine::{Engine, LedgerCodec, WallClock, replay, replay_from_genesis};
 use bursar_journal::backup;
@@ -33,7 +34,7 @@ pub(crate) fn compare(directory: &Path, log: &mut Log) {
     engine.stop();
     let archive = open_archive(directory, &*journal);
     if archive.position() == 0 {
-        build_archive(&*journal, &archive).expect("the journal is whole");
+        build_archive(&*journal, &archive, Timestamp::MIN).expect("the journal is whole");
     }
     let forgotten = whole.machine.forgotten_through();
     assert!(archive.position() >= forgotten, "what the archive does not have was forgotten");

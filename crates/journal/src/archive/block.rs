@@ -1,10 +1,14 @@
-//! Blocks of entries, and pages of an index. Each ends with a digest of its bytes.
+//! Blocks of entries, compressed, and pages of an index. Each ends with a digest of its bytes.
 
 use super::{ArchiveEntry, ArchiveFamily};
 use crate::error::JournalError;
 
-/// The most bytes of a block with several entries. Two blocks fit into a page of the database.
-const BLOCK_BYTES: usize = 4000;
+/// The most bytes of a block with several entries, before it is compressed. It takes about a third of them.
+const BLOCK_BYTES: usize = 12_000;
+/// The most bytes of any block before it is compressed: one entry has a few kilobytes at most.
+const MOST_BYTES: usize = 64 << 20;
+/// How much work is spent to make blocks smaller: look-ups wait for none of it.
+const LEVEL: i32 = 6;
 /// The size of a page of an index.
 const PAGE_BYTES: usize = 4000;
 const DIGEST_BYTES: usize = 16;
@@ -32,6 +36,11 @@ pub(super) fn verified<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a [u
 
 pub(super) fn damaged(part: &'static str, reason: &str) -> JournalError {
     JournalError::storage("reading the archive", format!("{part} is damaged: {reason}"))
+}
+
+/// Whether stored bytes are wrong, so that reading them again is of no use.
+pub(super) fn is_damage(error: &JournalError) -> bool {
+    error.to_string().contains(" is damaged: ")
 }
 
 /// A block that is not stored yet.
@@ -73,6 +82,10 @@ fn read_part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(part)
 }
 
+fn compressed(bytes: &[u8]) -> Vec<u8> {
+    zstd::bulk::compress(bytes, LEVEL).expect("memory can be written")
+}
+
 /// Puts the entries of one family into blocks. Calls `each` with the hash of every entry and its block.
 pub(super) fn blocks(
     family: ArchiveFamily,
@@ -84,9 +97,10 @@ pub(super) fn blocks(
     let (mut bytes, mut one) = (Vec::with_capacity(BLOCK_BYTES), Vec::with_capacity(512));
     let mut newest_at = i64::MIN;
     let mut close = |bytes: &mut Vec<u8>, newest_at: &mut i64, number: &mut u32| {
-        let bytes = sealed(std::mem::take(bytes));
+        let bytes = sealed(compressed(&std::mem::take(bytes)));
         all.push(NewBlock { number: *number, family, newest_at: *newest_at, bytes });
-        (*number, *newest_at) = (*number + 1, i64::MIN);
+        let next = number.checked_add(1).expect("an archive has fewer than 2^32 blocks");
+        (*number, *newest_at) = (next, i64::MIN);
     };
     for entry in entries.iter().filter(|entry| entry.family == family) {
         one.clear();
@@ -110,7 +124,10 @@ pub(super) fn each_entry(
     block: &[u8],
     mut each: impl FnMut(&[u8], &[u8]),
 ) -> Result<(), JournalError> {
-    let mut bytes = verified(block, "a block")?;
+    let compressed = verified(block, "a block")?;
+    let content = zstd::bulk::decompress(compressed, content_length(compressed)?)
+        .map_err(|error| damaged("a block", &error.to_string()))?;
+    let mut bytes = &content[..];
     while !bytes.is_empty() {
         let key = read_part(&mut bytes);
         let (Some(key), Some(value)) = (key, read_part(&mut bytes)) else {
@@ -121,31 +138,56 @@ pub(super) fn each_entry(
     Ok(())
 }
 
-/// The pages of an index: the first hash of each, and its stored form. Equal hashes are never on two pages.
-pub(super) fn pages(sorted: &[(u64, u32)]) -> Vec<(u64, Vec<u8>)> {
+/// The length of a block before it was compressed.
+fn content_length(compressed: &[u8]) -> Result<usize, JournalError> {
+    let stated = zstd::zstd_safe::get_frame_content_size(compressed).ok().flatten();
+    let length = stated.and_then(|length| usize::try_from(length).ok());
+    length
+        .filter(|length| *length <= MOST_BYTES)
+        .ok_or_else(|| damaged("a block", "its length is not known"))
+}
+
+/// The bytes of a page after its rows: its run, and the first and the last hash that it covers.
+const PLACE_BYTES: usize = 20;
+
+/// The pages of an index: the first hash that each covers, and its stored form. Together they cover all hashes. Equal
+/// hashes are never on two pages.
+pub(super) fn pages(run: u32, sorted: &[(u64, u32)]) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     let mut page = Vec::with_capacity(PAGE_BYTES + 64);
-    let mut first = 0;
+    let mut first = 0u64;
     for (at, (hash, block)) in sorted.iter().enumerate() {
-        if page.is_empty() {
-            first = *hash;
-        }
         page.extend_from_slice(&hash.to_le_bytes());
         page.extend_from_slice(&block.to_le_bytes());
-        let ends =
-            sorted.get(at + 1).is_none_or(|(next, _)| page.len() >= PAGE_BYTES && next != hash);
-        if ends {
+        let next = sorted.get(at + 1).map(|(next, _)| *next);
+        if next.is_none_or(|next| page.len() >= PAGE_BYTES && next != *hash) {
+            let last = next.map_or(u64::MAX, |next| next - 1);
+            page.extend_from_slice(&run.to_le_bytes());
+            page.extend_from_slice(&first.to_le_bytes());
+            page.extend_from_slice(&last.to_le_bytes());
             all.push((first, sealed(std::mem::take(&mut page))));
+            first = last.wrapping_add(1);
         }
     }
     all
 }
 
-/// The blocks that a page has for a hash, the last first.
-pub(super) fn blocks_in_page(page: &[u8], hash: u64) -> Result<Vec<u32>, JournalError> {
-    let (rows, rest) = verified(page, "a page of its index")?.as_chunks::<12>();
+/// The blocks that a page of a run has for a hash, the last first. A page that does not cover the hash stands for one
+/// that is missing.
+pub(super) fn blocks_in_page(page: &[u8], run: u32, hash: u64) -> Result<Vec<u32>, JournalError> {
+    let broken = |reason| damaged("a page of its index", reason);
+    let page = verified(page, "a page of its index")?;
+    let cut = page.len().checked_sub(PLACE_BYTES).ok_or_else(|| broken("it is cut off"))?;
+    let (rows, place) = page.split_at(cut);
+    let number =
+        |at: usize| u64::from_le_bytes(*place[at..].first_chunk().expect("a place has 20 bytes"));
+    let of = u32::from_le_bytes(*place.first_chunk().expect("a place has 20 bytes"));
+    if of != run || hash < number(4) || hash > number(12) {
+        return Err(broken("the page before or after it is missing"));
+    }
+    let (rows, rest) = rows.as_chunks::<12>();
     if !rest.is_empty() {
-        return Err(damaged("a page of its index", "a row is cut off"));
+        return Err(broken("a row is cut off"));
     }
     let hash_at = |row: &[u8; 12]| u64::from_le_bytes(*row.first_chunk().expect("it has 12 bytes"));
     let from = rows.partition_point(|row| hash_at(row) < hash);

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::tables::require_advance;
+use super::tables::{blocks_of, require_advance};
 use super::{
-    ArchiveContents, ArchiveFamily, ArchiveTables, EachBlock, GroupPlace, NewBlock, SealedRun,
+    ArchiveContents, ArchiveFamily, ArchiveMark, ArchiveTables, EachBlock, GroupPlace, NewBlock,
+    SealedRun,
 };
 use crate::error::JournalError;
 
@@ -32,10 +33,13 @@ impl ArchiveTables for MemoryTables {
         Ok(self.tables().contents.clone())
     }
 
-    fn append(&self, blocks: &[NewBlock], position: u64) -> Result<(), JournalError> {
+    fn append(&self, blocks: &[NewBlock], mark: ArchiveMark) -> Result<(), JournalError> {
         let mut tables = self.tables();
-        require_advance(tables.contents.position, position)?;
-        tables.contents.position = position;
+        require_advance(tables.contents.mark.position, mark.position)?;
+        tables.contents.mark = mark;
+        for family in ArchiveFamily::ALL {
+            tables.contents.counts[family as usize].blocks += blocks_of(blocks, family);
+        }
         for block in blocks {
             tables.contents.next_block = block.number + 1;
             tables.blocks.insert(block.number, block.clone());
@@ -46,6 +50,8 @@ impl ArchiveTables for MemoryTables {
     fn seal(&self, run: &SealedRun, pages: &[(u64, Vec<u8>)]) -> Result<(), JournalError> {
         let mut tables = self.tables();
         tables.contents.runs.push(run.clone());
+        let counts = &mut tables.contents.counts[run.family as usize];
+        (counts.blocks, counts.runs) = (0, counts.runs + 1);
         let pages = pages.iter().map(|(first, page)| ((run.number, *first), page.clone()));
         tables.pages.extend(pages);
         Ok(())
@@ -68,6 +74,7 @@ impl ArchiveTables for MemoryTables {
 
     fn drop_run(&self, run: &SealedRun, emptied: Option<u32>) -> Result<(), JournalError> {
         let mut tables = self.tables();
+        tables.contents.counts[run.family as usize].runs -= 1;
         tables.contents.runs.retain(|other| other.number != run.number);
         tables.pages.retain(|(of, _), _| *of != run.number);
         let own = run.number..=run.last_block;

@@ -12,6 +12,7 @@
 
 mod block;
 mod cache;
+mod copy;
 mod filter;
 mod memory;
 mod runs;
@@ -24,17 +25,19 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 pub use block::NewBlock;
 use cache::{RowCache, RowKey};
+pub use copy::{copy_archive, fits, is_of_past};
 pub use filter::HashFilter;
 use filter::{FilterRow, GROUP_RUNS};
 pub use memory::MemoryTables;
 use runs::{ArchiveIndex, Candidates, FilterGroup, NewestRun, narrow};
 pub use sqlite::SqliteTables;
-pub(crate) use tables::require_advance;
 pub use tables::{
-    ArchiveContents, ArchiveEntry, ArchiveFamily, ArchiveTables, EachBlock, GroupPlace, SealedRun,
+    ArchiveContents, ArchiveEntry, ArchiveFamily, ArchiveMark, ArchiveTables, EachBlock,
+    FamilyCounts, GroupPlace, SealedRun,
 };
+pub(crate) use tables::{blocks_of, require_advance};
 
-use crate::chain::{Epoch, JournalId};
+use crate::chain::{Epoch, Head, JournalId};
 use crate::error::JournalError;
 
 /// How much is kept together, and in memory.
@@ -76,6 +79,8 @@ pub struct Archive {
     writing: Mutex<()>,
     /// Whether a write failed, so that it is not known what is stored.
     is_uncertain: AtomicBool,
+    /// Whether it was not compared with the journal yet: nothing is looked up.
+    is_unchecked: AtomicBool,
     sizes: ArchiveSizes,
 }
 
@@ -92,10 +97,25 @@ impl Archive {
 
     /// The archive in these tables.
     pub fn new(tables: Box<dyn ArchiveTables>) -> Result<Archive, JournalError> {
-        let index = RwLock::new(ArchiveIndex::load(&*tables, 0)?);
+        let index = ArchiveIndex::load(&*tables, 0)?;
+        Ok(Archive::with_index(tables, index))
+    }
+
+    /// The same. One that is damaged must be built again.
+    pub(crate) fn new_or_damaged(tables: Box<dyn ArchiveTables>) -> Result<Archive, JournalError> {
+        let index = match ArchiveIndex::load(&*tables, 0) {
+            Err(error) if block::is_damage(&error) => ArchiveIndex::empty(0),
+            loaded => loaded?,
+        };
+        Ok(Archive::with_index(tables, index))
+    }
+
+    fn with_index(tables: Box<dyn ArchiveTables>, index: ArchiveIndex) -> Archive {
+        let index = RwLock::new(index);
         let sizes = ArchiveSizes::default();
-        let (cache, is_uncertain) = (RowCache::new(sizes.cached_rows), AtomicBool::new(false));
-        Ok(Archive { tables, index, cache, writing: Mutex::new(()), is_uncertain, sizes })
+        let (cache, writing) = (RowCache::new(sizes.cached_rows), Mutex::new(()));
+        let (is_uncertain, is_unchecked) = (AtomicBool::new(false), AtomicBool::new(false));
+        Archive { tables, index, cache, writing, is_uncertain, is_unchecked, sizes }
     }
 
     /// The same with other sizes.
@@ -118,12 +138,38 @@ impl Archive {
     /// The epoch is no longer the newest, or the store failed.
     pub fn own(&self, epoch: Epoch) -> Result<(), JournalError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.tables.own(epoch)? { self.load_again() } else { Ok(()) }
+        if !self.tables.own(epoch)? {
+            return Ok(());
+        }
+        match self.load_again() {
+            // It is built again.
+            Err(error) if block::is_damage(&error) => {
+                let generation = self.read().generation + 1;
+                *self.write() = ArchiveIndex::empty(generation);
+                Ok(())
+            }
+            loaded => loaded,
+        }
     }
 
-    /// The last record of the journal that it contains everything of which was forgotten; 0 if it must be built.
+    /// The last record of the journal that it contains everything of which was forgotten; 0 if it must be built or was
+    /// not compared with the journal yet.
     pub fn position(&self) -> u64 {
-        self.read().position
+        self.shown(self.read().mark.position)
+    }
+
+    /// How far it has come, also before it was compared with the journal.
+    pub fn mark(&self) -> ArchiveMark {
+        self.read().mark
+    }
+
+    /// Says whether it is known to be of the journal's past. Until then nothing is found in it, and nothing is absent.
+    pub fn set_checked(&self, is_checked: bool) {
+        self.is_unchecked.store(!is_checked, Ordering::Release);
+    }
+
+    fn shown(&self, position: u64) -> u64 {
+        if self.is_unchecked.load(Ordering::Acquire) { 0 } else { position }
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, ArchiveIndex> {
@@ -148,16 +194,27 @@ impl Archive {
     /// # Errors
     /// The store failed, or another server has written to it. Nothing of it counts then.
     pub fn put(&self, entries: &[ArchiveEntry], position: u64) -> Result<(), JournalError> {
+        self.put_marked(entries, position, None)
+    }
+
+    /// The same, with a batch that the journal has by now.
+    pub fn put_marked(
+        &self,
+        entries: &[ArchiveEntry],
+        position: u64,
+        head: Option<Head>,
+    ) -> Result<(), JournalError> {
+        let mark = ArchiveMark { position, batch: head.map(|head| (head.sequence, head.hash)) };
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_uncertain.load(Ordering::Relaxed) {
             self.load_again()?;
         }
-        let put = self.append(entries, position);
+        let put = self.append(entries, mark);
         self.is_uncertain.store(put.is_err(), Ordering::Relaxed);
         put
     }
 
-    fn append(&self, entries: &[ArchiveEntry], position: u64) -> Result<(), JournalError> {
+    fn append(&self, entries: &[ArchiveEntry], mark: ArchiveMark) -> Result<(), JournalError> {
         let mut next = self.read().next_block;
         let mut added: [Vec<(u64, u32)>; 2] = Default::default();
         let mut blocks = Vec::new();
@@ -166,7 +223,7 @@ impl Archive {
             let each = |hash, block| own.push((hash, block));
             blocks.extend(block::blocks(family, entries, &mut next, each));
         }
-        self.tables.append(&blocks, position)?;
+        self.tables.append(&blocks, mark)?;
         let mut index = self.write();
         for (family, added) in ArchiveFamily::ALL.into_iter().zip(added) {
             let newest = &mut index.families[family as usize].newest;
@@ -176,7 +233,7 @@ impl Archive {
             let newest = &mut index.families[block.family as usize].newest;
             newest.newest_at = newest.newest_at.max(block.newest_at);
         }
-        index.position = index.position.max(position);
+        index.mark = mark;
         index.next_block = next;
         drop(index);
         for family in ArchiveFamily::ALL {
@@ -195,7 +252,7 @@ impl Archive {
             is_full.then(|| newest.sealed(family, cells)).flatten()
         };
         let Some((run, filter, sorted)) = sealed else { return Ok(()) };
-        self.tables.seal(&run, &block::pages(&sorted))?;
+        self.tables.seal(&run, &block::pages(run.number, &sorted))?;
         let mut index = self.write();
         let runs = &mut index.families[family as usize];
         runs.newest = NewestRun::new();
@@ -240,9 +297,9 @@ impl Archive {
         let runs = &index.families[family as usize];
         let Candidates { blocks, runs, unknown } =
             runs.candidates(hash(key), index.generation, &self.cache);
-        let is_absent =
-            index.position > 0 && blocks.is_empty() && runs.is_empty() && unknown.is_empty();
-        is_absent.then_some(index.position)
+        let position = self.shown(index.mark.position);
+        let is_absent = position > 0 && blocks.is_empty() && runs.is_empty() && unknown.is_empty();
+        is_absent.then_some(position)
     }
 
     /// The newest entry under a key, and the position of the archive: all that was forgotten up to it was seen.
@@ -259,10 +316,10 @@ impl Archive {
             let index = self.read();
             let runs = &index.families[family as usize];
             let candidates = runs.candidates(hash, index.generation, &self.cache);
-            (index.position, index.generation, candidates)
+            (self.shown(index.mark.position), index.generation, candidates)
         };
         if position == 0 {
-            return Err(unreadable("it is being built"));
+            return Err(unreadable("it is being built, or compared with the journal"));
         }
         let Candidates { blocks, mut runs, unknown } = candidates;
         for block in blocks.into_iter().rev() {
@@ -274,8 +331,13 @@ impl Archive {
         // The newest first.
         runs.sort_unstable_by(|a, b| b.cmp(a));
         for run in runs {
-            let Some(page) = self.tables.page(run, hash)? else { continue };
-            for block in block::blocks_in_page(&page, hash)? {
+            let Some(page) = self.tables.page(run, hash)? else {
+                if self.is_dropped(family, run) {
+                    continue;
+                }
+                return Err(unreadable(format!("a page of the index of run {run} is missing")));
+            };
+            for block in block::blocks_in_page(&page, run, hash)? {
                 if let Some(found) = self.find(family, Some(run), block, key)? {
                     return Ok((Some(found), position));
                 }
@@ -329,9 +391,7 @@ impl Archive {
         key: &[u8],
     ) -> Result<Option<Vec<u8>>, JournalError> {
         let Some(bytes) = self.tables.block(family, block)? else {
-            let sealed = &self.read().families[family as usize].sealed;
-            let is_dropped = run.is_some_and(|run| sealed.iter().all(|own| own.number != run));
-            return match is_dropped {
+            return match run.is_some_and(|run| self.is_dropped(family, run)) {
                 true => Ok(None),
                 false => Err(unreadable(format!("block {block} is missing"))),
             };
@@ -343,6 +403,11 @@ impl Archive {
             }
         })?;
         Ok(found)
+    }
+
+    /// Whether a run was removed meanwhile.
+    fn is_dropped(&self, family: ArchiveFamily, run: u32) -> bool {
+        self.read().families[family as usize].sealed.iter().all(|own| own.number != run)
     }
 
     /// Drops runs of answers whose newest was given before an instant.
@@ -364,7 +429,7 @@ impl Archive {
         {
             // Look-ups that have begun find nothing that counts from here on.
             let mut index = self.write();
-            (index.position, index.generation) = (0, index.generation + 1);
+            (index.mark, index.generation) = (ArchiveMark::default(), index.generation + 1);
         }
         self.is_uncertain.store(true, Ordering::Relaxed);
         self.tables.clear()?;

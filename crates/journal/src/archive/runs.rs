@@ -7,7 +7,10 @@ use smallvec::SmallVec;
 
 use super::cache::{RowCache, RowKey};
 use super::filter::{FilterPlace, GROUP_RUNS, HashFilter};
-use super::{ArchiveContents, ArchiveFamily, ArchiveTables, GroupPlace, SealedRun, block};
+use super::{
+    ArchiveContents, ArchiveFamily, ArchiveMark, ArchiveTables, FamilyCounts, GroupPlace,
+    SealedRun, block,
+};
 use crate::error::JournalError;
 
 /// Hashes with their blocks, sorted.
@@ -192,7 +195,7 @@ pub(super) fn narrow(column: usize) -> u8 {
 
 /// What is in memory of an archive.
 pub(super) struct ArchiveIndex {
-    pub(super) position: u64,
+    pub(super) mark: ArchiveMark,
     pub(super) next_block: u32,
     /// Rises when the content is replaced.
     pub(super) generation: u64,
@@ -200,12 +203,18 @@ pub(super) struct ArchiveIndex {
 }
 
 impl ArchiveIndex {
+    /// The index of an archive that must be built.
+    pub(super) fn empty(generation: u64) -> ArchiveIndex {
+        let (mark, families) = (ArchiveMark::default(), ArchiveFamily::ALL.map(|_| Runs::new()));
+        ArchiveIndex { mark, next_block: 0, generation, families }
+    }
+
     /// Reads the filters that are in no group, and the blocks that are in no run.
     pub(super) fn load(
         tables: &dyn ArchiveTables,
         generation: u64,
     ) -> Result<ArchiveIndex, JournalError> {
-        let ArchiveContents { position, next_block, runs } = tables.contents()?;
+        let ArchiveContents { mark, next_block, counts, runs } = tables.contents()?;
         let mut families = ArchiveFamily::ALL.map(|_| Runs::new());
         for run in runs {
             families[run.family as usize].load(run)?;
@@ -213,11 +222,18 @@ impl ArchiveIndex {
         for family in ArchiveFamily::ALL {
             let Runs { newest, sealed, .. } = &mut families[family as usize];
             let from = sealed.last().map_or(0, |run| run.last_block + 1);
+            let mut blocks = 0;
             tables.each_block(family, from, &mut |number, newest_at, bytes| {
+                blocks += 1;
                 newest.newest_at = newest.newest_at.max(newest_at);
                 block::each_entry(bytes, |key, _| newest.add(super::hash(key), number))
             })?;
+            let FamilyCounts { blocks: stored, runs } = counts[family as usize];
+            // There may be more: what was being removed when the process ended.
+            if blocks < stored || (sealed.len() as u64) < runs {
+                return Err(block::damaged("its list of blocks and runs", "some are missing"));
+            }
         }
-        Ok(ArchiveIndex { position, next_block, generation, families })
+        Ok(ArchiveIndex { mark, next_block, generation, families })
     }
 }

@@ -5,22 +5,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bursar_core::digest::Digest;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-use super::tables::require_advance;
+use super::tables::{ArchiveMark, blocks_of, require_advance};
 use super::{
-    ArchiveContents, ArchiveFamily, ArchiveTables, EachBlock, GroupPlace, NewBlock, SealedRun,
+    ArchiveContents, ArchiveFamily, ArchiveTables, EachBlock, FamilyCounts, GroupPlace, NewBlock,
+    SealedRun,
 };
 use crate::chain::JournalId;
 use crate::error::JournalError;
 
 /// `BuAr`.
 const APPLICATION_ID: i64 = 0x4275_4172;
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
 const SCHEMA: &str = "
 CREATE TABLE mark (one INTEGER PRIMARY KEY CHECK (one = 1), journal BLOB NOT NULL, position INTEGER NOT NULL,
-  next_block INTEGER NOT NULL) STRICT;
+  next_block INTEGER NOT NULL, batch INTEGER, hash BLOB, blocks_0 INTEGER NOT NULL, blocks_1 INTEGER NOT NULL,
+  runs_0 INTEGER NOT NULL, runs_1 INTEGER NOT NULL) STRICT;
 CREATE TABLE block (number INTEGER PRIMARY KEY, family INTEGER NOT NULL, newest_at INTEGER NOT NULL,
   body BLOB NOT NULL) STRICT;
 CREATE INDEX block_of ON block (family, number);
@@ -125,7 +128,10 @@ fn open_writer(
         (0, 0) => {
             let transaction = connection.unchecked_transaction()?;
             transaction.execute_batch(SCHEMA)?;
-            transaction.execute("INSERT INTO mark VALUES (1, ?1, 0, 0)", params![journal.0])?;
+            transaction.execute(
+                "INSERT INTO mark VALUES (1, ?1, 0, 0, NULL, NULL, 0, 0, 0, 0)",
+                params![journal.0],
+            )?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", VERSION)?;
             transaction.commit()?;
@@ -153,9 +159,18 @@ impl ArchiveTables for SqliteTables {
     fn contents(&self) -> Result<ArchiveContents, JournalError> {
         let mut contents = ArchiveContents::default();
         let runs = self.reading(|connection| {
-            let mark = "SELECT position, next_block FROM mark";
-            (contents.position, contents.next_block) = connection.query_row(mark, [], |row| {
-                Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?))
+            let mark = "SELECT position, next_block, batch, hash, blocks_0, runs_0, blocks_1, runs_1 FROM mark";
+            connection.query_row(mark, [], |row| {
+                let number = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
+                let batch = row.get::<_, Option<i64>>(2)?.zip(row.get(3)?);
+                let batch = batch.map(|(number, hash)| (number.cast_unsigned(), Digest(hash)));
+                contents.mark = ArchiveMark { position: number(0)?, batch };
+                contents.next_block = row.get(1)?;
+                contents.counts = [
+                    FamilyCounts { blocks: number(4)?, runs: number(5)? },
+                    FamilyCounts { blocks: number(6)?, runs: number(7)? },
+                ];
+                Ok(())
             })?;
             let all = "SELECT number, last_block, newest_at, filter, filters, filter_column, cells, \
                  family FROM run ORDER BY number";
@@ -185,7 +200,8 @@ impl ArchiveTables for SqliteTables {
         Ok(contents)
     }
 
-    fn append(&self, blocks: &[NewBlock], position: u64) -> Result<(), JournalError> {
+    fn append(&self, blocks: &[NewBlock], mark: ArchiveMark) -> Result<(), JournalError> {
+        let ArchiveMark { position, batch } = mark;
         let writer = self.writer();
         let append = || -> rusqlite::Result<Result<(), JournalError>> {
             let transaction = writer.unchecked_transaction()?;
@@ -201,8 +217,13 @@ impl ArchiveTables for SqliteTables {
                     insert.execute(params![number, *family as i64, newest_at, bytes])?;
                 }
             }
-            transaction
-                .execute("UPDATE mark SET position = ?1", params![position.cast_signed()])?;
+            let (batch, hash) = (batch.map(|of| of.0.cast_signed()), batch.map(|of| of.1.0));
+            let added = ArchiveFamily::ALL.map(|family| blocks_of(blocks, family).cast_signed());
+            transaction.execute(
+                "UPDATE mark SET position = ?1, batch = ?2, hash = ?3, blocks_0 = blocks_0 + ?4,
+                   blocks_1 = blocks_1 + ?5",
+                params![position.cast_signed(), batch, hash, added[0], added[1]],
+            )?;
             if let Some(last) = blocks.last() {
                 transaction.execute("UPDATE mark SET next_block = ?1", params![last.number + 1])?;
             }
@@ -223,6 +244,10 @@ impl ArchiveTables for SqliteTables {
             for (first, page) in pages {
                 insert.execute(params![number, ordered(*first), page])?;
             }
+            let family = *family as usize;
+            let counts =
+                format!("UPDATE mark SET blocks_{family} = 0, runs_{family} = runs_{family} + 1");
+            transaction.execute(&counts, [])?;
             Ok(())
         })
     }
@@ -253,7 +278,11 @@ impl ArchiveTables for SqliteTables {
 
     fn drop_run(&self, run: &SealedRun, emptied: Option<u32>) -> Result<(), JournalError> {
         self.writing(|transaction| {
-            transaction.execute("DELETE FROM run WHERE number = ?1", params![run.number])?;
+            let gone =
+                transaction.execute("DELETE FROM run WHERE number = ?1", params![run.number])?;
+            let family = run.family as usize;
+            let counts = format!("UPDATE mark SET runs_{family} = runs_{family} - ?1");
+            transaction.execute(&counts, params![i64::from(gone > 0)])?;
             transaction.execute("DELETE FROM page WHERE run = ?1", params![run.number])?;
             transaction.execute(
                 "DELETE FROM block WHERE number BETWEEN ?1 AND ?2 AND family = ?3",
@@ -326,7 +355,8 @@ impl ArchiveTables for SqliteTables {
     fn clear(&self) -> Result<(), JournalError> {
         let writer = self.writer();
         let clear = "BEGIN IMMEDIATE; DELETE FROM block; DELETE FROM run; DELETE FROM page; DELETE FROM filters;
-            UPDATE mark SET position = 0, next_block = 0; COMMIT;";
+            UPDATE mark SET position = 0, next_block = 0, batch = NULL, hash = NULL, blocks_0 = 0, blocks_1 = 0,
+              runs_0 = 0, runs_1 = 0; COMMIT;";
         writer.execute_batch(clear).map_err(|error| failed(&error))
     }
 }

@@ -1,5 +1,7 @@
 //! What an archive stores, and where: in a file, in a database, in memory.
 
+use bursar_core::digest::Digest;
+
 use super::NewBlock;
 use crate::chain::Epoch;
 use crate::error::JournalError;
@@ -65,13 +67,34 @@ pub struct SealedRun {
     pub group: Option<GroupPlace>,
 }
 
+/// How far an archive has come.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArchiveMark {
+    /// The position of the last record of the journal that it contains; 0 before it was built.
+    pub position: u64,
+    /// A batch of the journal that was stored when this was written: its number and its hash. Tells one past from
+    /// another.
+    pub batch: Option<(u64, Digest)>,
+}
+
+/// How many rows of a family there must be: a lost one is noticed.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct FamilyCounts {
+    /// Blocks that are in no run yet.
+    pub blocks: u64,
+    /// Runs.
+    pub runs: u64,
+}
+
 /// What is stored of an archive.
 #[derive(Clone, Debug, Default)]
 pub struct ArchiveContents {
-    /// The position of the last record of the journal that it contains; 0 before it was built.
-    pub position: u64,
+    /// How far it has come.
+    pub mark: ArchiveMark,
     /// The number of the next block.
     pub next_block: u32,
+    /// How much of each family there is.
+    pub counts: [FamilyCounts; 2],
     /// The runs with an index, oldest first.
     pub runs: Vec<SealedRun>,
 }
@@ -90,9 +113,9 @@ pub trait ArchiveTables: Send + Sync {
     /// Everything but blocks, pages and rows.
     fn contents(&self) -> Result<ArchiveContents, JournalError>;
 
-    /// Stores blocks and the position durably, in one step. Refuses a position before the stored one: then another
-    /// server has taken over.
-    fn append(&self, blocks: &[NewBlock], position: u64) -> Result<(), JournalError>;
+    /// Stores blocks and the mark durably, in one step. Refuses a position before the stored one: then another server
+    /// has taken over.
+    fn append(&self, blocks: &[NewBlock], mark: ArchiveMark) -> Result<(), JournalError>;
 
     /// Stores a run with the pages of its index.
     fn seal(&self, run: &SealedRun, pages: &[(u64, Vec<u8>)]) -> Result<(), JournalError>;
@@ -125,6 +148,11 @@ pub trait ArchiveTables: Send + Sync {
 
     /// Removes everything.
     fn clear(&self) -> Result<(), JournalError>;
+}
+
+/// How many of these blocks are of a family.
+pub(crate) fn blocks_of(blocks: &[NewBlock], family: ArchiveFamily) -> u64 {
+    blocks.iter().filter(|block| block.family == family).count() as u64
 }
 
 /// Refuses to go back: another server has written more.

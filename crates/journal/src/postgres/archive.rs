@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bursar_core::digest::Digest;
 use tokio::runtime::Runtime;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
@@ -14,8 +15,8 @@ use super::links::{ask_within, open_session, runtime};
 use super::session::{Session, described, stored};
 use super::{PostgresOptions, schema};
 use crate::archive::{
-    Archive, ArchiveContents, ArchiveFamily, ArchiveTables, EachBlock, GroupPlace, NewBlock,
-    SealedRun,
+    Archive, ArchiveContents, ArchiveFamily, ArchiveMark, ArchiveTables, EachBlock, FamilyCounts,
+    GroupPlace, NewBlock, SealedRun, blocks_of,
 };
 use crate::chain::Epoch;
 use crate::error::JournalError;
@@ -49,7 +50,7 @@ impl Archive {
     /// # Errors
     /// The same as those of [`super::PostgresJournal::open`].
     pub fn open_postgres(options: PostgresOptions) -> Result<Archive, JournalError> {
-        Archive::new(Box::new(PostgresTables::open(options)?))
+        Archive::new_or_damaged(Box::new(PostgresTables::open(options)?))
     }
 }
 
@@ -240,10 +241,18 @@ impl ArchiveTables for PostgresTables {
         let machine = &self.options.machine;
         ask_within(&self.runtime, &reader.session, self.options.query_deadline, async {
             let mut contents = ArchiveContents::default();
-            let mark = "SELECT position, next_block FROM bursar_archive WHERE machine = $1";
+            let mark =
+                "SELECT position, next_block, blocks_0, runs_0, blocks_1, runs_1, batch, hash
+                 FROM bursar_archive WHERE machine = $1";
             if let Some(row) = reader.query(mark, &[machine]).await?.first() {
-                contents.position = schema::number(row, 0);
+                contents.mark =
+                    ArchiveMark { position: schema::number(row, 0), batch: batch_of(row, 6)? };
                 contents.next_block = narrow(row, 1)?;
+                let counts = |at: usize| FamilyCounts {
+                    blocks: schema::number(row, at),
+                    runs: schema::number(row, at + 1),
+                };
+                contents.counts = [counts(2), counts(4)];
             }
             let runs = "SELECT number, family::bigint, last_block, newest_at, filter, filters,
                    filter_column::bigint, cells
@@ -255,7 +264,7 @@ impl ArchiveTables for PostgresTables {
         })
     }
 
-    fn append(&self, blocks: &[NewBlock], position: u64) -> Result<(), JournalError> {
+    fn append(&self, blocks: &[NewBlock], mark: ArchiveMark) -> Result<(), JournalError> {
         let mut rest = blocks;
         loop {
             let mut bytes = 0;
@@ -268,8 +277,7 @@ impl ArchiveTables for PostgresTables {
             let (some, after) = rest.split_at(count);
             rest = after;
             // The position moves with the last of them.
-            let position = rest.is_empty().then_some(position);
-            self.append_some(some, position)?;
+            self.append_some(some, rest.is_empty().then_some(mark))?;
             if rest.is_empty() {
                 return Ok(());
             }
@@ -297,7 +305,14 @@ impl ArchiveTables for PostgresTables {
                INSERT INTO bursar_archive_run
                  (machine, number, family, last_block, newest_at, filter)
                SELECT machine, $3::bigint, $4::smallint, $5::bigint, $6::bigint, $7::bytea
-               FROM owned)
+               FROM owned),
+             counted AS (
+               UPDATE bursar_archive SET
+                 blocks_0 = CASE WHEN $4 = 0 THEN 0 ELSE blocks_0 END,
+                 blocks_1 = CASE WHEN $4 = 1 THEN 0 ELSE blocks_1 END,
+                 runs_0 = runs_0 + CASE WHEN $4 = 0 THEN 1 ELSE 0 END,
+                 runs_1 = runs_1 + CASE WHEN $4 = 1 THEN 1 ELSE 0 END
+               WHERE machine IN (SELECT machine FROM owned))
              SELECT machine FROM owned",
             &[&number, &family, &last, &run.newest_at, &run.filter],
         )
@@ -340,7 +355,17 @@ impl ArchiveTables for PostgresTables {
     fn drop_run(&self, run: &SealedRun, emptied: Option<u32>) -> Result<(), JournalError> {
         let number = i64::from(run.number);
         // First, so that nothing refers to what is gone. What an interrupted call leaves is never read.
-        self.delete("bursar_archive_run", "number BETWEEN $3 AND $4", number, number)?;
+        self.change(
+            ", gone AS (DELETE FROM bursar_archive_run WHERE machine IN (SELECT machine FROM owned)
+                 AND number = $3 RETURNING 1),
+             counted AS (
+               UPDATE bursar_archive SET
+                 runs_0 = runs_0 - CASE WHEN $4::smallint = 0 THEN (SELECT count(*) FROM gone) ELSE 0 END,
+                 runs_1 = runs_1 - CASE WHEN $4::smallint = 1 THEN (SELECT count(*) FROM gone) ELSE 0 END
+               WHERE machine IN (SELECT machine FROM owned))
+             SELECT machine FROM owned",
+            &[&number, &(run.family as i16)],
+        )?;
         self.delete("bursar_archive_page", "run BETWEEN $3 AND $4", number, number)?;
         let blocks = format!("family = {} AND number BETWEEN $3 AND $4", run.family as i16);
         self.delete("bursar_archive_block", &blocks, 0, i64::from(run.last_block))?;
@@ -404,7 +429,8 @@ impl ArchiveTables for PostgresTables {
 
     fn clear(&self) -> Result<(), JournalError> {
         // Nothing of it counts from here on, and the next call continues if this one is interrupted.
-        let mark = "UPDATE bursar_archive SET position = 0 WHERE machine IN
+        let mark =
+            "UPDATE bursar_archive SET position = 0, batch = NULL, hash = NULL WHERE machine IN
              (SELECT machine FROM owned) RETURNING machine";
         self.change(mark, &[])?;
         for (table, number) in [
@@ -415,15 +441,21 @@ impl ArchiveTables for PostgresTables {
         ] {
             self.delete(table, &format!("{number} BETWEEN $3 AND $4"), 0, i64::MAX)?;
         }
-        let mark = "UPDATE bursar_archive SET next_block = 0 WHERE machine IN
+        let mark =
+            "UPDATE bursar_archive SET next_block = 0, blocks_0 = 0, blocks_1 = 0, runs_0 = 0,
+               runs_1 = 0 WHERE machine IN
              (SELECT machine FROM owned) RETURNING machine";
         self.change(mark, &[]).map(drop)
     }
 }
 
 impl PostgresTables {
-    /// Appends blocks in one statement, and moves the position if there is one.
-    fn append_some(&self, blocks: &[NewBlock], position: Option<u64>) -> Result<(), JournalError> {
+    /// Appends blocks in one statement, and moves the mark if there is one.
+    fn append_some(
+        &self,
+        blocks: &[NewBlock],
+        mark: Option<ArchiveMark>,
+    ) -> Result<(), JournalError> {
         let (machine, epoch) = self.owner()?;
         let families: Vec<i16> = blocks.iter().map(|block| block.family as i16).collect();
         let numbers: Vec<i64> = blocks.iter().map(|block| i64::from(block.number)).collect();
@@ -432,7 +464,10 @@ impl PostgresTables {
         let next = blocks.last().map(|block| i64::from(block.number) + 1);
         let sql = "WITH owned AS (
                UPDATE bursar_archive SET position = coalesce($3::bigint, position),
-                 next_block = coalesce($4::bigint, next_block)
+                 next_block = coalesce($4::bigint, next_block),
+                 blocks_0 = blocks_0 + $9::bigint, blocks_1 = blocks_1 + $10::bigint,
+                 batch = CASE WHEN $3::bigint IS NULL THEN batch ELSE $11::bigint END,
+                 hash = CASE WHEN $3::bigint IS NULL THEN hash ELSE $12::bytea END
                WHERE machine = $1 AND epoch = $2 AND position <= coalesce($3::bigint, position)
                  AND EXISTS (SELECT FROM bursar_lease AS lease
                              WHERE lease.machine = $1 AND lease.epoch = $2)
@@ -442,18 +477,32 @@ impl PostgresTables {
                SELECT machine, block.* FROM owned,
                  unnest($5::smallint[], $6::bigint[], $7::bigint[], $8::bytea[]) AS block)
              SELECT machine FROM owned";
-        let position = position.map(stored);
-        let params: [&(dyn ToSql + Sync); 8] =
-            [&machine, &epoch, &position, &next, &families, &numbers, &instants, &bodies];
+        let position = mark.map(|mark| stored(mark.position));
+        let batch = mark.and_then(|mark| mark.batch);
+        let (batch, hash) = (batch.map(|of| stored(of.0)), batch.map(|of| of.1.0.to_vec()));
+        let added = [ArchiveFamily::Objects, ArchiveFamily::Answers]
+            .map(|family| blocks_of(blocks, family).cast_signed());
+        let params: [&(dyn ToSql + Sync); 12] = [
+            &machine, &epoch, &position, &next, &families, &numbers, &instants, &bodies, &added[0],
+            &added[1], &batch, &hash,
+        ];
         if !self.write(sql, &params)?.is_empty() {
             return Ok(());
         }
-        let found = self.contents()?.position;
+        let found = self.contents()?.mark.position;
         if let Some(wanted) = position.map(i64::cast_unsigned) {
             crate::archive::require_advance(found, wanted)?;
         }
         Err(self.fenced())
     }
+}
+
+/// A batch of the journal: its number and its hash.
+fn batch_of(row: &Row, column: usize) -> Result<Option<(u64, Digest)>, JournalError> {
+    let Some(number) = row.get::<_, Option<i64>>(column) else { return Ok(None) };
+    let hash = bytes_of(row, column + 1)?;
+    let hash = hash.try_into().map_err(|_| JournalError::storage(READING, "a hash is cut off"))?;
+    Ok(Some((number.cast_unsigned(), Digest(hash))))
 }
 
 fn to_run(row: &Row) -> Result<SealedRun, JournalError> {

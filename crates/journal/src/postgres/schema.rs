@@ -97,6 +97,15 @@ CREATE TABLE bursar_segment_part (
 ALTER TABLE bursar_segment_part ALTER COLUMN bytes SET STORAGE EXTERNAL;
 ALTER TABLE bursar_store ADD COLUMN earlier_signers text[] NOT NULL DEFAULT '{}';
 ",
+    // The archive has another form: it is built again.
+    "
+TRUNCATE bursar_archive_block, bursar_archive_run, bursar_archive_page, bursar_archive_filter;
+UPDATE bursar_archive SET position = 0, next_block = 0;
+ALTER TABLE bursar_archive ADD COLUMN batch bigint, ADD COLUMN hash bytea,
+  ADD COLUMN blocks_0 bigint NOT NULL DEFAULT 0, ADD COLUMN runs_0 bigint NOT NULL DEFAULT 0,
+  ADD COLUMN blocks_1 bigint NOT NULL DEFAULT 0, ADD COLUMN runs_1 bigint NOT NULL DEFAULT 0;
+ALTER TABLE bursar_archive_block ALTER COLUMN body SET STORAGE EXTERNAL;
+",
 ];
 
 /// The first version with a manifest.

@@ -29,6 +29,8 @@ pub(crate) enum Compaction {
     Meanwhile,
     /// By the appending thread, which also makes snapshots and seals what is older.
     Sealing,
+    /// There is no journal: an archive is written.
+    Archiving,
 }
 
 impl Compaction {
@@ -38,6 +40,7 @@ impl Compaction {
             Compaction::Between => "between",
             Compaction::Meanwhile => "meanwhile",
             Compaction::Sealing => "sealing",
+            Compaction::Archiving => "archiving",
         }
     }
 }
@@ -60,6 +63,9 @@ pub(crate) fn run(directory: &str, sync: &str, compaction: &str, appends: &str) 
     // One write call for each note, so that the trace shows when it was made.
     let mut note =
         move |text: String| notes.write_all(text.as_bytes()).expect("notes can be written");
+    if compaction == Compaction::Archiving.name() {
+        return super::archive::run(directory, appends, note);
+    }
     let journal = SqliteJournal::open(&directory.join(JOURNAL), options(sync)).expect("opens");
     let epoch = journal.acquire_lease("child", Duration::from_secs(60)).expect("alone").epoch;
     let genesis = journal.head().expect("the head can be read");

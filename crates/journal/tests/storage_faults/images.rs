@@ -147,6 +147,7 @@ pub(crate) fn power_loss(
             let files = disk.each_ref().map(|file| file.image(*survivors, &mut random));
             let sealed: Vec<_> =
                 segments.iter().map(|segment| segment.image(*survivors, &mut random)).collect();
+            let sync = (compaction != Compaction::Archiving).then_some(sync);
             lost += usize::from(open(&files, &sealed, sync, begun) < acknowledged);
         }
     }
@@ -180,7 +181,7 @@ impl Segment {
 /// its own thread.
 fn slow_move(compaction: Compaction) -> &'static [&'static str] {
     match compaction {
-        Compaction::Between | Compaction::Sealing => &[],
+        Compaction::Between | Compaction::Sealing | Compaction::Archiving => &[],
         Compaction::Meanwhile => &["-e", "inject=pwrite64:delay_exit=5000:when=20+"],
     }
 }
@@ -220,11 +221,12 @@ fn crash_points(steps: &[Step]) -> usize {
         * 4
 }
 
-/// Opens an image, checks that it is a prefix of what the child wrote, and returns its length.
+/// Opens an image, checks that it is a prefix of what the child wrote, and returns its length. Without `sync` it is an
+/// archive.
 fn open(
     files: &[Option<Vec<u8>>],
     segments: &[(&str, Option<Vec<u8>>)],
-    sync: &str,
+    sync: Option<&str>,
     begun: u64,
 ) -> u64 {
     let directory = TempDir::in_memory();
@@ -239,7 +241,10 @@ fn open(
             std::fs::write(directory.path().join(name), content).expect("there is space");
         }
     }
-    let length = check(directory.path(), sync);
+    let length = match sync {
+        Some(sync) => check(directory.path(), sync),
+        None => super::archive::check(directory.path()),
+    };
     assert!(length <= begun, "batch {length} was never begun");
     length
 }

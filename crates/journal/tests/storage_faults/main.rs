@@ -1,9 +1,10 @@
-//! The SQLite journal on a disk that fails: power loss, bit rot, errors and a full disk.
+//! The SQLite journal and the archive on a disk that fails: power loss, bit rot, errors and a full disk.
 //!
 //! The test runs itself again as a child under `strace`, which records every write and sync or
 //! makes some of them fail. From the record, the test makes images of the disk as a power loss
 //! could leave it.
 
+mod archive;
 mod child;
 mod failures;
 mod flips;
@@ -36,6 +37,11 @@ fn main() {
         assert!(images >= 1_000);
         assert_eq!(lost, 0, "an acknowledged batch was lost");
     }
+
+    let (lost, images) = images::power_loss("full", Compaction::Archiving, SEED, 1_500);
+    println!("power loss, archive: {images} images, {lost} lost steps");
+    assert!(images >= 500);
+    assert_eq!(lost, 0, "an acknowledged step was lost");
 
     let (lost, images) = images::power_loss("normal", Compaction::Between, SEED, 600);
     println!("power loss, synchronous=NORMAL (control): {images} images, {lost} with lost batches");

@@ -44,8 +44,16 @@ pub(crate) enum Step {
 }
 
 /// The files that a power loss may tear, by their number in [`Step`].
-pub(crate) const FILES: [&str; 5] =
-    ["journal.db", "journal.db-wal", "journal.db-journal", "journal.db-tail", NEXT_SEGMENT];
+pub(crate) const FILES: [&str; 8] = [
+    "journal.db",
+    "journal.db-wal",
+    "journal.db-journal",
+    "journal.db-tail",
+    NEXT_SEGMENT,
+    "archive.db",
+    "archive.db-wal",
+    "archive.db-journal",
+];
 /// The folder of segments.
 pub(crate) const SEGMENTS: &str = "journal.db.segments";
 /// A segment that is being written.

@@ -21,10 +21,11 @@ use bursar_engine::cut::{CellJournal, check_marks, largest_cut};
 use bursar_engine::{
     CellCodec, DirectoryCodec, Engine, EngineOptions, LedgerCodec, ManualClock, replay_from_genesis,
 };
+use bursar_journal::archive::{copy_archive, fits};
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalId, backup as copies};
 
-use crate::store::{DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make_folder};
+use crate::store::{ARCHIVE, DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make_folder};
 pub use archive::archive;
 use cells::cell_files;
 pub use error::BackupError;
@@ -152,6 +153,8 @@ pub fn backup(
     if logs && data.join(LOGS).is_dir() {
         copy_all_logs(&data.join(LOGS), making.path())?;
     }
+    // Before the journals, so that it has nothing of later records.
+    copy_closed(data, making.path(), watch);
     for machine in machines(data)? {
         let copy = Manifest::file(making.path(), &machine);
         copies::copy(&Manifest::file(data, &machine), &copy, |_| {})?;
@@ -161,6 +164,34 @@ pub fn backup(
     let signer = manifest.as_ref().and_then(|manifest| manifest.signer.as_deref());
     copy_key(&data.join(KEY), signer, making.path())?;
     conclude(making, manifest, watch)
+}
+
+/// Copies the archive of what was closed. It can be built again, so a backup does not fail for it.
+fn copy_closed(from: &Path, folder: &Path, watch: &dyn Watch) {
+    let (archive, copy) = (from.join(ARCHIVE), folder.join(ARCHIVE));
+    if !archive.is_file() {
+        return;
+    }
+    if let Err(error) = copy_archive(&archive, &copy) {
+        watch.note(&format!("{ARCHIVE} is left out, and built again from the journal: {error}"));
+        remove_archive(&copy);
+    }
+}
+
+/// Removes a copy of the archive that has more than the copy of the journal.
+fn drop_unfit_archive(folder: &Path) -> Result<(), BackupError> {
+    let file = folder.join(ARCHIVE);
+    if file.is_file() && !fits(&file, &open(folder, LEDGER)?).unwrap_or(false) {
+        remove_archive(&file);
+    }
+    remove_beside(&file);
+    Ok(())
+}
+
+fn remove_archive(file: &Path) {
+    // A missing file need not be removed.
+    let _ = fs::remove_file(file);
+    remove_beside(file);
 }
 
 /// Trims the copies to the largest consistent cut, checks them and moves them into the target.
@@ -178,6 +209,7 @@ fn conclude(
         copies::truncate(&file, head.expect("every machine was checked"))?;
         remove_beside(&file);
     }
+    drop_unfit_archive(folder)?;
     let mut manifest = match known {
         Some(manifest) => manifest,
         None => Manifest::new()?,
@@ -216,8 +248,12 @@ pub fn restore(
         // A server makes a new key. What the old one signed is still verified under it.
         restored.earlier_signers.extend(manifest.signer.clone());
     }
+    if backup.join(ARCHIVE).is_file() {
+        copy_closed(backup, making.path(), watch);
+    }
     let SetBack { report, generation, heads, books } =
         set_back(making.path(), until, manifest.incarnation_base, watch)?;
+    drop_unfit_archive(making.path())?;
     if backup.join(LOGS).is_dir() {
         copy_logs(backup, &making.path().join(LOGS), &books)?;
     }

@@ -39,6 +39,9 @@ pub(crate) struct HttpArguments {
     /// How long each repetition takes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
+    /// Pairs that are made before anything is measured: most of them are forgotten then.
+    #[arg(long, default_value_t = 0)]
+    pairs_before: u64,
     /// Measure overload instead: three times as many requests as can be answered.
     #[arg(long, conflicts_with = "soak")]
     overload: bool,
@@ -135,6 +138,9 @@ async fn measure(folder: &Path, arguments: &HttpArguments) -> Result<Report, Fai
     let server = Process::server(folder, None)?;
     world::set_up(&server.target, all).await?;
     let mut bench = Bench { server, limit, repetitions: arguments.repetitions, pairs: 0 };
+    while bench.pairs < arguments.pairs_before {
+        bench.make_some(all).await?;
+    }
     let time = Duration::from_secs(arguments.seconds);
     let (mut rows, mut batches) = (Vec::new(), Vec::new());
     for accounts in [all, 1] {
@@ -223,6 +229,15 @@ impl Bench {
             p50_ms: last.quantile_ms(0.5),
             p99_ms: last.quantile_ms(0.99),
         })
+    }
+
+    /// Makes pairs for a second.
+    async fn make_some(&mut self, accounts: usize) -> Result<(), Failure> {
+        let work = Work::Batches { accounts, pairs: BATCH_PAIRS };
+        let second = Duration::from_secs(1);
+        let done = closed(&self.server.target, 4, work, second, None).await?;
+        self.pairs += done.requests * BATCH_PAIRS as u64;
+        Ok(())
     }
 
     async fn batch_row(&mut self, accounts: usize, time: Duration) -> Result<BatchRow, Failure> {

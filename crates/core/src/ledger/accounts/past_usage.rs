@@ -1,12 +1,14 @@
 //! What forgotten holds and charges have spent, so that a budget that is set later still counts it.
 //!
 //! Kept for each account over its subtree, by the quarter of an hour in which it was drawn: periods of budgets begin at
-//! full quarters of an hour in every time zone. A period that begins elsewhere counts its whole first quarter. What was
-//! drawn more than [`KEPT_MS`] ago counts only in budgets without a period, and is kept as one sum.
+//! full quarters of an hour in every time zone. A period that begins elsewhere counts its whole first quarter. Quarters
+//! in which no period begins that lasts now are added up: see [`Zones`].
 
 use std::collections::BTreeMap;
 
-use crate::ledger::command::BudgetUnit;
+use smallvec::SmallVec;
+
+use crate::ledger::command::{BudgetPeriod, BudgetUnit};
 use crate::ledger::holds::hold::Hold;
 use crate::ledger::id::AccountNo;
 use crate::ledger::state::Ledger;
@@ -14,9 +16,9 @@ use crate::ledger::undo::Undo;
 use crate::time::Timestamp;
 
 const QUARTER_MS: i64 = 15 * 60_000;
-/// Longer than any period.
-const KEPT_MS: i64 = 33 * 24 * 3_600_000;
-/// The place of everything that was drawn earlier.
+const DAY_MS: i64 = 24 * 3_600_000;
+const DAY_QUARTERS: i64 = DAY_MS / QUARTER_MS;
+/// The place of everything that was drawn before the first zone.
 const EARLIER: i64 = i64::MIN;
 
 /// Spent credits and GPU time.
@@ -52,22 +54,86 @@ impl PastUsage {
             .sum()
     }
 
-    /// Whether it knows exactly what was drawn since an instant.
-    pub(in crate::ledger) fn is_exact_since(start: Timestamp) -> bool {
-        start == Timestamp::MIN || start.millis().rem_euclid(QUARTER_MS) == 0
+    /// Whether it knows exactly what was drawn since an instant, for a period that may last at another.
+    pub(in crate::ledger) fn is_exact_since(start: Timestamp, now: Timestamp) -> bool {
+        let is_full = start.millis().rem_euclid(QUARTER_MS) == 0;
+        start == Timestamp::MIN || (is_full && Zones::at(now).contain(quarter(start)))
     }
 
-    /// The place of what was drawn in a quarter: its own while it has one.
-    fn place(&self, account: AccountNo, drawn: i64, oldest: i64) -> i64 {
-        let own = drawn >= oldest || self.by_quarter.contains_key(&(account, drawn));
-        if own { drawn } else { EARLIER }
+    /// The entry that has what was drawn in a quarter.
+    fn entry_of(&self, account: AccountNo, drawn: i64) -> Option<i64> {
+        let before = self.by_quarter.range((account, EARLIER)..=(account, drawn));
+        before.map(|((_, place), _)| *place).next_back()
+    }
+
+    /// The same sums, with everything added up that is no longer kept apart.
+    pub(in crate::ledger) fn merged(&self, now: Timestamp) -> PastUsage {
+        let zones = Zones::at(now);
+        let mut merged = PastUsage::default();
+        for ((account, place), spent) in &self.by_quarter {
+            let sum: &mut PastSpending =
+                merged.by_quarter.entry((*account, zones.place(*place))).or_default();
+            sum.credits += spent.credits;
+            sum.gpu += spent.gpu;
+        }
+        merged.by_quarter.retain(|_, spent| *spent != PastSpending::default());
+        merged
+    }
+}
+
+/// The quarters in which a period may begin that lasts now: those of the last day, and those within a day of the first
+/// day of the week and of the month, because a time zone may be a day ahead or behind. All others are kept as one sum
+/// between two zones. A zone that is over never comes back, and later zones begin later.
+struct Zones(SmallVec<[(i64, i64); 5]>);
+
+impl Zones {
+    fn at(now: Timestamp) -> Zones {
+        let recent = quarter(now) - DAY_QUARTERS;
+        let mut zones = SmallVec::new();
+        for period in [BudgetPeriod::Month, BudgetPeriod::Week] {
+            let first_day = |at: Timestamp| period.days_of(at).map_or(0, |(first, _)| first);
+            let newest = first_day(now.plus_millis(DAY_MS));
+            let around = |day: i64| ((day - 1) * DAY_QUARTERS, (day + 1) * DAY_QUARTERS);
+            // Until every time zone is in the newest one.
+            if quarter(now) <= around(newest).1 {
+                let before = Timestamp::from_millis(newest.saturating_mul(DAY_MS)).plus_millis(-1);
+                zones.push(around(first_day(before)));
+            }
+            zones.push(around(newest));
+        }
+        zones.push((recent, i64::MAX));
+        zones.sort_unstable();
+        Zones(zones)
+    }
+
+    fn contain(&self, quarter: i64) -> bool {
+        self.0.iter().any(|(first, last)| (*first..=*last).contains(&quarter))
+    }
+
+    /// The place of what was drawn in a quarter, or is at a place.
+    fn place(&self, quarter: i64) -> i64 {
+        if self.contain(quarter) {
+            return quarter;
+        }
+        let over = self.0.iter().filter(|(_, last)| *last < quarter);
+        over.map(|(_, last)| last + 1).max().unwrap_or(EARLIER)
+    }
+
+    /// The quarters between two zones, without the first of each, which has the sum.
+    fn gaps(&self) -> impl Iterator<Item = (i64, i64)> {
+        let mut from = EARLIER;
+        self.0.iter().filter_map(move |(first, last)| {
+            let gap = (from.saturating_add(1), first.saturating_sub(1));
+            from = from.max(last.saturating_add(1));
+            (gap.0 <= gap.1).then_some(gap)
+        })
     }
 }
 
 impl Ledger {
     /// Adds what a closed hold or charge spent, or takes it off again.
     pub(in crate::ledger) fn enter_past_usage(&mut self, hold: &Hold, sign: i128) {
-        let oldest = quarter(self.now.plus_millis(-KEPT_MS));
+        let zones = Zones::at(self.now);
         let mut spent: BTreeMap<i64, PastSpending> = BTreeMap::new();
         hold.each_spent(|at, credits, gpu| {
             let drawn = spent.entry(quarter(at)).or_default();
@@ -75,11 +141,13 @@ impl Ledger {
             drawn.gpu += sign * gpu;
         });
         for account in self.path(hold.account) {
+            self.merge_past_usage(account, &zones);
             for (drawn, spent) in &spent {
-                let place = self.past_usage.place(account, *drawn, oldest);
+                // What is taken off is where it was added, which may not have been merged yet.
+                let own = self.past_usage.entry_of(account, *drawn).filter(|_| sign < 0);
+                let place = own.unwrap_or_else(|| zones.place(*drawn));
                 self.add_past_usage((account, place), *spent);
             }
-            self.merge_past_usage(account, oldest);
         }
     }
 
@@ -103,17 +171,82 @@ impl Ledger {
         }
     }
 
-    /// Adds quarters that no period reaches any more to the sum of all earlier ones.
-    fn merge_past_usage(&mut self, account: AccountNo, oldest: i64) {
-        // Nothing is merged in a group, which may be undone.
-        while self.undo.is_none() {
-            let past = (account, EARLIER + 1)..(account, oldest);
-            let Some((place, spent)) = self.past_usage.by_quarter.range(past).next() else {
-                return;
-            };
-            let (place, spent) = (*place, *spent);
-            self.past_usage.by_quarter.remove(&place);
-            self.add_past_usage((account, EARLIER), spent);
+    /// Adds up the quarters in which no period begins any more.
+    fn merge_past_usage(&mut self, account: AccountNo, zones: &Zones) {
+        for (first, last) in zones.gaps() {
+            // Nothing is merged in a group, which may be undone.
+            while self.undo.is_none() {
+                let gap = (account, first)..=(account, last);
+                let Some((place, spent)) = self.past_usage.by_quarter.range(gap).next() else {
+                    break;
+                };
+                let (place, spent) = (*place, *spent);
+                self.past_usage.by_quarter.remove(&place);
+                self.add_past_usage((account, zones.place(place.1)), spent);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::command::{BudgetMode, BudgetTerms};
+
+    fn terms(period: BudgetPeriod, utc_offset_minutes: i16) -> BudgetTerms {
+        let (limit, unit, mode) =
+            (crate::credits::Credits::ZERO, BudgetUnit::Credits, BudgetMode::Soft);
+        let thresholds = [].into_iter().collect();
+        BudgetTerms { limit, unit, period, mode, thresholds, utc_offset_minutes }
+    }
+
+    #[test]
+    fn every_period_is_counted_exactly_and_few_quarters_are_kept() {
+        let account = AccountNo(0);
+        let start = 1_767_225_600_000 / QUARTER_MS * QUARTER_MS;
+        let (mut fine, mut kept) = (PastUsage::default(), PastUsage::default());
+        let mut most = 0;
+        for number in 0..100 * DAY_QUARTERS {
+            let now = Timestamp::from_millis(start + number * QUARTER_MS + 7);
+            let spent = PastSpending { credits: i128::from(number % 97 + 1), gpu: 1 };
+            for usage in [&mut fine, &mut kept] {
+                usage.by_quarter.insert((account, quarter(now)), spent);
+            }
+            kept = kept.merged(now);
+            most = most.max(kept.by_quarter.len());
+            if number % 7 != 0 {
+                continue;
+            }
+            let periods = [BudgetPeriod::Day, BudgetPeriod::Week, BudgetPeriod::Month];
+            for period in periods.into_iter().chain([BudgetPeriod::Total]) {
+                for offset in [-1440, -720, -345, 0, 330, 840, 1440] {
+                    let since = terms(period, offset).period_of(now).0;
+                    assert!(PastUsage::is_exact_since(since, now), "{period:?} {offset} {now:?}");
+                    let [one, other] = [&fine, &kept]
+                        .map(|usage| usage.since(account, since, BudgetUnit::Credits));
+                    assert_eq!(one, other, "{period:?} {offset} {now:?}");
+                }
+            }
+        }
+        assert!(most <= 700, "{most} quarters");
+    }
+
+    #[test]
+    fn merging_one_account_at_a_time_gives_what_merging_all_gives() {
+        let mut ledger = Ledger::new();
+        let mut fine = PastUsage::default();
+        for number in 0..60 * DAY_QUARTERS {
+            ledger.now = Timestamp::from_millis(1_767_225_600_000 + number * QUARTER_MS);
+            let place = (AccountNo(u32::try_from(number % 3).unwrap_or(0)), quarter(ledger.now));
+            let spent = PastSpending { credits: 1, gpu: 2 };
+            fine.by_quarter.insert(place, spent);
+            ledger.add_past_usage(place, spent);
+            if number % 5 == 0 {
+                ledger.merge_past_usage(place.0, &Zones::at(ledger.now));
+            }
+            if number % 50 == 0 {
+                assert_eq!(ledger.past_usage.merged(ledger.now), fine.merged(ledger.now));
+            }
         }
     }
 }

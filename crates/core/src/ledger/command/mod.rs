@@ -236,7 +236,12 @@ impl Command {
                 RefundOf::Charge(charge) => {
                     names.push((Resource::Charge, tenant.as_str(), charge.as_str()));
                 }
-                RefundOf::Job(_) | RefundOf::PastJob(..) => {}
+                RefundOf::PastJob(_, holds) => {
+                    let hold = |hold| (Resource::Hold, tenant.as_str(), HoldId::as_str(hold));
+                    names.extend(holds.iter().map(hold));
+                }
+                // The ledger has the names of its holds.
+                RefundOf::Job(_) => {}
             }
         }
         names

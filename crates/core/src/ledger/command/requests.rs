@@ -23,13 +23,28 @@ pub struct Forget {
     pub old_holds: Vec<ArchivedHold>,
     /// Refunds, transfers and collections.
     pub movements: Vec<Movement>,
+    /// How many closed holds and charges were examined for them. Those without a record stay, and come last now.
+    pub examined_holds: u32,
+    /// The same of the holds of jobs.
+    pub examined_old: u32,
+    /// The same of movements.
+    pub examined_movements: u32,
 }
 
 impl Forget {
     /// Whether there is nothing to forget.
     pub fn is_empty(&self) -> bool {
-        let Forget { through: _, answers, holds, old_holds, movements } = self;
-        answers.is_empty() && holds.is_empty() && old_holds.is_empty() && movements.is_empty()
+        let Forget { through: _, answers, holds, old_holds, movements, .. } = self;
+        let no_record = holds.is_empty() && old_holds.is_empty() && movements.is_empty();
+        answers.is_empty() && no_record && !self.turns()
+    }
+
+    /// Whether some of what was examined is to stay, and comes last from now on.
+    pub fn turns(&self) -> bool {
+        let Forget { holds, old_holds, movements, .. } = self;
+        let examined = [self.examined_holds, self.examined_old, self.examined_movements];
+        let records = [holds.len(), old_holds.len(), movements.len()];
+        records.into_iter().zip(examined).any(|(records, examined)| records < examined as usize)
     }
 }
 

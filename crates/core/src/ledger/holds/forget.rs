@@ -4,116 +4,19 @@
 //! archive's position. Only what still equals its record is forgotten, so that nothing leaves memory that the archive
 //! does not have as it is.
 
-use std::sync::Arc;
-
-use super::archive::{ArchivedAnswer, ArchivedHold, ArchivedName};
-use super::hold::HoldKind;
+use super::archive::{ArchivedAnswer, ArchivedHold};
+use super::forgettable::References;
+use super::hold::{Hold, HoldKind};
 use crate::ledger::command::Forget;
 use crate::ledger::event::{Event, Forgetting};
 use crate::ledger::id::{AccountNo, HoldNo};
-use crate::ledger::index::idempotency::{KeptEntry, Refers};
 use crate::ledger::index::recent::{hash_of_key, hash_of_name};
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::{Aging, Ledger};
 use crate::time::Timestamp;
 
-/// What of a ledger may be forgotten.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Forgettable {
-    /// How many closed holds and charges, movements, and answers stay in memory.
-    pub keep: usize,
-    /// What last changed before this instant leaves memory in any case.
-    pub kept_from: Timestamp,
-    /// The most of each kind that one step forgets.
-    pub most: usize,
-}
-
-impl Forgettable {
-    /// How many of a queue leave it: those beyond the window, and the old ones.
-    fn count(&self, length: usize, times: impl Iterator<Item = Timestamp>) -> usize {
-        let old = times.take(self.most).take_while(|at| *at < self.kept_from).count();
-        length.saturating_sub(self.keep).max(old).min(self.most)
-    }
-}
-
 impl Ledger {
-    /// The records of everything that may be forgotten now, oldest first. Its position is that of the state that was
-    /// read.
-    pub fn forgettable(&self, which: Forgettable) -> Forget {
-        let aging = &self.aging;
-        let answers = which.count(self.answers.len(), self.answers.times());
-        let holds = which.count(aging.holds.len(), aging.holds.iter().map(|(at, _)| *at));
-        let old_from = self.now.plus_millis(-self.policy.retention_ms).min(which.kept_from);
-        let old = Forgettable { keep: usize::MAX, kept_from: old_from, ..which };
-        let old_holds = old.count(0, aging.old_holds.iter().map(|(at, _)| *at));
-        let movements =
-            which.count(aging.movements.len(), aging.movements.iter().map(|(at, _)| *at));
-        let record = |(_, hold): &(Timestamp, HoldNo)| self.archived_hold(*hold);
-        let made = aging.movements.iter().take(movements);
-        Forget {
-            through: 0,
-            answers: self
-                .answers
-                .iter()
-                .take(answers)
-                .map(|kept| self.archived_answer(kept))
-                .collect(),
-            holds: aging.holds.iter().take(holds).map(record).collect(),
-            old_holds: aging.old_holds.iter().take(old_holds).map(record).collect(),
-            movements: made
-                .filter_map(|(_, number)| self.movements.get(*number).cloned())
-                .collect(),
-        }
-    }
-
-    fn archived_hold(&self, number: HoldNo) -> ArchivedHold {
-        let hold = self.live_hold(number).clone();
-        // What came back for a refund was counted by no budget, and is not counted when it leaves again.
-        let counted = !hold.is_revived();
-        ArchivedHold { hold, counted }
-    }
-
-    fn archived_answer(&self, entry: KeptEntry) -> ArchivedAnswer {
-        let (at, key, kept) = (entry.at, entry.key, entry.kept);
-        let of = kept.answer.as_ref().as_ref().ok().and_then(|reply| self.named_by(reply));
-        let (fingerprint, request) = (kept.fingerprint, kept.request);
-        ArchivedAnswer { at, key, fingerprint, answer: Arc::clone(&kept.answer), request, of }
-    }
-
-    /// The name of the hold, charge or movement that a reply refers to by its number.
-    fn named_by(&self, reply: &Reply) -> Option<ArchivedName> {
-        match reply {
-            Reply::Hold(reply) => self.name_of_hold(reply.hold),
-            Reply::Charge { hold, .. } => self.name_of_hold(*hold),
-            Reply::Movement { movement, .. } => {
-                let made = self.movements.get(*movement)?;
-                let (what, tenant, name) =
-                    (made.what, made.tenant, made.movement.id.clone().into());
-                Some(ArchivedName { what, tenant, name })
-            }
-            Reply::Done
-            | Reply::Account(_)
-            | Reply::Grant { .. }
-            | Reply::Budget(_)
-            | Reply::Jobs { .. }
-            | Reply::Job { .. }
-            | Reply::Region(_)
-            | Reply::Received { .. }
-            | Reply::Archived(_) => None,
-        }
-    }
-
-    fn name_of_hold(&self, number: HoldNo) -> Option<ArchivedName> {
-        let hold = self.hold(number)?;
-        let what = resource_of(hold.kind);
-        Some(ArchivedName {
-            what,
-            tenant: self.account(hold.account).tenant,
-            name: hold.id.clone().into(),
-        })
-    }
-
     pub(in crate::ledger) fn decide_forget(
         &self,
         now: Timestamp,
@@ -125,48 +28,74 @@ impl Ledger {
             return Err(Refusal::Conflict(Conflict::RecordMismatch));
         }
         let answers = self.leading_answers(&command.answers);
-        let (movement_refs, hold_refs) = self.references(answers);
-        let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-        let examined = command.movements.iter().zip(&self.aging.movements);
-        let kept_movements: Vec<u32> = examined
-            .clone()
-            .enumerate()
-            .filter(|(_, (record, (_, number)))| {
-                self.movements.get(*number) != Some(record) || movement_refs.has(*number)
-            })
-            .map(|(at, _)| place(at))
-            .collect();
-        let movements = place(examined.len());
+        let of = self.references(answers as usize);
+        let kept_movements = self.kept_movements(command, &of);
         let stays = |record: &ArchivedHold, number: HoldNo| {
-            self.hold(number) != Some(&record.hold) || hold_refs.has(number.0)
+            self.hold(number) != Some(&record.hold) || of.holds.has(number.0)
         };
         let (mut kept, mut longer) = (Vec::new(), Vec::new());
-        let examined = command.holds.iter().zip(&self.aging.holds);
-        let holds = place(examined.len());
-        for (at, (record, (_, number))) in examined.enumerate() {
+        let mut records = command.holds.iter().peekable();
+        let holds = self.aging.holds.iter().take(command.examined_holds as usize);
+        for (at, (_, number)) in (0u32..).zip(holds) {
+            let record = records.next_if(|record| self.is_record_of(record, *number));
+            let Some(record) = record.filter(|record| !stays(record, *number)) else {
+                kept.push(at);
+                continue;
+            };
             let young = record.hold.moved_at.plus_millis(self.policy.retention_ms) >= now;
-            if stays(record, *number) {
-                kept.push(place(at));
-            } else if record.hold.job().is_some() && young {
-                longer.push(place(at));
+            if record.hold.job().is_some() && young {
+                longer.push(at);
             }
         }
-        let examined = command.old_holds.iter().zip(&self.aging.old_holds);
-        let old_holds = place(examined.len());
-        for (at, (record, (_, number))) in examined.enumerate() {
-            if stays(record, *number) {
-                kept.push(holds + place(at));
+        let holds = count(self.aging.holds.len(), command.examined_holds);
+        let old_holds = count(self.aging.old_holds.len(), command.examined_old);
+        let mut records = command.old_holds.iter().peekable();
+        let queue = self.aging.old_holds.iter().take(old_holds as usize);
+        for (at, (_, number)) in (holds..).zip(queue) {
+            let record = records.next_if(|record| self.is_record_of(record, *number));
+            if record.is_none_or(|record| stays(record, *number)) {
+                kept.push(at);
             }
         }
+        let movements = count(self.aging.movements.len(), command.examined_movements);
         let done = answers + movements + holds + old_holds;
-        let stay = place(kept.len() + kept_movements.len());
-        if done > stay {
+        let stay = count(kept.len() + kept_movements.len(), u32::MAX);
+        if done > stay || (done > 0 && command.turns()) {
             let archived =
                 Forgetting { through: command.through, old_holds, kept, longer, kept_movements };
             let (buckets, jobs, archived) = (0, 0, Some(Box::new(archived)));
             events.push(Event::Forgotten { answers, holds, movements, buckets, jobs, archived });
         }
         Ok(Reply::Done)
+    }
+
+    /// The places of the examined movements that stay: all of a unit, if one of it does.
+    fn kept_movements(&self, command: &Forget, of: &References) -> Vec<u32> {
+        let mut kept = Vec::new();
+        let (mut at, mut records) = (0, command.movements.iter().peekable());
+        for unit in self.movement_units() {
+            let (first, size) = (at, count(unit.len(), u32::MAX));
+            at += size;
+            if first >= command.examined_movements {
+                break;
+            }
+            let mut leaves = at <= command.examined_movements;
+            for number in unit {
+                let made = self.movements.get(number);
+                leaves &= records.next_if(|record| Some(*record) == made).is_some();
+                leaves &= !of.movements.has(number);
+            }
+            if !leaves {
+                kept.extend(first..at.min(command.examined_movements));
+            }
+        }
+        kept
+    }
+
+    /// Whether a record is of the hold or charge with this number, as it is or as it was.
+    fn is_record_of(&self, record: &ArchivedHold, number: HoldNo) -> bool {
+        let name = |hold: &Hold| (hold.kind, hold.account, hold.id.clone());
+        self.hold(number).is_some_and(|hold| name(hold) == name(&record.hold))
     }
 
     /// How many of the oldest answers are those. Some may have been dropped since, because they were no longer
@@ -177,18 +106,6 @@ impl Ledger {
         let from = archived.iter().skip_while(|answer| answer.key != first);
         let same = from.zip(present).take_while(|(answer, key)| answer.key == *key).count();
         u32::try_from(same).unwrap_or(u32::MAX)
-    }
-
-    /// The numbers of movements, and of holds and charges, that what stays in memory refers to.
-    fn references(&self, forgotten_answers: u32) -> (Numbers, Numbers) {
-        let (mut movements, mut holds) = (Numbers::default(), Numbers::default());
-        for of in self.answers.references_from(forgotten_answers as usize) {
-            match of {
-                Refers::Hold(hold) => holds.add(hold.0),
-                Refers::Movement(movement) => movements.add(movement),
-            }
-        }
-        (movements, holds)
     }
 
     pub(in crate::ledger) fn apply_forgetting(
@@ -291,11 +208,20 @@ impl Ledger {
         holds.len() + old_holds.len() + movements.len() + self.answers.len()
     }
 
+    /// The length of the longest queue of closed holds and charges, movements, or kept answers.
+    pub fn most_closed(&self) -> usize {
+        self.aging.holds.len().max(self.aging.movements.len()).max(self.answers.len())
+    }
+
     /// The archive's position up to which anything was forgotten. A look-up in an older archive may have missed it.
     pub fn forgotten_through(&self) -> u64 {
         // Earlier releases forgot without an archive. Every archive was built from the first record.
-        let before = self.aging.forgotten_until.is_some() || self.aging.forgotten_movements;
-        self.aging.archived_through.max(u64::from(before))
+        self.aging.archived_through.max(u64::from(self.forgot_by_age()))
+    }
+
+    /// Whether holds or movements were forgotten by their age, as earlier releases did.
+    fn forgot_by_age(&self) -> bool {
+        self.aging.forgotten_until.is_some() || self.aging.forgotten_movements
     }
 
     /// Whether something with this name may have been forgotten since it was looked up in an archive at this
@@ -307,8 +233,11 @@ impl Ledger {
         name: &str,
         looked_up: u64,
     ) -> bool {
+        // The filter has nothing of what was forgotten by its age: every archive was built after that.
+        let is_unknown = looked_up == 0 && self.forgot_by_age();
         self.forgotten_through() > looked_up
-            && self.aging.recent.may_contain(hash_of_name(what, tenant, name), looked_up)
+            && (is_unknown
+                || self.aging.recent.may_contain(hash_of_name(what, tenant, name), looked_up))
     }
 
     /// The same of the answer to a request under an idempotency key.
@@ -323,22 +252,9 @@ impl Ledger {
     }
 }
 
-/// A set of numbers, one bit for each: a step asks for thousands of them.
-#[derive(Default)]
-struct Numbers(Vec<u64>);
-
-impl Numbers {
-    fn add(&mut self, number: u32) {
-        let word = number as usize / 64;
-        if word >= self.0.len() {
-            self.0.resize(word + 1, 0);
-        }
-        self.0[word] |= 1 << (number % 64);
-    }
-
-    fn has(&self, number: u32) -> bool {
-        self.0.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
-    }
+/// A length as events have it, and no more than a bound.
+fn count(length: usize, most: u32) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX).min(most)
 }
 
 /// The resource that a hold or charge is.

@@ -7,6 +7,7 @@ pub mod charge;
 pub mod close;
 pub mod collect;
 pub mod forget;
+pub mod forgettable;
 pub mod hold;
 pub mod past;
 pub mod refund;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::ledger::command::{Command, Envelope, LookUp, Policy};
+use crate::ledger::command::{Command, Envelope, LookUp, Policy, Refund, RefundOf};
 use crate::ledger::event::Event;
 use crate::ledger::holds::hold::HoldKind;
 use crate::ledger::id::HoldNo;
@@ -153,6 +153,18 @@ impl Ledger {
         for (what, account, id) in command.archived_names() {
             if gone(what, account, id) {
                 return Err(Refusal::Forgotten { what, name: id.into() });
+            }
+        }
+        if let Command::Refund(Refund { tenant, of: RefundOf::Job(job), .. }) = command {
+            let number = self.find_account(tenant).and_then(|of| self.find_job(of, job));
+            let attempts = number.map_or(&[][..], |number| &self.live_job(number).attempts);
+            for hold in attempts.iter().filter_map(|attempt| attempt.hold.as_ref()) {
+                if gone(Resource::Hold, tenant, hold) {
+                    return Err(Refusal::Forgotten {
+                        what: Resource::Hold,
+                        name: hold.clone().into(),
+                    });
+                }
             }
         }
         if envelope.key.is_some_and(|key| self.may_have_forgotten_key(key, looked_up)) {

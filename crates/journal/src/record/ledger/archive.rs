@@ -50,7 +50,7 @@ pub fn decode_answer(bytes: &[u8]) -> Result<ArchivedAnswer, FormatError> {
 
 /// The entries of everything that is forgotten. `tenants` are those of the holds, in order.
 pub fn archive_entries(forget: &Forget, tenants: &[AccountNo]) -> Vec<ArchiveEntry> {
-    let Forget { through: _, answers, holds, old_holds, movements } = forget;
+    let Forget { answers, holds, old_holds, movements, .. } = forget;
     let object = |what, tenant, name: &str, at: i64, value| ArchiveEntry {
         family: ArchiveFamily::Objects,
         key: object_key(what, tenant, name),
