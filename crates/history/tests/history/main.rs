@@ -366,7 +366,7 @@ fn compare_usage(history: &History<Sqlite>, world: &World) -> usize {
         for by in [TopBy::Spent, TopBy::GpuMs, TopBy::Available, TopBy::Held] {
             let all = history.top(kind, by, (from, to), 10_000).expect("a list");
             for (_, root) in accounts(&world.ledger) {
-                let own = all.iter().filter(|ranked| is_within(&ranked.account, &root));
+                let own = all.iter().filter(|ranked| spending::is_within(&ranked.account, &root));
                 let own: Vec<_> = own.take(3).cloned().collect();
                 let below = history.top_below(&root, kind, by, (from, to), 3).expect("a list");
                 assert_eq!(below, own, "{root} {by:?}");
