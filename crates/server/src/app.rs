@@ -31,6 +31,7 @@ use crate::machines::cells::Cells;
 use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
 use crate::machines::leader::Leader;
+use crate::net::bodies::Bodies;
 use crate::net::counting::CountPlaces;
 use crate::net::limits::{Limits, Load, PausedRequest};
 use crate::net::shed::Shed;
@@ -98,7 +99,9 @@ pub struct App {
     /// Rate limits.
     pub limits: Limits,
     /// Requests in flight, for load shedding.
-    pub load: Load,
+    pub load: Arc<Load>,
+    /// Incomplete bodies.
+    pub bodies: Arc<Bodies>,
     /// Waiting requests: long polls, streams, reads that wait for a position.
     pub waits: Arc<Waits>,
     /// The prepared response to shed requests.

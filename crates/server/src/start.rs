@@ -48,6 +48,7 @@ use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
 use crate::machines::wall_time::{self, NotAccepted};
 use crate::net::counting::CountPlaces;
+use crate::net::bodies::Bodies;
 use crate::net::limits::{Limits, Load};
 use crate::net::notify::ServiceManager;
 use crate::net::serve;
@@ -329,6 +330,7 @@ impl Started {
         let root_key = root.show.then(|| root.key.clone());
         let provider = config.oidc.clone().map(|options| Provider::new(options, &base_url));
         let provider = provider.transpose().map_err(io("[oidc] client_secret_file"))?;
+        let load = Arc::new(Load::new(config.limits));
         let app = runtime.block_on(async {
             let tenure = {
                 let directory = Arc::clone(&directory);
@@ -382,7 +384,8 @@ impl Started {
                 manual,
                 ids: IdMaker::new(0),
                 limits: Limits::new(config.limits),
-                load: Load::new(config.limits),
+                bodies: Arc::new(Bodies::new(Arc::clone(&load))),
+                load,
                 waits: Waits::new(config.limits),
                 shed: Shed::new(&base_url),
                 counting: CountPlaces::default(),

@@ -199,12 +199,13 @@ impl<C: Codec> Session<'_, C> {
                 self.mark_time(now, 0, load);
                 return true;
             }
+            let is_plain = matches!(message, Message::Command { .. });
             self.handle(message, now, load);
             handled += 1;
             self.handled += 1;
             // Checked before the next message is taken: a taken message must be handled. After a turn
             // the answers are not held back for the messages of the next one.
-            if turn.is_spent(handled, load) {
+            if turn.is_spent(handled, is_plain, load) {
                 self.mailbox.give_back();
                 break;
             }
@@ -232,7 +233,7 @@ impl<C: Codec> Session<'_, C> {
             && load.waiting.is_empty()
             && self.machine.next_patient_deadline().is_some_and(|deadline| deadline <= now)
             && self.mailbox.is_empty()
-            && !turn.is_spent(0, load)
+            && !turn.is_spent(0, false, load)
         {
             self.steps_left = 1;
             self.advance(now, load);

@@ -9,7 +9,8 @@ use crate::writer::handoff::Load;
 
 /// What the messages of one turn may write before other messages have their turn.
 const MAX_TURN_BYTES: usize = 256 << 10;
-/// How long one turn may take. Checked every eight messages, and after each that writes much.
+/// How long one turn may take. Checked every eight commands, and after each message that writes much
+/// or may have read much.
 const MAX_TURN_TIME: Duration = Duration::from_millis(5);
 
 /// What one turn of messages may cost before senders that arrived meanwhile have theirs.
@@ -29,13 +30,19 @@ impl TurnBudget {
         TurnBudget { clock: SystemMonotonic::new(), bytes, checked: bytes }
     }
 
-    /// Reads the clock only now and then: it costs as much as a small read.
-    pub(super) fn is_spent<M: Machine>(&mut self, handled: usize, load: &Load<M>) -> bool {
+    /// Whether the turn ends after the last message. `is_plain` tells that it was one command: the
+    /// clock is read only now and then after those, because that costs as much as a small command.
+    pub(super) fn is_spent<M: Machine>(
+        &mut self,
+        handled: usize,
+        is_plain: bool,
+        load: &Load<M>,
+    ) -> bool {
         let bytes = load.records.bytes();
         if bytes < self.bytes || bytes - self.bytes >= MAX_TURN_BYTES {
             return true;
         }
-        if !handled.is_multiple_of(8) && bytes - self.checked < MUCH {
+        if is_plain && !handled.is_multiple_of(8) && bytes - self.checked < MUCH {
             return false;
         }
         self.checked = bytes;

@@ -56,7 +56,7 @@ impl Dispatcher {
                 let caller = Caller::of(principal, &parts)?;
                 let body = match route {
                     HotRoute::Balance => Bytes::new(),
-                    _ => receive(&parts.headers, body).await?,
+                    _ => receive(&parts, body).await?,
                 };
                 route.handle(&self.app, caller, &parts, &body).await
             };

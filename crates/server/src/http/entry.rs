@@ -99,6 +99,7 @@ impl RequestEntry {
             min_position: None,
             priority: Priority::Read,
             body_timeout: std::time::Duration::ZERO,
+            bodies: None,
         };
         let detail = match &owner {
             Some(url) => format!("this server is a standby: send the request to {url} ({reason})"),

@@ -8,12 +8,15 @@ use bursar_api::Code;
 use bursar_api::json::{self, MAX_BODY};
 use bursar_core::ledger::id::Name;
 use bursar_core::name::AccountPath;
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::auth::Principal;
 use crate::change::fingerprint_of;
+use crate::net::bodies::{MAX_ANONYMOUS_BODY, Sender};
+use crate::net::serve::PeerAddress;
 use crate::request::meta;
 use crate::request::{Caller, Failure};
 
@@ -87,7 +90,7 @@ impl<S: Send + Sync> FromRequest<S> for Tree {
 
     async fn from_request(request: Request, _: &S) -> Result<Tree, Failure> {
         let (parts, body) = request.into_parts();
-        Ok(Tree(json::parse(&receive(&parts.headers, body).await?)?))
+        Ok(Tree(json::parse(&receive(&parts, body).await?)?))
     }
 }
 
@@ -99,7 +102,7 @@ impl<S: Send + Sync> FromRequest<S> for Arrived {
 
     async fn from_request(request: Request, _: &S) -> Result<Arrived, Failure> {
         let (parts, body) = request.into_parts();
-        receive(&parts.headers, body).await.map(Arrived)
+        receive(&parts, body).await.map(Arrived)
     }
 }
 
@@ -114,7 +117,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Sent<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Sent<T>, Failure> {
         let (parts, body) = request.into_parts();
-        Sent::read(&parts, &receive(&parts.headers, body).await?)
+        Sent::read(&parts, &receive(&parts, body).await?)
     }
 }
 
@@ -131,11 +134,15 @@ impl<T: DeserializeOwned> Sent<T> {
 }
 
 /// Receives the whole body of a request.
-pub(crate) async fn receive<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Failure>
+pub(crate) async fn receive<B>(parts: &Parts, body: B) -> Result<Bytes, Failure>
 where
     B: HttpBody<Data = Bytes, Error: std::fmt::Display> + Unpin,
 {
-    let bytes = match tokio::time::timeout(meta::body_timeout(), read_all(body)).await {
+    let sender = match meta::sender() {
+        0 => Sender::Address(PeerAddress::of(&parts.extensions)),
+        number => Sender::Caller(number),
+    };
+    let bytes = match tokio::time::timeout(meta::body_timeout(), read_all(body, sender)).await {
         Ok(bytes) => bytes?,
         Err(_) => {
             return Err(Failure::new(Code::MalformedJson, "the body did not arrive in time"));
@@ -144,9 +151,9 @@ where
     let unsupported = |detail: &str| Err(Failure::new(Code::UnsupportedMediaType, detail));
     if bytes.is_empty() {
         Ok(bytes)
-    } else if !all(headers, header::CONTENT_TYPE, "application/json") {
+    } else if !all(&parts.headers, header::CONTENT_TYPE, "application/json") {
         unsupported("send the body as `Content-Type: application/json`")
-    } else if !all(headers, header::CONTENT_ENCODING, "identity") {
+    } else if !all(&parts.headers, header::CONTENT_ENCODING, "identity") {
         unsupported("send the body as it is, without `Content-Encoding`")
     } else {
         Ok(bytes)
@@ -162,31 +169,53 @@ fn all(headers: &HeaderMap, name: HeaderName, expected: &str) -> bool {
     })
 }
 
-async fn read_all<B>(mut body: B) -> Result<Bytes, Failure>
+/// Reads a body. One that is not there at once takes a place among the incomplete ones.
+async fn read_all<B>(mut body: B, sender: Sender) -> Result<Bytes, Failure>
 where
     B: HttpBody<Data = Bytes, Error: std::fmt::Display> + Unpin,
 {
+    let most = match sender {
+        Sender::Caller(_) => MAX_BODY,
+        Sender::Address(_) => MAX_ANONYMOUS_BODY,
+    };
+    let bodies = meta::bodies();
+    let mut incomplete = None;
     // Most bodies arrive in one piece, which is not copied.
     let (mut whole, mut pieces) = (Bytes::new(), Vec::new());
     let mut seen = 0;
-    while let Some(frame) = body.frame().await {
+    loop {
+        let frame = match (body.frame().now_or_never(), &bodies) {
+            (Some(frame), _) => frame,
+            (None, Some(bodies)) if incomplete.is_none() => {
+                let bytes = if seen > most { 0 } else { seen };
+                incomplete = Some(bodies.wait(sender, meta::priority(), bytes)?);
+                body.frame().await
+            }
+            (None, _) => body.frame().await,
+        };
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| Failure::new(Code::MalformedJson, error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         seen += data.len();
-        if seen > MAX_BODY {
+        if seen > most {
             (whole, pieces) = (Bytes::new(), Vec::new());
-        } else if seen == data.len() {
-            whole = data;
         } else {
-            pieces.extend_from_slice(&std::mem::take(&mut whole));
-            pieces.extend_from_slice(&data);
+            if let Some(incomplete) = &mut incomplete {
+                incomplete.grow(data.len())?;
+            }
+            if seen == data.len() {
+                whole = data;
+            } else {
+                pieces.extend_from_slice(&std::mem::take(&mut whole));
+                pieces.extend_from_slice(&data);
+            }
         }
         if seen > READ_ON {
             break;
         }
     }
-    if seen > MAX_BODY {
-        let detail = format!("a body has at most {MAX_BODY} bytes; split the request");
+    if seen > most {
+        let detail = format!("this body has at most {most} bytes; split the request");
         return Err(Failure::new(Code::BodyTooLarge, detail));
     }
     Ok(if pieces.is_empty() { whole } else { pieces.into() })

@@ -119,6 +119,7 @@ pub(super) async fn observed(
         min_position: wanted.as_ref().ok().copied().flatten(),
         body_timeout: app.body_timeout,
         priority,
+        bodies: Some(Arc::clone(&app.bodies)),
     };
     let position = tracing::field::Empty;
     let span = tracing::info_span!("request", %request_id, %method, %route, position);

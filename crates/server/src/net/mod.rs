@@ -1,6 +1,7 @@
 //! Connections and the protection against too many or slow ones: limits, shedding, waits and
 //! stalls.
 
+pub mod bodies;
 mod connections;
 pub mod counting;
 pub mod limits;

@@ -68,6 +68,7 @@ mod tests {
             min_position: None,
             body_timeout: Duration::MAX,
             priority: crate::net::limits::Priority::Read,
+            bodies: None,
         };
         let shed = Shed::new(&meta.base_url);
         let said = meta::scope(meta.clone(), async { too_much().into_response() }).await;

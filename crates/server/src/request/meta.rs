@@ -9,6 +9,7 @@ use bursar_api::Code;
 
 use crate::auth::Principal;
 use crate::ids::RequestId;
+use crate::net::bodies::Bodies;
 use crate::net::limits::Priority;
 
 /// The data of one request.
@@ -24,6 +25,8 @@ pub(crate) struct Meta {
     pub body_timeout: Duration,
     /// The priority of the request.
     pub priority: Priority,
+    /// The incomplete bodies of the server.
+    pub bodies: Option<Arc<Bodies>>,
 }
 
 tokio::task_local! {
@@ -99,6 +102,11 @@ pub(crate) fn sender() -> u64 {
 /// The priority of the request.
 pub(crate) fn priority() -> Priority {
     META.try_with(|meta| meta.priority).unwrap_or(Priority::Health)
+}
+
+/// The incomplete bodies of the server; `None` outside of a request.
+pub(crate) fn bodies() -> Option<Arc<Bodies>> {
+    META.try_with(|meta| meta.bodies.clone()).ok().flatten()
 }
 
 /// Records the caller, if the request may have to wait.

@@ -59,7 +59,7 @@ pub(in crate::http) async fn begin(State(app): State<Arc<App>>, request: Request
     check_origin(request.headers())?;
     let address = PeerAddress::of(request.extensions());
     let (parts, body) = request.into_parts();
-    let sent: BeginDevice = convert(parse(&receive(&parts.headers, body).await?)?)?;
+    let sent: BeginDevice = convert(parse(&receive(&parts, body).await?)?)?;
     if !sent.client.as_deref().is_none_or(is_client_name) {
         let reason = "1 to 64 letters, digits, spaces and `._-@`";
         return Err(Failure::invalid("client", reason));

@@ -34,7 +34,7 @@ pub(in crate::http) async fn create(State(app): State<Arc<App>>, request: Reques
     let address = PeerAddress::of(request.extensions());
     let (parts, body) = request.into_parts();
     check_origin(&parts.headers)?;
-    let sent: SignIn = json::convert(json::parse(&receive(&parts.headers, body).await?)?)?;
+    let sent: SignIn = json::convert(json::parse(&receive(&parts, body).await?)?)?;
     let principal = verified(&app, sent.key.trim(), address).await?;
     let limits = app.limits.take(&principal, Priority::Change)?;
     app.sessions.end_of(&parts.headers, &app.cookies.session);
