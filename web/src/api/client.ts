@@ -24,7 +24,7 @@ interface Credentials {
 }
 
 const credentials: Credentials = { csrfToken: undefined, bearer: undefined };
-/** Whether the server has told its time. */
+/** Whether the time of the server is known. */
 let hasTime = false;
 let onSignedOut: () => void = () => {};
 /** An instant of the server, and the local time since the page began at which it was learned. */

@@ -30,6 +30,21 @@ pub struct AuditEntry {
     pub events: Vec<String>,
 }
 
+impl AuditEntry {
+    /// The place after it, in a list with the newest first.
+    pub fn cursor(&self) -> Cursor {
+        Cursor { major: self.position.cast_signed(), minor: self.item.into() }
+    }
+}
+
+impl Cursor {
+    /// The place before all items of a record, in a list with the newest first.
+    pub fn before_record(position: u64) -> Cursor {
+        let next = position.saturating_add(1).min(i64::MAX.cast_unsigned());
+        Cursor { major: next.cast_signed(), minor: 0 }
+    }
+}
+
 /// Selects decisions.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum AuditFilter {

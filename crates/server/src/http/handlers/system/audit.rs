@@ -69,12 +69,6 @@ struct Asked {
     actor: Option<String>,
 }
 
-/// The place behind all items of a record.
-fn end_of(position: u64) -> Cursor {
-    let next = position.saturating_add(1).min(i64::MAX.cast_unsigned());
-    Cursor { major: next.cast_signed(), minor: 0 }
-}
-
 impl Asked {
     /// Reads a page, newest first. Once older records were left out, no later page has any.
     fn read(
@@ -95,8 +89,7 @@ impl Asked {
                 if found.len() == limit {
                     return Ok((found, cursor));
                 }
-                cursor =
-                    Some(Cursor { major: entry.position.cast_signed(), minor: entry.item.into() });
+                cursor = Some(entry.cursor());
                 let is_meant = self.actor.is_none() || entry.actor == self.actor;
                 found.extend(is_meant.then_some(entry));
             }
@@ -151,7 +144,7 @@ pub(in crate::http) async fn list(
     };
     let cursor = match query.position {
         // From the end of the record on. A cursor of an earlier page is within it.
-        Some(at) => cursor.or_else(|| Some(end_of(at))),
+        Some(at) => cursor.or_else(|| Some(Cursor::before_record(at))),
         None => cursor,
     };
     let ask = app.history.ask(seen.position, move |history| asked.read(history, filter, cursor));

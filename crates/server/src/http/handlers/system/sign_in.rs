@@ -64,7 +64,9 @@ pub(in crate::http) async fn login(
 ) -> Answer {
     let provider = provider(&app)?;
     let address = address_of(peer);
-    app.failed_sign_ins.check_callback(address)?;
+    if let Err(refused) = app.failed_sign_ins.check_callback(address) {
+        return Ok(limited(&refused));
+    }
     let before = SessionId::in_cookie(&headers, &app.cookies.session);
     let ticket = Ticket::new(query.next.as_deref(), before, app.clock.now());
     let url = match provider.sign_in_url(&ticket, address).await {
@@ -96,7 +98,9 @@ pub(in crate::http) async fn callback(
 ) -> Answer {
     let provider = provider(&app)?;
     let address = address_of(peer);
-    app.failed_sign_ins.check_callback(address)?;
+    if let Err(refused) = app.failed_sign_ins.check_callback(address) {
+        return Ok(limited(&refused));
+    }
     let query = uri.query().unwrap_or("");
     let signed_in = match serde_urlencoded::from_str::<CallbackQuery>(query) {
         Ok(query) => finish((&app, provider), &headers, query, address).await,
@@ -149,6 +153,14 @@ async fn finish(
     let code = code.ok_or(SignInError::NotBegun)?;
     let person = provider.redeem(&code, &ticket, address).await?;
     Ok((person, ticket))
+}
+
+/// The page after too many failed sign-ins of an address.
+fn limited(refused: &Failure) -> Response {
+    let words = format!("Not now: {}.", refused.problem.detail);
+    let page = pages::html(pages::sign_in::not_signed_in(&words, "/auth/login"));
+    let retry_after = [(header::RETRY_AFTER, refused.retry_after.unwrap_or(1))];
+    (StatusCode::TOO_MANY_REQUESTS, retry_after, page).into_response()
 }
 
 fn refused(error: &SignInError) -> Response {
