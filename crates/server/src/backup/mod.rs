@@ -203,13 +203,13 @@ fn conclude(
     let folder = making.path();
     trim(folder)?;
     let Checked { report, heads, .. } = check(folder, watch)?;
+    drop_unfit_archive(folder)?;
     for machine in machines(folder)? {
         let file = Manifest::file(folder, &machine);
         let head = heads.iter().find(|(name, _, _)| *name == machine).map(|(_, _, head)| *head);
         copies::truncate(&file, head.expect("every machine was checked"))?;
         remove_beside(&file);
     }
-    drop_unfit_archive(folder)?;
     let mut manifest = match known {
         Some(manifest) => manifest,
         None => Manifest::new()?,
