@@ -248,7 +248,9 @@ pub fn restore(
         restored.signer = signer_of(&backup.join(KEY))?;
     }
     if backup.join(ARCHIVE).is_file() {
-        copy_closed(backup, making.path(), watch);
+        let copy = making.path().join(ARCHIVE);
+        fs::copy(backup.join(ARCHIVE), &copy)?;
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
     }
     let SetBack { report, generation, heads, books } =
         set_back(making.path(), until, manifest.incarnation_base, watch)?;
