@@ -124,8 +124,8 @@ fn place_for_long(hold: HoldId, account: &AccountPath) -> Command {
     }
 }
 
-/// Starts an engine on the journal that [`fill`] has written. In a process of its own: memory that was used before is
-/// not told from what the state takes.
+/// Starts an engine on the journal that [`fill`] has written. In a process of its own, in which no memory was
+/// used before.
 pub fn start(directory: &Path) -> Result<StartFigures, BenchError> {
     let began = now();
     let journal = SqliteJournal::open(&file(directory), SqliteOptions::default())?;

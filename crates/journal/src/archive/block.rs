@@ -6,7 +6,7 @@ use crate::error::JournalError;
 /// The most bytes of a block with several entries, before it is compressed. It takes about a third of them.
 const BLOCK_BYTES: usize = 12_000;
 /// The most bytes of any block before it is compressed: one entry has a few kilobytes at most.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 /// How much work is spent to make blocks smaller: look-ups wait for none of it.
 const LEVEL: i32 = 6;
 /// The size of a page of an index.
@@ -143,7 +143,7 @@ fn content_length(compressed: &[u8]) -> Result<usize, JournalError> {
     let stated = zstd::zstd_safe::get_frame_content_size(compressed).ok().flatten();
     let length = stated.and_then(|length| usize::try_from(length).ok());
     length
-        .filter(|length| *length <= MOST_BYTES)
+        .filter(|length| *length <= MAX_BYTES)
         .ok_or_else(|| damaged("a block", "its length is not known"))
 }
 

@@ -203,13 +203,13 @@ fn conclude(
     let folder = making.path();
     trim(folder)?;
     let Checked { report, heads, .. } = check(folder, watch)?;
+    drop_unfit_archive(folder)?;
     for machine in machines(folder)? {
         let file = Manifest::file(folder, &machine);
         let head = heads.iter().find(|(name, _, _)| *name == machine).map(|(_, _, head)| *head);
         copies::truncate(&file, head.expect("every machine was checked"))?;
         remove_beside(&file);
     }
-    drop_unfit_archive(folder)?;
     let mut manifest = match known {
         Some(manifest) => manifest,
         None => Manifest::new()?,
@@ -249,7 +249,9 @@ pub fn restore(
         restored.earlier_signers.extend(manifest.signer.clone());
     }
     if backup.join(ARCHIVE).is_file() {
-        copy_closed(backup, making.path(), watch);
+        let copy = making.path().join(ARCHIVE);
+        fs::copy(backup.join(ARCHIVE), &copy)?;
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
     }
     let SetBack { report, generation, heads, books } =
         set_back(making.path(), until, manifest.incarnation_base, watch)?;

@@ -33,6 +33,11 @@ const MAX_LOOK_UPS: usize = 32;
 /// The most that leaves memory in one decision, so that no request waits long for it.
 const STEP: usize = 1024;
 
+/// How often, and after which pause each, a request looks whether the archive was compared with the journal. That is
+/// done right after a start.
+const LOOKS: u32 = 400;
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
+
 /// What the ledger keeps in memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -219,6 +224,13 @@ impl ArchiveService {
         names: Vec<ArchivedId>,
         keys: Vec<u128>,
     ) -> Result<Vec<Recall>, Failure> {
+        for _ in 0..LOOKS {
+            let is_compared = self.archive.position() > 0 || self.archive.mark().position == 0;
+            if is_compared {
+                break;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
         let turn = self.turns.take().await?;
         let archive = Arc::clone(&self.archive);
         let look = move || {
