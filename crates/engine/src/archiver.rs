@@ -32,7 +32,7 @@ use crate::vital::Vital;
 use crate::writer::durable::Durable;
 use crate::writer::handle::{Handle, Seen};
 
-/// How many pauses at most while nothing happens: what is old leaves memory as well.
+/// The most idle pauses before a step runs, so that entries also leave memory by age.
 const IDLE_PAUSES: u32 = 20;
 /// The pause after a failure.
 const RETRY: Duration = Duration::from_millis(500);
@@ -82,17 +82,17 @@ pub fn archive_step(
         let kept_from = now.plus_millis(-ledger.policy().retention_ms);
         let forget = ledger.forgettable(Forgettable { keep, kept_from, most });
         let tenants = ledger.tenants_of(&forget);
-        let promised_from = now.plus_millis(-ledger.policy().idempotency_ttl_ms);
-        // Answers are promised until a full minute.
-        (forget, tenants, promised_from.plus_millis(-120_000))
+        let retained_from = now.plus_millis(-ledger.policy().idempotency_ttl_ms);
+        // The retention of answers is rounded up to a minute.
+        (forget, tenants, retained_from.plus_millis(-120_000))
     };
-    let Seen { value: (forget, tenants, promised_from), position, .. } = ledger.read(read)?;
+    let Seen { value: (forget, tenants, retained_from), position, .. } = ledger.read(read)?;
     if forget.is_empty() {
         return Ok(0);
     }
     let entries = archive_entries(&forget, &tenants);
     archive.put(&entries, position)?;
-    archive.drop_answers_before(promised_from.millis())?;
+    archive.drop_answers_before(retained_from.millis())?;
     let envelope = Envelope { actor: "archiver".into(), ..Envelope::default() };
     let command = Command::Forget(Box::new(Forget { through: position, ..forget }));
     // What is refused stays in memory, and is archived again.
@@ -107,7 +107,7 @@ pub struct Recall {
     pub position: u64,
     /// The records under the names.
     pub recalled: Vec<RecalledRecord>,
-    /// The answer under the key, whether it is still promised or not.
+    /// The answer under the key, whether it is still retained or not.
     pub answer: Option<ArchivedAnswer>,
 }
 

@@ -447,7 +447,7 @@ fn compare(seed: u64, steps: u32, counts: &mut BTreeMap<&'static str, u64>) {
     *counts.entry("from the archive").or_default() += forgetful.from_archive;
     *counts.entry("looked up again").or_default() += forgetful.looked_again;
     let events = forgetful.world.events.iter();
-    let revived = events.filter(|(_, event)| matches!(event, Event::HoldRevived { .. })).count();
+    let revived = events.filter(|(_, event)| matches!(event, Event::HoldRestored { .. })).count();
     *counts.entry("revived").or_default() += revived as u64;
 }
 

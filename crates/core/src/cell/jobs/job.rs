@@ -196,7 +196,7 @@ impl JobSpec {
         tenant_of(&self.account)
     }
 
-    /// Refuses values without meaning.
+    /// Rejects out-of-range values.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let invalid = |field, must| Err(Refusal::Invalid { field, must });
         check_path(&self.account)?;

@@ -83,24 +83,14 @@ impl Ledger {
 
     /// The name of the hold, charge or movement that a reply refers to by its number.
     fn named_by(&self, reply: &Reply) -> Option<ArchivedName> {
-        match reply {
-            Reply::Hold(reply) => self.name_of_hold(reply.hold),
-            Reply::Charge { hold, .. } => self.name_of_hold(*hold),
-            Reply::Movement { movement, .. } => {
-                let made = self.movements.get(*movement)?;
+        match reply.refers_to()? {
+            Refers::Hold(hold) => self.name_of_hold(hold),
+            Refers::Movement(movement) => {
+                let made = self.movements.get(movement)?;
                 let (what, tenant, name) =
                     (made.what, made.tenant, made.movement.id.clone().into());
                 Some(ArchivedName { what, tenant, name })
             }
-            Reply::Done
-            | Reply::Account(_)
-            | Reply::Grant { .. }
-            | Reply::Budget(_)
-            | Reply::Jobs { .. }
-            | Reply::Job { .. }
-            | Reply::Region(_)
-            | Reply::Received { .. }
-            | Reply::Archived(_) => None,
         }
     }
 
@@ -170,7 +160,7 @@ impl Ledger {
     }
 
     /// How many of the oldest answers are those. Some may have been dropped since, because they were no longer
-    /// promised.
+    /// retained.
     fn leading_answers(&self, archived: &[ArchivedAnswer]) -> u32 {
         let mut present = self.answers.keys().peekable();
         let Some(first) = present.peek().copied() else { return 0 };
@@ -317,7 +307,7 @@ impl Ledger {
             && self.aging.recent.may_contain(hash_of_key(key), looked_up)
     }
 
-    /// Whether an answer that was given at an instant is still promised.
+    /// Whether an answer that was given at an instant is still retained.
     pub fn promises_answer(&self, now: Timestamp, given_at: Timestamp) -> bool {
         super::retention::answer_ends(given_at, self.policy.idempotency_ttl_ms) > now
     }

@@ -32,7 +32,7 @@ pub(in crate::http) async fn dry_run(
     operation.idempotency_key = None;
     let asked = Caller { idempotency_key: None, dry_run: true, ..caller };
     let own = caller_of(&asked, 0, (&operation).into())?;
-    let print = body.fingerprint((&operation).into());
+    let fingerprint = body.fingerprint((&operation).into());
     let plan = plan(&app, &own, (&operation).into(), body)?;
-    change(&app, own, print, plan).await
+    change(&app, own, fingerprint, plan).await
 }
