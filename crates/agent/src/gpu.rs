@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use bursar_api::nodes::node;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use thiserror::Error;
@@ -89,6 +90,16 @@ pub struct Gpus {
 }
 
 impl Gpus {
+    /// The GPUs as a node registers them.
+    pub fn offered(&self) -> Vec<node::Gpu> {
+        let offered = self.list.iter().map(|gpu| node::Gpu {
+            uuid: gpu.uuid.clone(),
+            kind: gpu.gpu_type.clone(),
+            memory_gib: gpu.memory_gib,
+        });
+        offered.collect()
+    }
+
     /// The GPUs of this machine. `named` overrides the driver's name, `visible` lists the
     /// ones that this agent may use, by number or id, as in `CUDA_VISIBLE_DEVICES`.
     pub fn discover(named: Option<&str>, visible: Option<&str>) -> Result<Gpus, GpuError> {

@@ -31,7 +31,7 @@ use crate::runner::{Observed, Runner};
 use crate::servers::Servers;
 
 /// The longest that a heartbeat waits for orders, whatever the server's interval.
-const LONGEST_WAIT: u32 = 25;
+const MAX_WAIT: u32 = 25;
 /// The pause before registering again if another agent registered the same node: two such agents
 /// take turns, and should not do so all the time.
 const REREGISTER_BACKOFF: u32 = 4;
@@ -539,7 +539,7 @@ fn is_over(error: &ClientError) -> bool {
 /// noticed, and replaced, before the lease runs out.
 fn rhythm(registration: &Registration) -> u32 {
     let often = registration.heartbeat_seconds.min(registration.lease_seconds / 6);
-    often.clamp(1, LONGEST_WAIT)
+    often.clamp(1, MAX_WAIT)
 }
 
 /// The timeout of a heartbeat.

@@ -31,7 +31,7 @@ struct State {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct HeartbeatLabels {
     outcome: HeartbeatOutcome,
 }
 
@@ -49,7 +49,7 @@ pub enum HeartbeatOutcome {
 /// The metrics of the agent.
 #[derive(Debug, Default)]
 pub struct AgentMetrics {
-    heartbeats: Family<Outcome, Counter>,
+    heartbeats: Family<HeartbeatLabels, Counter>,
     registrations: Counter,
     attempts: Family<State, Gauge>,
     allocated: Family<Device, Gauge>,
@@ -62,7 +62,7 @@ pub struct AgentMetrics {
 impl AgentMetrics {
     /// Counts a heartbeat.
     pub fn heartbeat(&self, outcome: HeartbeatOutcome) {
-        self.heartbeats.get_or_create(&Outcome { outcome }).inc();
+        self.heartbeats.get_or_create(&HeartbeatLabels { outcome }).inc();
     }
 
     /// Counts a registration.

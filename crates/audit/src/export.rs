@@ -155,15 +155,16 @@ fn cell_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), Malfo
     Ok(())
 }
 
+/// An event with the names of its fields. A field without a name keeps its number.
 fn event(event: &Node, names: &[Named]) -> Result<Value, Malformed> {
     let (tag, content) = event.tagged()?;
     let known = usize::try_from(tag).ok().and_then(|tag| names.get(tag));
     let (name, fields) = known.ok_or_else(|| format!("an event with the unknown tag {tag}"))?;
     let mut line = Map::from_iter([("type".to_owned(), json!(name))]);
-    for (key, field) in (0..).zip(*fields) {
-        if let Some(value) = content.get(key) {
-            line.insert((*field).to_owned(), plain(value));
-        }
+    for (key, value) in content.map()? {
+        let field = usize::try_from(*key).ok().and_then(|key| fields.get(key));
+        let field = field.map_or_else(|| key.to_string(), |field| (*field).to_owned());
+        line.insert(field, plain(value));
     }
     Ok(Value::Object(line))
 }

@@ -138,6 +138,13 @@ impl Node {
         }
     }
 
+    pub(crate) fn map(&self) -> Read<&BTreeMap<u64, Node>> {
+        match self {
+            Node::Map(map) => Ok(map),
+            other => Err(format!("{other:?} is not a map").into()),
+        }
+    }
+
     /// A field of a map.
     pub(crate) fn get(&self, key: u64) -> Option<&Node> {
         match self {

@@ -31,15 +31,7 @@ pub fn verify(
     mut progress: impl FnMut(Progress),
 ) -> Report {
     let mut walk = Walk::new(source.journal());
-    let head = source.head();
-    let read = source.each(&mut |batch| {
-        let good = walk.accept(&batch);
-        progress(Progress { records: walk.report.records, of: head.position });
-        good
-    });
-    if walk.report.problem.is_none() {
-        walk.check_end(head, read.err().map(|error| error.to_string()));
-    }
+    walk.read(source, &mut progress);
     let Walk { mut report, books, .. } = walk;
     report.signed_segments = source.signatures();
     report.accounts = books.accounts.len() as u64;
@@ -63,15 +55,7 @@ pub fn verify(
 pub fn verify_chain(source: &dyn Source, mut progress: impl FnMut(Progress)) -> Report {
     let mut walk = Walk::new(source.journal());
     walk.enters = false;
-    let head = source.head();
-    let read = source.each(&mut |batch| {
-        let good = walk.accept(&batch);
-        progress(Progress { records: walk.report.records, of: head.position });
-        good
-    });
-    if walk.report.problem.is_none() {
-        walk.check_end(head, read.err().map(|error| error.to_string()));
-    }
+    walk.read(source, &mut progress);
     walk.report.signed_segments = source.signatures();
     walk.report
 }
@@ -81,15 +65,12 @@ pub fn verify_chain(source: &dyn Source, mut progress: impl FnMut(Progress)) -> 
 pub fn verify_links(source: &dyn Source) -> Report {
     let mut walk = Walk::new(source.journal());
     (walk.enters, walk.reads) = (false, false);
-    let read = source.each(&mut |batch| walk.accept(&batch));
-    if walk.report.problem.is_none() {
-        walk.check_end(source.head(), read.err().map(|error| error.to_string()));
-    }
+    walk.read(source, &mut |_| {});
     walk.report
 }
 
 /// A violated law, and the record, if it is known.
-type Found = (Option<u64>, Broken);
+type BrokenAt = (Option<u64>, Broken);
 
 struct Walk {
     report: Report,
@@ -106,6 +87,19 @@ struct Walk {
 }
 
 impl Walk {
+    /// Reads every batch up to the declared head, or up to the first error.
+    fn read(&mut self, source: &dyn Source, progress: &mut dyn FnMut(Progress)) {
+        let head = source.head();
+        let read = source.each(&mut |batch| {
+            let good = self.accept(&batch);
+            progress(Progress { records: self.report.records, of: head.position });
+            good
+        });
+        if self.report.problem.is_none() {
+            self.check_end(head, read.err().map(|error| error.to_string()));
+        }
+    }
+
     fn new(journal: [u8; 16]) -> Walk {
         let previous = genesis(&journal);
         Walk {
@@ -182,7 +176,7 @@ impl Walk {
     }
 
     /// Enters all records of a batch. Returns the number of their events and the last time.
-    fn check_records(&mut self, batch: &RawBatch) -> Result<(u64, i64), Found> {
+    fn check_records(&mut self, batch: &RawBatch) -> Result<(u64, i64), BrokenAt> {
         let format = |position: u64| {
             move |wrong: Malformed| {
                 (Some(position), Broken { law: "format", detail: wrong.to_string() })

@@ -190,13 +190,13 @@ fn matters(event: &Event) -> bool {
         | Event::Charged(_)
         | Event::Refunded { .. }
         | Event::CreditsMoved { .. }
-        | Event::UncollectedCollected { .. }
+        | Event::DebtRepaid { .. }
         | Event::RegionOpened { .. }
         | Event::JobSubmitted { .. }
         | Event::AttemptConfirmed(_)
         | Event::AttemptEnded { .. }
         | Event::JobEnded { .. }
-        | Event::CellTold { .. }
+        | Event::CellMessageSent { .. }
         | Event::MessageReceived { .. } => true,
         Event::HoldPinned { returned, .. } => !returned.is_empty(),
         // If a report took nothing, a later report repeats its total and its absence is not
@@ -213,17 +213,17 @@ fn matters(event: &Event) -> bool {
         | Event::Answered { .. }
         | Event::CreditsDenied { .. }
         | Event::Forgotten { .. }
-        | Event::HoldRevived { .. }
+        | Event::HoldRestored { .. }
         | Event::QuotaSet { .. }
         | Event::QuotaRemoved { .. }
         | Event::AttemptStarted { .. }
         | Event::AttemptFunded { .. }
         | Event::ExhaustionWarned { .. }
         | Event::AttemptStopping { .. }
-        | Event::CancelAsked { .. }
+        | Event::CancelRequested { .. }
         | Event::DependenciesMet { .. }
-        | Event::HeldUpReviewed { .. }
-        | Event::RegionBriefed { .. }
+        | Event::BlockedJobsRechecked { .. }
+        | Event::RegionPoliciesSent { .. }
         | Event::SetAside { .. } => false,
     }
 }

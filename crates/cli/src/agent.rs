@@ -12,7 +12,7 @@ use bursar_agent::heartbeat::{Agent, AgentError, AgentOptions};
 use bursar_agent::isolation::{cgroup, guard, privilege};
 use bursar_agent::servers::Servers;
 use bursar_agent::{machine, place};
-use bursar_client::api::nodes::node::{Gpu, RegisterNode};
+use bursar_client::api::nodes::node::RegisterNode;
 use bursar_client::{Client, RetryPolicy};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -217,16 +217,11 @@ impl AgentArguments {
                 Gpus::discover(self.gpu_type.as_deref(), visible.as_deref())?
             }
         };
-        let offered = gpus.list.iter().map(|gpu| Gpu {
-            uuid: gpu.uuid.clone(),
-            kind: gpu.gpu_type.clone(),
-            memory_gib: gpu.memory_gib,
-        });
         let offer = RegisterNode {
             id: node,
             region: self.region,
             rack: self.rack,
-            gpus: offered.collect(),
+            gpus: gpus.offered(),
             cpus: self.cpus.map_or_else(machine::cpus, Ok)?,
             memory_gib: self.memory.map_or_else(machine::memory_gib, Ok)?,
             labels: (!self.labels.is_empty()).then(|| self.labels.into_iter().collect()),

@@ -13,7 +13,7 @@ use crate::retry::random;
 use crate::sse::{Message, Reader};
 
 /// A connection is broken after this time without a byte, not even a keep-alive comment.
-const SILENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The timeout of a feed connection: none in practice.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
@@ -95,7 +95,7 @@ impl EventStream {
 
     /// Waits for the next chunk; a connection that ended is dropped, after a pause.
     async fn receive(&mut self, mut connection: reqwest::Response) -> Result<(), ClientError> {
-        let piece = match tokio::time::timeout(SILENCE, connection.chunk()).await {
+        let piece = match tokio::time::timeout(IDLE_TIMEOUT, connection.chunk()).await {
             Ok(Ok(Some(piece))) => piece,
             Ok(Ok(None) | Err(_)) | Err(_) => {
                 self.give_up().await;

@@ -391,7 +391,9 @@ fn count(world: &World, wanted: impl Fn(&Event) -> bool) -> usize {
 /// How many ends of attempts were sent to the ledger.
 fn reported_ends(world: &World) -> usize {
     count(world, |event| match event {
-        Event::LedgerTold { message, .. } => matches!(**message, ToLedger::AttemptEnded { .. }),
+        Event::LedgerMessageSent { message, .. } => {
+            matches!(**message, ToLedger::AttemptEnded { .. })
+        }
         _ => false,
     })
 }
@@ -443,7 +445,7 @@ fn the_end_of_a_gang_is_sent_before_the_end_of_its_job_even_with_a_fence_left() 
         .iter()
         .flat_map(|(_, events)| events)
         .filter_map(|event| match event {
-            Event::LedgerTold { message, .. } => Some(&**message),
+            Event::LedgerMessageSent { message, .. } => Some(&**message),
             _ => None,
         })
         .collect();

@@ -16,7 +16,7 @@ use cell_world::*;
 fn messages_to(world: &World, to: u16) -> Vec<ToLedger> {
     let mut messages = Vec::new();
     for event in world.journal.iter().flat_map(|(_, events)| events) {
-        if let Event::LedgerTold { shard, number, message } = event
+        if let Event::LedgerMessageSent { shard, number, message } = event
             && *shard == to
         {
             messages.push((**message).clone());

@@ -98,14 +98,16 @@ fn a_gang_on_two_nodes_of_one_name_has_two_ranks() {
     }
     ranks.sort_unstable();
     assert_eq!(ranks, [0, 1]);
-    let told = world.journal.iter().flat_map(|(_, events)| events).find_map(|event| match event {
-        Event::LedgerTold { message, .. } => match &**message {
-            ToLedger::PlacementProposed { members, .. } => Some(members.clone()),
+    let proposed =
+        world.journal.iter().flat_map(|(_, events)| events).find_map(|event| match event {
+            Event::LedgerMessageSent { message, .. } => match &**message {
+                ToLedger::PlacementProposed { members, .. } => Some(members.clone()),
+                _ => None,
+            },
             _ => None,
-        },
-        _ => None,
-    });
-    let mut names: Vec<_> = told.expect("proposed").into_iter().map(|member| member.node).collect();
+        });
+    let mut names: Vec<_> =
+        proposed.expect("proposed").into_iter().map(|member| member.node).collect();
     names.sort_unstable();
     assert_eq!(names, ["acme/n1", "n1"]);
 }

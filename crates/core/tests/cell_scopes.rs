@@ -91,13 +91,13 @@ fn a_gang_counts_only_nodes_that_serve_its_account() {
         spec.nodes = 2;
         world.submit(spec)
     };
-    let nobody = gang(&mut world, "omega");
+    let unscoped = gang(&mut world, "omega");
     let acme = gang(&mut world, "acme:x");
     world.pass(MINUTE, MINUTE);
     let mut nodes = nodes_of(&world, acme);
     nodes.sort();
     assert_eq!(nodes, ["a0", "n0"]);
-    let why = world.cell.why(nobody, at(world.now)).expect("it waits");
+    let why = world.cell.why(unscoped, at(world.now)).expect("it waits");
     assert!(why.blockers.contains(&PlacementBlocker::Gang { wanted: 2, available: 1 }), "{why:?}");
     assert!(why.blockers.iter().any(|blocker| matches!(blocker, PlacementBlocker::Scope { .. })));
     let zeta = gang(&mut world, "zeta");

@@ -118,7 +118,7 @@ impl World {
     }
 
     fn revive(&mut self, record: &ArchivedHold) -> Result<Reply, Refusal> {
-        self.run(Command::ReviveHold { record: Box::new(record.clone()) })
+        self.run(Command::RestoreHold { record: Box::new(record.clone()) })
     }
 
     fn available(&self) -> i128 {

@@ -138,18 +138,18 @@ fn a_new_region_receives_thousands_of_policies_in_several_steps() {
         open(&mut ledger, &format!("acme:t{number}"), AccountKind::Team, settings);
     }
     let opened = run(&mut ledger, &Command::OpenRegion { region: "eu".into(), shard: 0 });
-    let told = |events: &[Event]| {
-        let told = events.iter().filter(|event| {
-            matches!(event, Event::CellTold { message, .. }
+    let messages = |events: &[Event]| {
+        let messages = events.iter().filter(|event| {
+            matches!(event, Event::CellMessageSent { message, .. }
                 if matches!(**message, ToCell::AccountPolicyChanged(_)))
         });
-        told.count()
+        messages.count()
     };
     assert!(opened.len() <= 1_026, "{} events", opened.len());
-    let mut heard = told(&opened);
+    let mut heard = messages(&opened);
     advance(&mut ledger, start(), |_, events| {
         assert!(events.len() <= 1_025, "{} events", events.len());
-        heard += told(events);
+        heard += messages(events);
     });
     assert_eq!(heard, 3_000, "each policy is sent once");
     assert_eq!(ledger.next_deadline(), None);

@@ -205,7 +205,7 @@ impl World {
 
     fn watch(&mut self, event: &Event) {
         match event {
-            Event::CellTold { message, .. } => {
+            Event::CellMessageSent { message, .. } => {
                 if let ToCell::PlacementConfirmed { attempt, price, .. } = &**message {
                     let job = JobNo::of_cell(attempt.job);
                     let terms = &self.ledger.job(job).expect("confirmed").order.terms;

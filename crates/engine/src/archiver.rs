@@ -33,7 +33,7 @@ use crate::vital::Vital;
 use crate::writer::durable::Durable;
 use crate::writer::handle::{Handle, Seen};
 
-/// How many pauses at most while nothing happens: what is old leaves memory as well.
+/// The most idle pauses before a step runs, so that entries also leave memory by age.
 const IDLE_PAUSES: u32 = 20;
 /// The pause after a failure.
 const RETRY: Duration = Duration::from_millis(500);
@@ -100,9 +100,9 @@ pub fn archive_step(
             false => ledger.forgettable(Forgettable { keep, kept_from, most }),
         };
         let tenants = ledger.tenants_of(&forget);
-        (forget, tenants, promised_from(ledger, now))
+        (forget, tenants, retained_from(ledger, now))
     };
-    let Seen { value: (forget, tenants, promised_from), position, .. } = ledger.read(read)?;
+    let Seen { value: (forget, tenants, retained_from), position, .. } = ledger.read(read)?;
     if forget.is_empty() {
         return Ok(0);
     }
@@ -112,7 +112,7 @@ pub fn archive_step(
     let position = position.max(archive.position() + 1);
     let entries = archive_entries(&forget, &tenants);
     archive.put_marked(&entries, position, head)?;
-    archive.drop_answers_before(promised_from.millis())?;
+    archive.drop_answers_before(retained_from.millis())?;
     let envelope = Envelope { actor: "archiver".into(), ..Envelope::default() };
     let command = Command::Forget(Box::new(Forget { through: position, ..forget }));
     // What is refused stays in memory, and is archived again.
@@ -121,9 +121,9 @@ pub fn archive_step(
     Ok(if entries.is_empty() { most } else { entries.len() })
 }
 
-/// Answers that were given before this instant are no longer promised.
-fn promised_from(ledger: &Ledger, now: Timestamp) -> Timestamp {
-    // They are promised until a full minute.
+/// Answers that were given before this instant are no longer retained.
+fn retained_from(ledger: &Ledger, now: Timestamp) -> Timestamp {
+    // The retention is rounded up to a minute.
     now.plus_millis(-ledger.policy().idempotency_ttl_ms).plus_millis(-120_000)
 }
 
@@ -134,7 +134,7 @@ pub struct Recall {
     pub position: u64,
     /// The records under the names.
     pub recalled: Vec<RecalledRecord>,
-    /// The answer under the key, whether it is still promised or not.
+    /// The answer under the key, whether it is still retained or not.
     pub answer: Option<ArchivedAnswer>,
 }
 
@@ -206,14 +206,14 @@ fn further_part(
 }
 
 /// Builds an archive that has nothing, or only a part, from the first record of the journal on. Answers that were given
-/// before `promised_from` are left out.
+/// before `retained_from` are left out.
 pub fn build_archive(
     journal: &dyn Journal,
     archive: &Archive,
-    promised_from: Timestamp,
+    retained_from: Timestamp,
 ) -> Result<(), ArchiveStepError> {
     let is_wanted = |entry: &ArchiveEntry| {
-        entry.family == ArchiveFamily::Objects || entry.at >= promised_from.millis()
+        entry.family == ArchiveFamily::Objects || entry.at >= retained_from.millis()
     };
     archive.clear()?;
     let mut ledger = LedgerCodec.genesis();
@@ -249,7 +249,7 @@ fn build(
     archive: &Archive,
 ) -> Result<(), ArchiveStepError> {
     let now = ledger.read(|_| ())?.at;
-    let from = ledger.read(move |ledger: &Ledger| promised_from(ledger, now))?.value;
+    let from = ledger.read(move |ledger: &Ledger| retained_from(ledger, now))?.value;
     build_archive(journal, archive, from)
 }
 

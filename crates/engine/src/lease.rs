@@ -19,7 +19,7 @@ use crate::writer::observer::{Observer, Trouble};
 /// How often the keeper checks during the length of one lease.
 const LOOKS: u32 = 12;
 /// The lease is renewed at every n-th check, and at every check after a failed renewal.
-const LOOKS_A_RENEWAL: u32 = 4;
+const CHECKS_PER_RENEWAL: u32 = 4;
 
 /// A clock that is never set.
 pub trait Monotonic: Send + Sync + 'static {
@@ -224,14 +224,14 @@ impl LeaseKeeper {
                     return;
                 }
                 looks += 1;
-                if looks >= LOOKS_A_RENEWAL {
+                if looks >= CHECKS_PER_RENEWAL {
                     match trust.renew(&*journal) {
                         Ok(()) => looks = 0,
                         Err(error) => observer.trouble(Trouble::LeaseNotRenewed(error)),
                     }
                 }
                 let cut = journal.must_reopen();
-                let failing = looks >= LOOKS_A_RENEWAL;
+                let failing = looks >= CHECKS_PER_RENEWAL;
                 if cut.is_some() || (failing && !trust.holds()) || trust.permit.ask().is_err() {
                     trust.end();
                 }

@@ -483,7 +483,7 @@ fn compare(seed: u64, steps: u32, counts: &mut BTreeMap<&'static str, u64>) {
     let of_jobs = |event: &Event| matches!(event, Event::Refunded { movement, .. } if movement.id.contains('/'));
     let parts = events.clone().filter(|(_, event)| of_jobs(event)).count();
     *counts.entry("parts of refunds").or_default() += parts as u64;
-    let revived = events.filter(|(_, event)| matches!(event, Event::HoldRevived { .. })).count();
+    let revived = events.filter(|(_, event)| matches!(event, Event::HoldRestored { .. })).count();
     *counts.entry("revived").or_default() += revived as u64;
 }
 

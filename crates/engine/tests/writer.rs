@@ -53,7 +53,7 @@ fn answers_carry_the_position_of_their_record() {
 #[test]
 fn every_durable_write_is_observed_and_a_start_reports_its_progress() {
     let journal = memory(1);
-    let (sender, told) = channel();
+    let (sender, received) = channel();
     let observer = Observer::new(move |written: Written| {
         // The test may no longer listen.
         let _ = sender.send(written.records);
@@ -67,7 +67,7 @@ fn every_durable_write_is_observed_and_a_start_reports_its_progress() {
     for id in 1..=3 {
         engine.handle().execute((), add(id)).expect("it serves").value.expect("it is accepted");
     }
-    assert_eq!(told.iter().take(3).collect::<Vec<_>>(), [1, 1, 1]);
+    assert_eq!(received.iter().take(3).collect::<Vec<_>>(), [1, 1, 1]);
     engine.stop();
     let again = till(Arc::new(journal));
     again.handle().settle().expect("it serves");
@@ -428,8 +428,8 @@ fn everything_after_an_unknown_append_is_unknown_too() {
         engine.handle().submit((), add(id), move |answer| drop(sender.send(answer)));
     }
     drop(sender);
-    let (told, all_decided) = channel();
-    engine.handle().query(move |_: &Till| told.send(()).is_ok(), |_| {});
+    let (decided, all_decided) = channel();
+    engine.handle().query(move |_: &Till| decided.send(()).is_ok(), |_| {});
     begin.send(()).expect("the writer waits");
     all_decided.recv().expect("the writer handles it");
     journal.release_appends();

@@ -1,4 +1,4 @@
-//! How fast an account spends, and what follows for the time to come.
+//! How fast an account spends, and the forecast that follows from it.
 
 use bursar_core::ledger::accounts::view::Expiring;
 use bursar_core::time::Timestamp;

@@ -1,7 +1,8 @@
 //! The table of operations: all that differs from one operation of the API to the next.
 //!
 //! Permissions, rate limits, shedding, urgency in the ledger, batches and the OpenAPI document follow from it. Handlers
-//! describe their parameters and bodies beside their code; tests compare routes and methods with the table.
+//! describe their parameters and bodies beside their code; tests compare routes and methods with the table. The
+//! sign-in routes below `/auth/` are outside of the table by design: browsers call them before there is a principal.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

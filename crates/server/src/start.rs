@@ -360,8 +360,8 @@ impl Started {
             if let Some(leader) = &identity.leader {
                 tokio::spawn(end_streams(leader.role(), streams));
             }
-            let told = |failure: Failure| StartError::Other(failure.problem.detail.clone());
-            set_aside_lost(&storage.logs, base, &ledger_gateway).await.map_err(told)?;
+            let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
+            set_aside_lost(&storage.logs, base, &ledger_gateway).await.map_err(failed)?;
             let logs = LogStore::start(storage.logs.clone(), config.logs);
             let logs = logs.map_err(|error| StartError::Other(error.to_string()))?;
             let app = Arc::new(App {
@@ -474,11 +474,11 @@ async fn follow_directory(app: Arc<App>) {
         if app.directory.is_present() || app.directory.follow().await.is_err() {
             continue;
         }
-        let told = async {
+        let noted = async {
             app.tell_prices().await?;
             app.tell_classes().await
         };
-        if let Err(failure) = told.await {
+        if let Err(failure) = noted.await {
             tracing::warn!(detail = %failure.problem.detail, "prices and classes were not sent to the cells");
         }
     }
@@ -498,7 +498,7 @@ fn until_serving<C: bursar_engine::Codec>(
     stopped: &watch::Receiver<bool>,
 ) -> Result<(), StartError> {
     let watch = Stopwatch::start();
-    let mut told = Duration::ZERO;
+    let mut logged = Duration::ZERO;
     loop {
         match engine.status() {
             Status::Serving | Status::ReadOnly => return Ok(()),
@@ -508,8 +508,8 @@ fn until_serving<C: bursar_engine::Codec>(
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        if watch.elapsed() >= told + Duration::from_secs(1) {
-            told = watch.elapsed();
+        if watch.elapsed() >= logged + Duration::from_secs(1) {
+            logged = watch.elapsed();
             let Stats { replayed, replay_until, .. } = engine.stats();
             tracing::info!(replayed, replay_until, "reading the journal");
         }

@@ -75,7 +75,7 @@ impl Auditor {
 
     /// Audits an event of a cell.
     pub fn hear_cell(&mut self, cell: usize, event: &CellEvent) -> Result<(), AuditFinding> {
-        let CellEvent::LedgerTold { shard, number, message } = event else { return Ok(()) };
+        let CellEvent::LedgerMessageSent { shard, number, message } = event else { return Ok(()) };
         self.next_number("cell to ledger", cell, usize::from(*shard), *number)?;
         match &**message {
             ToLedger::UsageMetered(usage) => {

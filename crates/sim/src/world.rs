@@ -24,7 +24,7 @@ use bursar_core::message::{ToCell, ToLedger};
 use bursar_core::time::Timestamp;
 use bursar_engine::courier::{Outbox, SentMessage};
 use bursar_engine::{CellCodec, CellToLedger, LedgerCodec, LedgerToCell, to_cell, to_ledger};
-use host::Host;
+use host::MachineHost;
 pub use summary::Summary;
 
 use crate::auditor::{AuditFinding, Auditor};
@@ -78,8 +78,8 @@ struct World {
     options: WorldOptions,
     dice: Dice,
     now: i64,
-    ledgers: Vec<Host<LedgerCodec>>,
-    cells: Vec<Host<CellCodec>>,
+    ledgers: Vec<MachineHost<LedgerCodec>>,
+    cells: Vec<MachineHost<CellCodec>>,
     agents: Vec<Agent>,
     packets: Vec<Packet>,
     /// By ledger and cell.
@@ -107,8 +107,8 @@ impl World {
             options,
             dice: Dice::new(seed, 7),
             now: START,
-            ledgers: (0..ledgers).map(|_| Host::new(LedgerCodec)).collect(),
-            cells: REGIONS.iter().map(|_| Host::new(CellCodec)).collect(),
+            ledgers: (0..ledgers).map(|_| MachineHost::new(LedgerCodec)).collect(),
+            cells: REGIONS.iter().map(|_| MachineHost::new(CellCodec)).collect(),
             agents: Vec::new(),
             packets: Vec::new(),
             to_cells: pairs().map(|pair| (pair, Link { messages: Vec::new() })).collect(),

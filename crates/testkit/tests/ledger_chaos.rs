@@ -66,7 +66,7 @@ impl World {
         if self.random.chance(10) {
             record.hold.captured ^= 1;
         }
-        (envelope, Command::ReviveHold { record: Box::new(record) })
+        (envelope, Command::RestoreHold { record: Box::new(record) })
     }
 
     /// Executes a few commands and rolls them back. No effect may remain.

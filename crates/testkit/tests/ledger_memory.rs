@@ -75,7 +75,7 @@ impl World {
         let tenant = self.ledger.find_account("a").expect("it was opened");
         let hold = self.ledger.find_hold(tenant, HoldKind::Charge, "c").expect("it was charged");
         let record = self.ledger.archive(hold).expect("a charge is created closed");
-        Command::ReviveHold { record: Box::new(record) }
+        Command::RestoreHold { record: Box::new(record) }
     }
 }
 

@@ -62,13 +62,17 @@ pub struct ByKind {
 }
 
 impl ByKind {
+    /// The names of the kinds, in the order of the fields.
+    pub const KINDS: [&'static str; 4] = ["purchase", "grant", "promotion", "compensation"];
+
     /// Each kind with its amount, in the order of the fields.
-    pub fn rows(&self) -> [(&'static str, Sum); 4] {
+    pub fn rows(&self) -> [(&'static str, Sum); ByKind::KINDS.len()] {
+        let [purchase, grant, promotion, compensation] = ByKind::KINDS;
         [
-            ("purchase", self.purchase),
-            ("grant", self.grant),
-            ("promotion", self.promotion),
-            ("compensation", self.compensation),
+            (purchase, self.purchase),
+            (grant, self.grant),
+            (promotion, self.promotion),
+            (compensation, self.compensation),
         ]
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::amount::Sum;
@@ -62,10 +63,15 @@ impl fmt::Display for SpendBy {
     }
 }
 
-impl FromStr for SpendBy {
-    type Err = &'static str;
+/// A text that names no group.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
+#[error("must be none, account, subtree, gpu_type, class, region, job or label:NAME")]
+pub struct UnknownSpendBy;
 
-    fn from_str(text: &str) -> Result<SpendBy, &'static str> {
+impl FromStr for SpendBy {
+    type Err = UnknownSpendBy;
+
+    fn from_str(text: &str) -> Result<SpendBy, UnknownSpendBy> {
         Ok(match text {
             "none" => SpendBy::None,
             "account" => SpendBy::Account,
@@ -76,19 +82,16 @@ impl FromStr for SpendBy {
             "job" => SpendBy::Job,
             _ => match text.strip_prefix("label:") {
                 Some(name) if !name.is_empty() => SpendBy::Label(name.to_owned()),
-                Some(_) | None => {
-                    return Err("must be none, account, subtree, gpu_type, class, region, job or \
-                                label:NAME");
-                }
+                Some(_) | None => return Err(UnknownSpendBy),
             },
         })
     }
 }
 
 impl TryFrom<String> for SpendBy {
-    type Error = &'static str;
+    type Error = UnknownSpendBy;
 
-    fn try_from(text: String) -> Result<SpendBy, &'static str> {
+    fn try_from(text: String) -> Result<SpendBy, UnknownSpendBy> {
         text.parse()
     }
 }

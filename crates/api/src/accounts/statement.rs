@@ -4,9 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use utoipa::{IntoParams, ToSchema};
 
-use super::spend::SpendBy;
+use super::spend::{SpendBy, UnknownSpendBy};
 use crate::amount::Sum;
 use crate::time::Time;
 
@@ -35,23 +36,26 @@ impl fmt::Display for StatementBy {
     }
 }
 
-impl FromStr for StatementBy {
-    type Err = &'static str;
+/// A text that names no group of a statement.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
+#[error("must be subtree, account, gpu_type, class, region, job, day, none or label:NAME")]
+pub struct UnknownStatementBy;
 
-    fn from_str(text: &str) -> Result<StatementBy, &'static str> {
+impl FromStr for StatementBy {
+    type Err = UnknownStatementBy;
+
+    fn from_str(text: &str) -> Result<StatementBy, UnknownStatementBy> {
         if text == "day" {
             return Ok(StatementBy::Day);
         }
-        let reason =
-            "must be subtree, account, gpu_type, class, region, job, day, none or label:NAME";
-        text.parse().map(StatementBy::Group).map_err(|_: &str| reason)
+        text.parse().map(StatementBy::Group).map_err(|_: UnknownSpendBy| UnknownStatementBy)
     }
 }
 
 impl TryFrom<String> for StatementBy {
-    type Error = &'static str;
+    type Error = UnknownStatementBy;
 
-    fn try_from(text: String) -> Result<StatementBy, &'static str> {
+    fn try_from(text: String) -> Result<StatementBy, UnknownStatementBy> {
         text.parse()
     }
 }

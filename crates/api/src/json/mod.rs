@@ -192,7 +192,7 @@ impl<'de> Visitor<'de> for Strict {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             if map.contains_key(&key) {
-                return Err(de::Error::custom(format_args!("the key `{key}` is there twice")));
+                return Err(de::Error::custom(format_args!("the key `{key}` appears twice")));
             }
             let value = entries.next_value_seed(self.deeper()?)?;
             map.insert(key, value);

@@ -18,7 +18,7 @@ pub fn plain_reason(reason: &str) -> String {
         return format!("`{name}` is unknown; expected: {}", names(rest).join(", "));
     }
     if reason.starts_with("duplicate field `") {
-        return "is there twice".to_owned();
+        return "appears twice".to_owned();
     }
     for start in ["invalid type: ", "invalid value: ", "invalid length "] {
         let Some((found, expected)) =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::budgets::BudgetBook;
-use super::{Books, Kept, require};
+use super::{Books, LawResult, require};
 use crate::node::Node;
 
 /// One account.
@@ -19,7 +19,7 @@ pub(crate) struct AccountBook {
 }
 
 impl Books {
-    pub(super) fn account_opened(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn account_opened(&mut self, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.index()?;
         let path = event.field(1)?.text()?.to_owned();
         require(number as usize == self.accounts.len(), "L12", || {
@@ -51,20 +51,20 @@ impl Books {
     }
 
     /// The account that an event names first.
-    pub(super) fn known_account(&self, event: &Node) -> Kept<u32> {
+    pub(super) fn known_account(&self, event: &Node) -> LawResult<u32> {
         let number = event.field(0)?.index()?;
         self.require_account(number)?;
         Ok(number)
     }
 
-    pub(super) fn require_account(&self, number: u32) -> Kept<()> {
+    pub(super) fn require_account(&self, number: u32) -> LawResult<()> {
         require((number as usize) < self.accounts.len(), "L12", || {
             format!("there is no account {number}")
         })
     }
 
     /// Freezes an account. The platform may also freeze an account that others froze.
-    pub(super) fn freeze(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn freeze(&mut self, event: &Node) -> LawResult<()> {
         let number = self.known_account(event)?;
         let by_platform = event.get(1).map_or(Ok(false), Node::flag)?;
         let account = &mut self.accounts[number as usize];
@@ -75,7 +75,7 @@ impl Books {
         Ok(())
     }
 
-    pub(super) fn unfreeze(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn unfreeze(&mut self, event: &Node) -> LawResult<()> {
         let number = self.known_account(event)?;
         let account = &mut self.accounts[number as usize];
         require(account.frozen, "L12", || format!("{} is unfrozen twice", account.path))?;
@@ -96,7 +96,7 @@ impl Books {
         false
     }
 
-    pub(super) fn require_thawed(&self, account: u32) -> Kept<()> {
+    pub(super) fn require_thawed(&self, account: u32) -> LawResult<()> {
         let mut next = Some(account);
         while let Some(number) = next {
             let account = &self.accounts[number as usize];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FREE, Kept, require};
+use super::{FREE, LawResult, require};
 
 /// One bucket.
 pub(crate) struct BucketBook {
@@ -78,7 +78,7 @@ impl BucketBook {
     }
 
     /// Moves all units of `first..end`, which must all be in part `from`, to part `to`.
-    pub(crate) fn turn(&mut self, first: u64, end: u64, from: u8, to: u8) -> Kept<()> {
+    pub(crate) fn turn(&mut self, first: u64, end: u64, from: u8, to: u8) -> LawResult<()> {
         let within = self.within(first, end);
         let covered: u64 = within.iter().map(|(start, stop, _)| stop - start).sum();
         let all = covered == end - first && within.iter().all(|(_, _, part)| *part == from);

@@ -2,7 +2,7 @@
 //!
 //! Only limits on credits are checked. Limits on GPU-hours are counted by the ledger alone.
 
-use super::{Books, Broken, Kept, Units, require};
+use super::{Books, Broken, LawResult, Units, require};
 use crate::node::Node;
 
 const DAY_MS: i64 = 86_400_000;
@@ -22,7 +22,7 @@ pub(crate) struct BudgetBook {
 }
 
 impl BudgetBook {
-    fn read(event: &Node) -> Kept<BudgetBook> {
+    fn read(event: &Node) -> LawResult<BudgetBook> {
         let terms = event.field(2)?;
         let sum = |key| event.get(key).map_or(Ok(0), Node::number);
         let minutes = terms.get(5).map_or(Ok(0), Node::time)?;
@@ -89,7 +89,7 @@ fn first_of_month(day: i64) -> i64 {
 }
 
 impl Books {
-    pub(super) fn budget_set(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn budget_set(&mut self, event: &Node) -> LawResult<()> {
         let number = self.known_account(event)?;
         let name = event.field(1)?.text()?.to_owned();
         let budget = BudgetBook::read(event)?;
@@ -98,7 +98,7 @@ impl Books {
     }
 
     /// A budget that is removed or that alerts must exist.
-    pub(super) fn budget_known(&mut self, tag: u64, event: &Node) -> Kept<()> {
+    pub(super) fn budget_known(&mut self, tag: u64, event: &Node) -> LawResult<()> {
         let number = self.known_account(event)?;
         let name = event.field(1)?.text()?;
         let budgets = &mut self.accounts[number as usize].budgets;
@@ -122,7 +122,7 @@ impl Books {
         drawn_at: i64,
         amount: i128,
         limited: bool,
-    ) -> Kept<()> {
+    ) -> LawResult<()> {
         let mut next = Some(account);
         while let Some(number) = next {
             let account = &mut self.accounts[number as usize];
@@ -144,7 +144,12 @@ impl Books {
     }
 
     /// Counts returned units, each at the time when it was drawn.
-    pub(super) fn give_back(&mut self, at: i64, account: u32, units: &[(Units, i64)]) -> Kept<()> {
+    pub(super) fn give_back(
+        &mut self,
+        at: i64,
+        account: u32,
+        units: &[(Units, i64)],
+    ) -> LawResult<()> {
         for (units, drawn_at) in units {
             self.count(at, account, *drawn_at, -i128::from(units.count()), false)?;
         }

@@ -2,7 +2,7 @@
 
 use super::bucket::BucketBook;
 use super::prompt::Thing;
-use super::{Books, EXPIRED, FREE, Kept, REVOKED, Units, count, pieces, require};
+use super::{Books, EXPIRED, FREE, LawResult, REVOKED, Units, count, pieces, require};
 use crate::node::Node;
 
 /// One grant.
@@ -19,7 +19,7 @@ pub(crate) struct GrantBook {
 }
 
 impl Books {
-    pub(super) fn grant_issued(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn grant_issued(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.index()?;
         require(number as usize == self.grants.len(), "L12", || {
             format!("grant {number} is issued after {} others", self.grants.len())
@@ -61,7 +61,7 @@ impl Books {
     }
 
     /// Units granted again must have been taken in the same decision.
-    fn check_origin(&mut self, account: u32, amount: u64, origin: &Node) -> Kept<()> {
+    fn check_origin(&mut self, account: u32, amount: u64, origin: &Node) -> LawResult<()> {
         let (tag, content) = origin.tagged()?;
         let amount = u128::from(amount);
         if tag == 2 {
@@ -79,7 +79,7 @@ impl Books {
         Ok(())
     }
 
-    fn lay(&mut self, number: u32) -> Kept<()> {
+    fn lay(&mut self, number: u32) -> LawResult<()> {
         let grant = &self.grants[number as usize];
         require(grant.place.is_none(), "L1", || format!("grant {number} is activated twice"))?;
         let amount = grant.amount;
@@ -108,7 +108,7 @@ impl Books {
         Ok(())
     }
 
-    fn known_grant(&self, event: &Node) -> Kept<u32> {
+    fn known_grant(&self, event: &Node) -> LawResult<u32> {
         let number = event.field(0)?.index()?;
         require((number as usize) < self.grants.len(), "L12", || {
             format!("there is no grant {number}")
@@ -116,14 +116,14 @@ impl Books {
         Ok(number)
     }
 
-    pub(super) fn grant_activated(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn grant_activated(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let number = self.known_grant(event)?;
         let from = self.grants[number as usize].effective_at;
         require(from <= at, "L1", || format!("grant {number} was activated before its time"))?;
         self.lay(number)
     }
 
-    pub(super) fn grant_revoked(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn grant_revoked(&mut self, event: &Node) -> LawResult<()> {
         let number = self.known_grant(event)?;
         let amount = event.field(1)?.unsigned()?;
         let again = self.grants[number as usize].revoked;
@@ -143,7 +143,7 @@ impl Books {
         self.turn(&units, FREE, REVOKED)
     }
 
-    pub(super) fn bucket_expired(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn bucket_expired(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let (number, amount) = (event.field(0)?.index()?, event.field(1)?.unsigned()?);
         let Some(bucket) = self.buckets.get_mut(number as usize) else {
             return Err(format!("there is no bucket {number}").into());
@@ -164,7 +164,7 @@ impl Books {
         self.turn(&units, FREE, EXPIRED)
     }
 
-    pub(super) fn expiry_reversed(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn expiry_reversed(&mut self, event: &Node) -> LawResult<()> {
         let units = pieces(event.field(0)?)?;
         for units in &units {
             let reachable = self.memory.reaches(units.bucket);
@@ -173,7 +173,7 @@ impl Books {
         self.turn(&units, EXPIRED, FREE)
     }
 
-    pub(super) fn return_expired(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn return_expired(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let (hold, units) = (event.field(0)?.index()?, pieces(event.field(1)?)?);
         self.require_hold(hold)?;
         for units in &units {
@@ -185,7 +185,7 @@ impl Books {
         self.turn(&units, FREE, EXPIRED)
     }
 
-    pub(super) fn return_revoked(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn return_revoked(&mut self, event: &Node) -> LawResult<()> {
         let (hold, units) = (event.field(0)?.index()?, pieces(event.field(1)?)?);
         self.require_hold(hold)?;
         for units in &units {

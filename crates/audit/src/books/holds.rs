@@ -1,7 +1,7 @@
 //! Holds and charges.
 
 use super::prompt::Thing;
-use super::{Books, Broken, EXPIRED, FREE, HELD, Kept, SPENT, Units, count, pieces, require};
+use super::{Books, Broken, EXPIRED, FREE, HELD, LawResult, SPENT, Units, count, pieces, require};
 use crate::node::Node;
 
 /// Units drawn by a hold. Captures take them from the front.
@@ -51,19 +51,19 @@ pub(crate) struct HoldBook {
 }
 
 impl Books {
-    pub(super) fn require_hold(&self, number: u32) -> Kept<&HoldBook> {
+    pub(super) fn require_hold(&self, number: u32) -> LawResult<&HoldBook> {
         let missing = || Broken { law: "L12", detail: format!("there is no hold {number}") };
         self.holds.get(&number).ok_or_else(missing)
     }
 
-    pub(super) fn open_hold(&mut self, number: u32) -> Kept<&mut HoldBook> {
+    pub(super) fn open_hold(&mut self, number: u32) -> LawResult<&mut HoldBook> {
         let state = self.require_hold(number)?.state;
         require(state == 0, "L6", || format!("hold {number} changes after it was closed"))?;
         Ok(self.holds.get_mut(&number).expect("it was just found"))
     }
 
     /// Units may be drawn from the account or its ancestors, before they expire.
-    fn check_draw(&self, at: i64, account: u32, units: &[Units]) -> Kept<()> {
+    fn check_draw(&self, at: i64, account: u32, units: &[Units]) -> LawResult<()> {
         for units in units {
             let bucket = self.buckets.get(units.bucket as usize);
             let above = bucket.is_some_and(|bucket| self.is_above(bucket.account, account));
@@ -81,7 +81,7 @@ impl Books {
     }
 
     /// Counts a draw in the budgets, which must have room for it.
-    fn count_draw(&mut self, at: i64, account: u32, units: &[Units]) -> Kept<()> {
+    fn count_draw(&mut self, at: i64, account: u32, units: &[Units]) -> LawResult<()> {
         let amount = i128::try_from(count(units)).unwrap_or(i128::MAX);
         if amount == 0 {
             return Ok(());
@@ -90,7 +90,7 @@ impl Books {
     }
 
     /// Adds a hold or charge under an unused number and name.
-    fn add_hold(&mut self, number: u32, hold: HoldBook) -> Kept<()> {
+    fn add_hold(&mut self, number: u32, hold: HoldBook) -> LawResult<()> {
         let tenant = self.accounts[hold.account as usize].tenant;
         let taken = self.memory.name_hold(tenant, hold.kind, &hold.name);
         require(taken, "L5", || format!("hold {} is placed twice", hold.name))?;
@@ -98,7 +98,7 @@ impl Books {
         require(before.is_none(), "L12", || format!("hold {number} is placed twice"))
     }
 
-    pub(super) fn hold_placed(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn hold_placed(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let account = event.field(2)?.index()?;
         self.require_account(account)?;
         self.require_thawed(account)?;
@@ -131,7 +131,7 @@ impl Books {
         self.add_hold(number, hold)
     }
 
-    pub(super) fn hold_extended(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn hold_extended(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.index()?;
         let account = self.open_hold(number)?.account;
         let units = event.get(1).map_or(Ok(Vec::new()), pieces)?;
@@ -150,7 +150,7 @@ impl Books {
         Ok(())
     }
 
-    pub(super) fn hold_captured(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn hold_captured(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.index()?;
         let hold = self.open_hold(number)?;
         let total = event.unsigned_or_zero(2)?;
@@ -186,7 +186,7 @@ impl Books {
         self.turn(&spent, HELD, SPENT)
     }
 
-    pub(super) fn hold_cut(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn hold_cut(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.index()?;
         let hold = self.open_hold(number)?;
         require(hold.strict, "L3", || format!("hold {number} is cut but not strict"))?;
@@ -212,7 +212,7 @@ impl Books {
         self.turn(&gone, HELD, EXPIRED)
     }
 
-    pub(super) fn hold_closed(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn hold_closed(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.index()?;
         let state = event.field(1)?.unsigned()?;
         let returned = event.unsigned_or_zero(3)?;
@@ -236,7 +236,7 @@ impl Books {
         self.turn(&rest, HELD, FREE)
     }
 
-    pub(super) fn charged(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn charged(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let account = event.field(2)?.index()?;
         self.require_account(account)?;
         self.require_thawed(account)?;
@@ -273,7 +273,7 @@ impl Books {
         self.add_hold(number, hold)
     }
 
-    pub(super) fn refunded(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn refunded(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let number = event.field(1)?.index()?;
         let (units, tenant_of) = (pieces(event.field(0)?.field(2)?)?, self.require_hold(number)?);
         let account = tenant_of.account;
@@ -301,23 +301,23 @@ impl Books {
     }
 
     /// A forgotten hold is restored. All units that it records as spent must be spent.
-    pub(super) fn hold_revived(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn hold_revived(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.index()?;
         let record = event.field(1)?.field(0)?;
         let account = record.field(1)?.index()?;
         self.require_account(account)?;
-        let rare = record.get(13);
-        let draws = rare.and_then(|rare| rare.get(7)).map_or(Ok(&[][..]), Node::list)?;
+        let details = record.get(13);
+        let draws = details.and_then(|details| details.get(7)).map_or(Ok(&[][..]), Node::list)?;
         let placed_at = record.field(9)?.time()?;
         let slice = |slice: &Node| revived_slice(slice, placed_at, draws);
         let slices: Vec<SliceBook> =
-            record.field(12)?.list()?.iter().map(slice).collect::<Kept<_>>()?;
+            record.field(12)?.list()?.iter().map(slice).collect::<LawResult<_>>()?;
         let hold = HoldBook {
             account,
             kind: record.field(2)?.unsigned()?,
             name: record.field(0)?.text()?.to_owned(),
             state: record.field(3)?.unsigned()?,
-            strict: rare.map_or(Ok(0), |rare| rare.unsigned_or_zero(1))? == 1,
+            strict: details.map_or(Ok(0), |details| details.unsigned_or_zero(1))? == 1,
             expires_at: None,
             metered: record.unsigned_or_zero(7)?,
             captured: record.unsigned_or_zero(6)?.into(),
@@ -352,7 +352,7 @@ impl Books {
 }
 
 /// `[bucket, draw, first unit, units, captured, cut]`.
-fn revived_slice(node: &Node, placed_at: i64, draws: &[Node]) -> Kept<SliceBook> {
+fn revived_slice(node: &Node, placed_at: i64, draws: &[Node]) -> LawResult<SliceBook> {
     let [bucket, draw, first, length, captured, cut] = node.list()? else {
         return Err("a slice has six parts".to_owned().into());
     };

@@ -2,7 +2,7 @@
 //! times usage (L7), and messages to and from cells are numbered without gaps.
 
 use super::prompt::Thing;
-use super::{Books, Broken, FREE, HELD, Kept, Units, require};
+use super::{Books, Broken, FREE, HELD, LawResult, Units, require};
 use crate::node::Node;
 
 /// One job.
@@ -43,12 +43,12 @@ fn charge((price, share, limit): (u64, u64, u64), gpu_ms: u64) -> u128 {
 }
 
 /// The three numbers of a rate.
-pub(super) fn rate(node: &Node) -> Kept<(u64, u64, u64)> {
+pub(super) fn rate(node: &Node) -> LawResult<(u64, u64, u64)> {
     Ok((node.field(0)?.unsigned()?, node.field(1)?.unsigned()?, node.field(2)?.unsigned()?))
 }
 
 impl Books {
-    pub(super) fn region_opened(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn region_opened(&mut self, event: &Node) -> LawResult<()> {
         let dense = event.field(0)?.index()? as usize == self.cells.len();
         require(dense, "L12", || "cells are numbered in order".to_owned())?;
         event.field(1)?.text()?;
@@ -56,13 +56,13 @@ impl Books {
         Ok(())
     }
 
-    pub(super) fn cell(&mut self, event: &Node) -> Kept<&mut CellNumbers> {
+    pub(super) fn cell(&mut self, event: &Node) -> LawResult<&mut CellNumbers> {
         let number = event.field(0)?.index()?;
         let missing = || Broken { law: "L12", detail: format!("there is no cell {number}") };
         self.cells.get_mut(number as usize).ok_or_else(missing)
     }
 
-    pub(super) fn message_sent(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn message_sent(&mut self, event: &Node) -> LawResult<()> {
         let number = event.field(1)?.unsigned()?;
         event.field(2)?.tagged()?;
         let cell = self.cell(event)?;
@@ -71,7 +71,7 @@ impl Books {
         require(number == expected, "L12", || format!("message {number}, not {expected}, was sent"))
     }
 
-    pub(super) fn message_received(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn message_received(&mut self, event: &Node) -> LawResult<()> {
         let number = event.field(1)?.unsigned()?;
         event.field(2)?.unsigned()?;
         let cell = self.cell(event)?;
@@ -82,7 +82,7 @@ impl Books {
         })
     }
 
-    pub(super) fn job_submitted(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn job_submitted(&mut self, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.unsigned()?;
         let order = event.field(1)?;
         let account = order.field(1)?.index()?;
@@ -96,7 +96,7 @@ impl Books {
         Ok(())
     }
 
-    fn live_job(&mut self, number: u64) -> Kept<&mut JobBook> {
+    fn live_job(&mut self, number: u64) -> LawResult<&mut JobBook> {
         let missing = || Broken { law: "L12", detail: format!("there is no job {number}") };
         let job = usize::try_from(number).ok().and_then(|number| self.jobs.get_mut(number));
         let job = job.ok_or_else(missing)?;
@@ -105,7 +105,7 @@ impl Books {
     }
 
     /// A hold is placed for a job.
-    pub(super) fn job_held(&mut self, number: u64, hold: u32, account: u32) -> Kept<()> {
+    pub(super) fn job_held(&mut self, number: u64, hold: u32, account: u32) -> LawResult<()> {
         let job = self.live_job(number)?;
         require(job.account == account, "L13", || {
             format!("hold {hold} is of another account's job")
@@ -117,7 +117,7 @@ impl Books {
     }
 
     /// The hold of a job is closed.
-    pub(super) fn job_released(&mut self, number: u64, hold: u32) -> Kept<()> {
+    pub(super) fn job_released(&mut self, number: u64, hold: u32) -> LawResult<()> {
         let book = self.require_hold(hold)?;
         let closed = ClosedBook { metered: book.metered, rate: book.rate };
         let job = self.live_job(number)?;
@@ -127,7 +127,7 @@ impl Books {
         Ok(())
     }
 
-    pub(super) fn hold_pinned(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn hold_pinned(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.index()?;
         let rate = rate(event.field(1)?)?;
         let lease = event.get(3).map(Node::time).transpose()?;
@@ -159,7 +159,7 @@ impl Books {
         self.turn(&units, HELD, FREE)
     }
 
-    pub(super) fn attempt_confirmed(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn attempt_confirmed(&mut self, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.unsigned()?;
         let by_cell = event.get(1).is_some();
         let job = self.live_job(number)?;
@@ -170,13 +170,13 @@ impl Books {
     }
 
     /// An event that requires a job with an attempt.
-    pub(super) fn attempt_moved(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn attempt_moved(&mut self, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.unsigned()?;
         let job = self.live_job(number)?;
         require(job.attempt.is_some(), "L10", || format!("job {number} does not run"))
     }
 
-    pub(super) fn attempt_ended(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn attempt_ended(&mut self, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.unsigned()?;
         let end = event.field(1)?;
         let (gpu_ms, charged) = (end.unsigned_or_zero(3)?, end.unsigned_or_zero(4)?);
@@ -201,7 +201,7 @@ impl Books {
         require(right, "L7", || format!("job {number}: {gpu_ms} ms cost {exact}, not {charged}"))
     }
 
-    pub(super) fn job_ended(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn job_ended(&mut self, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.unsigned()?;
         let state = event.field(1)?.unsigned()?;
         require((4..=9).contains(&state), "L10", || format!("job {number} ends as {state}"))?;
@@ -212,7 +212,7 @@ impl Books {
         Ok(())
     }
 
-    pub(super) fn job_waits(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn job_waits(&mut self, event: &Node) -> LawResult<()> {
         let number = event.field(0)?.unsigned()?;
         self.live_job(number).map(|_| ())
     }

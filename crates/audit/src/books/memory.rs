@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Books, Kept, require};
+use super::{Books, LawResult, require};
 use crate::node::Node;
 
 /// Names and keys in use, oldest first.
@@ -43,7 +43,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    pub(super) fn set_policy(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn set_policy(&mut self, event: &Node) -> LawResult<()> {
         for key in 0..4 {
             let positive = event.field(key)?.time()? > 0;
             require(positive, "format", || "a policy with no retention".to_owned())?;
@@ -52,7 +52,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn answered(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn answered(&mut self, event: &Node) -> LawResult<()> {
         let key = event.field(0)?.bytes()?.to_vec();
         require(key.len() == 16, "format", || "a key has 16 bytes".to_owned())?;
         event.field(2)?.tagged()?;
@@ -88,7 +88,7 @@ impl Memory {
 }
 
 impl Books {
-    pub(super) fn forgotten(&mut self, at: i64, event: &Node) -> Kept<()> {
+    pub(super) fn forgotten(&mut self, at: i64, event: &Node) -> LawResult<()> {
         let memory = &mut self.memory;
         let early = || EARLY.to_owned();
         for _ in 0..event.unsigned_or_zero(0)? {
@@ -125,7 +125,7 @@ impl Books {
     }
 
     /// Holds and movements that the archive has: all that were examined, but for those whose places are listed.
-    fn forgotten_with_archive(&mut self, event: &Node, archived: &Node) -> Kept<()> {
+    fn forgotten_with_archive(&mut self, event: &Node, archived: &Node) -> LawResult<()> {
         let through = archived.field(0)?.unsigned()?;
         let advances = through >= self.memory.archived_through && through > 0;
         require(advances, "L5", || "the archive went back".to_owned())?;
@@ -173,7 +173,7 @@ impl Books {
 const EARLY: &str = "more is forgotten than was kept";
 
 /// A list of places in a field.
-fn places(node: &Node, key: u64) -> Kept<BTreeSet<u64>> {
+fn places(node: &Node, key: u64) -> LawResult<BTreeSet<u64>> {
     let list = node.get(key).map_or(Ok(&[][..]), Node::list)?;
     Ok(list.iter().map(Node::unsigned).collect::<Result<_, _>>()?)
 }

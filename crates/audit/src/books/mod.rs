@@ -46,10 +46,14 @@ impl From<Malformed> for Broken {
     }
 }
 
-pub(crate) type Kept<T> = Result<T, Broken>;
+pub(crate) type LawResult<T> = Result<T, Broken>;
 
 /// Returns the violated law unless `holds`.
-pub(crate) fn require(holds: bool, law: &'static str, detail: impl FnOnce() -> String) -> Kept<()> {
+pub(crate) fn require(
+    holds: bool,
+    law: &'static str,
+    detail: impl FnOnce() -> String,
+) -> LawResult<()> {
     if holds { Ok(()) } else { Err(Broken { law, detail: detail() }) }
 }
 
@@ -109,7 +113,7 @@ struct Decision {
 
 impl Books {
     /// Enters the events of one decision.
-    pub(crate) fn enter(&mut self, at: i64, body: &Node) -> Kept<u64> {
+    pub(crate) fn enter(&mut self, at: i64, body: &Node) -> LawResult<u64> {
         let [version, header, events] = body.list()? else {
             return Err("a body is [version, header, events]".to_owned().into());
         };
@@ -130,7 +134,7 @@ impl Books {
         Ok(events.len() as u64)
     }
 
-    fn event(&mut self, at: i64, tag: u64, event: &Node) -> Kept<()> {
+    fn event(&mut self, at: i64, tag: u64, event: &Node) -> LawResult<()> {
         match tag {
             0 => self.policy_set(event),
             1 => self.account_opened(event),
@@ -178,14 +182,14 @@ impl Books {
     }
 
     /// From a policy that suspends expiry until the next one that does not, no grant expires.
-    fn policy_set(&mut self, event: &Node) -> Kept<()> {
+    fn policy_set(&mut self, event: &Node) -> LawResult<()> {
         self.memory.set_policy(event)?;
         self.due.set_expiry_waits(event.get(4).is_some_and(|waits| *waits == Node::Bool(true)));
         Ok(())
     }
 
     /// Checks that one decision is balanced.
-    fn close_decision(&mut self, at: i64) -> Kept<()> {
+    fn close_decision(&mut self, at: i64) -> LawResult<()> {
         let decision = std::mem::take(&mut self.decision);
         require(decision.moved == 0, "L1", || {
             format!("{} units were moved out and not granted to any account", decision.moved)
@@ -202,7 +206,7 @@ impl Books {
     }
 
     /// Moves units from one part to another. All changes of units happen here.
-    pub(crate) fn turn(&mut self, units: &[Units], from: u8, to: u8) -> Kept<()> {
+    pub(crate) fn turn(&mut self, units: &[Units], from: u8, to: u8) -> LawResult<()> {
         for units in units {
             let bucket = self.buckets.get_mut(units.bucket as usize);
             let missing = || Broken { law: "L12", detail: format!("no bucket {}", units.bucket) };
@@ -241,7 +245,7 @@ impl Books {
     }
 
     /// L3 over all buckets: held units equal the units of open holds.
-    pub(crate) fn check_holds(&self) -> Kept<()> {
+    pub(crate) fn check_holds(&self) -> LawResult<()> {
         let mut kept: BTreeMap<u32, u128> = BTreeMap::new();
         for hold in self.holds.values().filter(|hold| hold.state == 0) {
             for slice in &hold.slices {
@@ -259,12 +263,12 @@ impl Books {
 }
 
 /// The author of a record: `null`, or actor, fingerprint, key, command and outcome.
-fn check_header(header: &Node) -> Kept<()> {
+fn check_header(header: &Node) -> LawResult<()> {
     if *header == Node::Null {
         return Ok(());
     }
     header.field(0)?.text()?;
-    let hash = |node: &Node| -> Kept<()> {
+    let hash = |node: &Node| -> LawResult<()> {
         require(node.bytes()?.len() == 16, "format", || "a hash has 16 bytes".to_owned())
     };
     hash(header.field(1)?)?;
@@ -282,9 +286,9 @@ fn check_header(header: &Node) -> Kept<()> {
 }
 
 /// A list of pieces: for each its bucket, first unit and number of units.
-pub(crate) fn pieces(node: &Node) -> Kept<Vec<Units>> {
+pub(crate) fn pieces(node: &Node) -> LawResult<Vec<Units>> {
     let numbers = node.list()?;
-    let piece = |three: &[Node]| -> Kept<Units> {
+    let piece = |three: &[Node]| -> LawResult<Units> {
         let [bucket, first, length] = three else {
             return Err("a piece has three numbers".to_owned().into());
         };

@@ -1,18 +1,23 @@
 //! Transfers and collections.
 
-use super::{Books, FREE, Kept, MOVED, SPENT, count, pieces, require};
+use super::{Books, FREE, LawResult, MOVED, SPENT, count, pieces, require};
 use crate::node::Node;
 
 impl Books {
     /// A refund (4), transfer (5) or collection (6) has a unique number and name.
-    pub(super) fn name_movement(&mut self, what: u64, account: u32, movement: &Node) -> Kept<()> {
+    pub(super) fn name_movement(
+        &mut self,
+        what: u64,
+        account: u32,
+        movement: &Node,
+    ) -> LawResult<()> {
         let tenant = self.accounts[account as usize].tenant;
         let (number, name) = (movement.field(0)?.index()?, movement.field(1)?.text()?);
         let new = self.memory.movement_made(number, (tenant, what, name.to_owned()));
         require(new, "L5", || format!("movement {name} is made twice"))
     }
 
-    pub(super) fn credits_moved(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn credits_moved(&mut self, event: &Node) -> LawResult<()> {
         let (movement, from, to) =
             (event.field(0)?, event.field(1)?.index()?, event.field(2)?.index()?);
         self.require_account(from)?;
@@ -32,7 +37,7 @@ impl Books {
         self.turn(&units, FREE, MOVED)
     }
 
-    pub(super) fn uncollected_collected(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn uncollected_collected(&mut self, event: &Node) -> LawResult<()> {
         let (movement, account) = (event.field(0)?, event.field(1)?.index()?);
         self.require_account(account)?;
         self.require_thawed(account)?;

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{Books, Kept, require};
+use super::{Books, LawResult, require};
 use crate::node::Node;
 
 impl Books {
     /// A timer that failed repeatedly is skipped and never overdue. It moves no credits.
-    pub(super) fn set_aside(&mut self, event: &Node) -> Kept<()> {
+    pub(super) fn set_aside(&mut self, event: &Node) -> LawResult<()> {
         let (tag, what) = event.field(0)?.tagged()?;
         event.field(1)?;
         let thing = match tag {
@@ -91,7 +91,7 @@ impl Due {
     }
 
     /// Nothing may be overdue when a command is decided at `at`.
-    pub(super) fn check(&self, at: i64) -> Kept<()> {
+    pub(super) fn check(&self, at: i64) -> LawResult<()> {
         let buckets = self.buckets.first().filter(|_| !self.expiry_waits);
         let first = self.things.first().into_iter().chain(buckets).min();
         let first = first.filter(|(due, _)| *due <= at);

@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &CellArguments) -> Result<(), Failure> {
     let lines: Vec<Line> = works.iter().map(Work::line).collect();
     let growth = growth(&lines);
     if arguments.json {
-        return print_line(&serde_json::to_string(&Report { growth, work: lines })?);
+        return print_line(&serde_json::to_string(&CellBenchReport { growth, work: lines })?);
     }
     print_line(&text_table(&lines))?;
     growth.map_or(Ok(()), |growth| {
@@ -97,7 +97,7 @@ fn growth(lines: &[Line]) -> Option<f64> {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct CellBenchReport {
     /// Cost of a decision on the most nodes over that on the fewest.
     growth: Option<f64>,
     work: Vec<Line>,

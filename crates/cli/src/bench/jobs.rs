@@ -49,7 +49,7 @@ pub(crate) struct JobsArguments {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct JobsBenchReport {
     jobs: usize,
     nodes: usize,
     /// From the first submission until every job runs.
@@ -107,7 +107,7 @@ pub(crate) fn run(arguments: &JobsArguments) -> Result<(), Failure> {
     print_line(&words)
 }
 
-async fn measure(folder: &Path, arguments: &JobsArguments) -> Result<Report, Failure> {
+async fn measure(folder: &Path, arguments: &JobsArguments) -> Result<JobsBenchReport, Failure> {
     let (jobs, nodes) = (arguments.jobs as usize, (arguments.jobs as usize).div_ceil(GPUS));
     let server = Process::server(folder, None)?;
     let mut workers = set_up(&server.target, nodes).await?;
@@ -152,7 +152,7 @@ async fn measure(folder: &Path, arguments: &JobsArguments) -> Result<Report, Fai
     let cell = written(&data.join("cell-default.db"), from, until)?;
     let ledger = written(&data.join("ledger-0.db"), from, until)?;
     let per_report = |count: usize| count as f64 / reports.max(1) as f64;
-    Ok(Report {
+    Ok(JobsBenchReport {
         jobs,
         nodes,
         start_seconds,
@@ -408,7 +408,7 @@ async fn check(target: &Target, workers: &[Worker]) -> Result<(usize, i128), Fai
     Ok((above, sum))
 }
 
-impl Report {
+impl JobsBenchReport {
     fn words(&self) -> String {
         format!(
             "{} jobs on {} nodes ran {:.1} s after the first was submitted\n\

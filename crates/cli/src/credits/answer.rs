@@ -11,13 +11,13 @@ pub(super) struct LineAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user: Option<String>,
     #[serde(flatten)]
-    pub(super) outcome: Outcome,
+    pub(super) outcome: LineOutcome,
 }
 
 /// What an operation did. Fields are in the order in which they are printed.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Outcome {
+pub(super) enum LineOutcome {
     /// A pack was added. It can be spent from `at` on.
     CreditsAdded {
         at: i64,
@@ -112,9 +112,9 @@ impl BadLine {
     }
 }
 
-impl From<BadLine> for Outcome {
-    fn from(BadLine { code, text }: BadLine) -> Outcome {
-        Outcome::Error { code, text }
+impl From<BadLine> for LineOutcome {
+    fn from(BadLine { code, text }: BadLine) -> LineOutcome {
+        LineOutcome::Error { code, text }
     }
 }
 
@@ -122,7 +122,7 @@ impl From<BadLine> for Outcome {
 mod tests {
     use super::*;
 
-    fn json(user: Option<&str>, outcome: Outcome) -> String {
+    fn json(user: Option<&str>, outcome: LineOutcome) -> String {
         let answer = LineAnswer { line: 7, user: user.map(str::to_owned), outcome };
         serde_json::to_string(&answer).expect("answers have plain fields")
     }
@@ -130,13 +130,13 @@ mod tests {
     #[test]
     fn an_answer_begins_with_its_line_and_leaves_out_what_is_absent() {
         expect_test::expect![[r#"{"line":7,"type":"credits_added","at":0}"#]]
-            .assert_eq(&json(None, Outcome::CreditsAdded { at: 0, changes: None }));
+            .assert_eq(&json(None, LineOutcome::CreditsAdded { at: 0, changes: None }));
         expect_test::expect![[
             r#"{"line":7,"user":"ada","type":"credits_consumed","consumed":3,"packs":[{"line":1,"amount":3}]}"#
         ]]
         .assert_eq(&json(
             Some("ada"),
-            Outcome::CreditsConsumed {
+            LineOutcome::CreditsConsumed {
                 consumed: 3,
                 packs: Some(vec![PackPart { line: 1, amount: 3 }]),
                 changes: None,
@@ -148,12 +148,12 @@ mod tests {
     fn sums_above_64_bits_are_written_in_full() {
         let balance = u128::from(u64::MAX) + 1;
         expect_test::expect![[r#"{"line":7,"type":"balance","balance":18446744073709551616}"#]]
-            .assert_eq(&json(None, Outcome::Balance { balance }));
+            .assert_eq(&json(None, LineOutcome::Balance { balance }));
         let changes = Some(vec![Change::Balance { line: 2, balance, was: 0 }]);
         expect_test::expect![[
             r#"{"line":7,"type":"credits_added","at":1,"changes":[{"line":2,"balance":18446744073709551616,"was":0}]}"#
         ]]
-        .assert_eq(&json(None, Outcome::CreditsAdded { at: 1, changes }));
+        .assert_eq(&json(None, LineOutcome::CreditsAdded { at: 1, changes }));
     }
 
     #[test]

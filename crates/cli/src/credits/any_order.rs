@@ -6,7 +6,7 @@ use fefo::Timeline;
 use fefo::timeline::{ConsumptionId, TimelineError};
 
 use super::UserCredits;
-use super::answer::{BadLine, Change, Code, Outcome};
+use super::answer::{BadLine, Change, Code, LineOutcome};
 use super::operation::Action;
 
 /// A timeline, and the answers that late operations can change.
@@ -27,7 +27,7 @@ struct AnsweredConsumption {
 }
 
 impl UserCredits for TimelineCredits {
-    fn apply(&mut self, line: u64, action: Action) -> Result<Outcome, BadLine> {
+    fn apply(&mut self, line: u64, action: Action) -> Result<LineOutcome, BadLine> {
         let now = action.instant().unwrap_or(self.latest);
         let outcome = match action {
             Action::AddCredits { amount, expiry_time, at: _ } => self.add(amount, expiry_time, now),
@@ -40,7 +40,7 @@ impl UserCredits for TimelineCredits {
             Action::GetBalance { .. } => {
                 let balance = self.timeline.balance(now);
                 self.balances.insert((now, line), balance);
-                Ok(Outcome::Balance { balance })
+                Ok(LineOutcome::Balance { balance })
             }
         }?;
         self.latest = self.latest.max(now);
@@ -49,14 +49,14 @@ impl UserCredits for TimelineCredits {
 }
 
 impl TimelineCredits {
-    fn add(&mut self, amount: u64, expiry_time: i64, now: i64) -> Result<Outcome, BadLine> {
+    fn add(&mut self, amount: u64, expiry_time: i64, now: i64) -> Result<LineOutcome, BadLine> {
         let shortfall = self.timeline.total_shortfall();
         self.timeline.add_credits(amount, now, Some(expiry_time)).map_err(bad_line)?;
         let covered = shortfall - self.timeline.total_shortfall();
-        Ok(Outcome::CreditsAdded { at: now, changes: self.changes(now, covered) })
+        Ok(LineOutcome::CreditsAdded { at: now, changes: self.changes(now, covered) })
     }
 
-    fn consume_up_to(&mut self, line: u64, amount: u64, now: i64) -> Result<Outcome, BadLine> {
+    fn consume_up_to(&mut self, line: u64, amount: u64, now: i64) -> Result<LineOutcome, BadLine> {
         let shortfall = self.timeline.total_shortfall();
         let new = self.timeline.consume_credits(amount, now).map_err(bad_line)?;
         let of_others = self.timeline.total_shortfall() - u128::from(new.shortfall) - shortfall;
@@ -64,17 +64,17 @@ impl TimelineCredits {
         let consumed = amount - new.shortfall;
         let answered = AnsweredConsumption { id: new.id, amount, consumed };
         self.consumptions.insert((now, line), answered);
-        Ok(Outcome::CreditsConsumed { consumed, packs: None, changes })
+        Ok(LineOutcome::CreditsConsumed { consumed, packs: None, changes })
     }
 
-    fn consume_all(&mut self, line: u64, amount: u64, now: i64) -> Result<Outcome, BadLine> {
+    fn consume_all(&mut self, line: u64, amount: u64, now: i64) -> Result<LineOutcome, BadLine> {
         let id = match self.timeline.try_consume(amount, now) {
             Ok(id) => id,
             Err(TimelineError::Insufficient { available }) => {
-                return Ok(Outcome::Insufficient { available });
+                return Ok(LineOutcome::Insufficient { available });
             }
             Err(TimelineError::Committed { shortfall }) => {
-                return Ok(Outcome::Committed { shortfall });
+                return Ok(LineOutcome::Committed { shortfall });
             }
             Err(
                 error @ (TimelineError::ZeroAmount
@@ -86,7 +86,7 @@ impl TimelineCredits {
         let changes = self.changes(now, 0);
         let answered = AnsweredConsumption { id, amount, consumed: amount };
         self.consumptions.insert((now, line), answered);
-        Ok(Outcome::CreditsConsumed { consumed: amount, packs: None, changes })
+        Ok(LineOutcome::CreditsConsumed { consumed: amount, packs: None, changes })
     }
 
     /// The answers at `now` and later that an operation at `now` has changed; `None` if there are

@@ -17,7 +17,7 @@ use std::io::{BufRead, ErrorKind, Write};
 
 use clap::Args;
 
-use self::answer::{BadLine, Code, LineAnswer, Outcome};
+use self::answer::{BadLine, Code, LineAnswer, LineOutcome};
 use self::any_order::TimelineCredits;
 use self::lines::{InputLine, Lines, MAX_LINE_BYTES};
 use self::operation::{Action, Operation};
@@ -39,7 +39,7 @@ pub(crate) struct CreditsArguments {
 /// The credits of one user.
 trait UserCredits: Default {
     /// Applies the operation of a line. An error changes nothing.
-    fn apply(&mut self, line: u64, action: Action) -> Result<Outcome, BadLine>;
+    fn apply(&mut self, line: u64, action: Action) -> Result<LineOutcome, BadLine>;
 }
 
 /// The wrong lines of an input.
@@ -108,7 +108,7 @@ fn serve<C: UserCredits>(
             wrong.first = if wrong.count == 0 { line } else { wrong.first };
             wrong.count += 1;
         }
-        let outcome = applied.unwrap_or_else(Outcome::from);
+        let outcome = applied.unwrap_or_else(LineOutcome::from);
         let answer = serde_json::to_string(&LineAnswer { line, user, outcome })?;
         match writeln!(answers, "{}", shown(answer)).and_then(|()| answers.flush()) {
             Ok(()) => {}

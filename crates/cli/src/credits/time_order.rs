@@ -3,7 +3,7 @@
 use fefo::{AddError, Draw, Pool};
 
 use super::UserCredits;
-use super::answer::{BadLine, Code, Outcome, PackPart};
+use super::answer::{BadLine, Code, LineOutcome, PackPart};
 use super::operation::Action;
 
 /// A pool and the instant of its last operation.
@@ -16,7 +16,7 @@ pub(super) struct PoolCredits {
 }
 
 impl UserCredits for PoolCredits {
-    fn apply(&mut self, line: u64, action: Action) -> Result<Outcome, BadLine> {
+    fn apply(&mut self, line: u64, action: Action) -> Result<LineOutcome, BadLine> {
         let now = action.instant().unwrap_or(self.latest);
         if now < self.latest {
             let text = format!(
@@ -37,10 +37,12 @@ impl UserCredits for PoolCredits {
             Action::ConsumeCredits { amount, allow_partial: false, .. } => {
                 match self.pool.consume_credits(amount, now) {
                     Ok(draw) => self.consumed(&draw),
-                    Err(shortage) => Outcome::Insufficient { available: shortage.available },
+                    Err(shortage) => LineOutcome::Insufficient { available: shortage.available },
                 }
             }
-            Action::GetBalance { .. } => Outcome::Balance { balance: self.pool.get_balance(now) },
+            Action::GetBalance { .. } => {
+                LineOutcome::Balance { balance: self.pool.get_balance(now) }
+            }
         };
         self.latest = now;
         Ok(outcome)
@@ -48,7 +50,13 @@ impl UserCredits for PoolCredits {
 }
 
 impl PoolCredits {
-    fn add(&mut self, line: u64, amount: u64, expiry: i64, now: i64) -> Result<Outcome, BadLine> {
+    fn add(
+        &mut self,
+        line: u64,
+        amount: u64,
+        expiry: i64,
+        now: i64,
+    ) -> Result<LineOutcome, BadLine> {
         if expiry < now {
             return Err(BadLine::expires_before_start(expiry, now));
         }
@@ -65,10 +73,10 @@ impl PoolCredits {
             }
         })?;
         self.pack_lines.push(line);
-        Ok(Outcome::CreditsAdded { at: now, changes: None })
+        Ok(LineOutcome::CreditsAdded { at: now, changes: None })
     }
 
-    fn consumed(&self, draw: &Draw) -> Outcome {
+    fn consumed(&self, draw: &Draw) -> LineOutcome {
         let lots = self.pool.lots(draw);
         let consumed = lots.iter().map(|(_, amount)| amount).sum();
         let line_of = |pack: u64| {
@@ -77,6 +85,6 @@ impl PoolCredits {
         };
         let part = |(pack, amount): (fefo::PackId, u64)| PackPart { line: line_of(pack.0), amount };
         let packs = lots.into_iter().map(part).collect();
-        Outcome::CreditsConsumed { consumed, packs: Some(packs), changes: None }
+        LineOutcome::CreditsConsumed { consumed, packs: Some(packs), changes: None }
     }
 }

@@ -10,7 +10,7 @@ use bursar_agent::heartbeat::{Agent, AgentOptions};
 use bursar_agent::reconcile::Local;
 use bursar_agent::runner::Runner;
 use bursar_agent::servers::Servers;
-use bursar_client::api::nodes::node::{Gpu, RegisterNode};
+use bursar_client::api::nodes::node::RegisterNode;
 use bursar_client::api::system::key::{CreateKey, Role};
 use bursar_client::system::keys;
 use bursar_client::{Client, RetryPolicy};
@@ -76,16 +76,11 @@ fn options(
     folder: &Path,
 ) -> Result<AgentOptions, Failure> {
     let gpus = Gpus::fake(gpus, node)?;
-    let offered = gpus.list.iter().map(|gpu| Gpu {
-        uuid: gpu.uuid.clone(),
-        kind: gpu.gpu_type.clone(),
-        memory_gib: gpu.memory_gib,
-    });
     let offer = RegisterNode {
         id: node.to_owned(),
         region: region.to_owned(),
         rack: None,
-        gpus: offered.collect(),
+        gpus: gpus.offered(),
         cpus: 128,
         memory_gib: 1024,
         labels: None,

@@ -37,7 +37,7 @@ pub(super) struct Allocation(pub(super) u64);
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum AllocationAnswer {
     /// All resources were free.
     Allocated(Allocation),
     /// Some were not; the request is granted later unless it exceeds the capacity.
@@ -86,7 +86,7 @@ impl<T> Pool<T> {
 
     /// Requests resources. `ticket` is returned when a queued request is granted; one that
     /// can never be granted is not kept.
-    pub(super) fn allocate(&mut self, wanted: Amounts, ticket: T) -> Answer {
+    pub(super) fn allocate(&mut self, wanted: Amounts, ticket: T) -> AllocationAnswer {
         let lacks = |resource: &Resource, amount: u64| {
             u128::from(resource.free) < resource.awaited + u128::from(amount)
         };
@@ -101,7 +101,7 @@ impl<T> Pool<T> {
             }
         }
         if shortages.is_empty() {
-            return Answer::Allocated(self.grant(wanted));
+            return AllocationAnswer::Allocated(self.grant(wanted));
         }
         if possible {
             for (name, amount) in wanted.iter() {
@@ -112,7 +112,7 @@ impl<T> Pool<T> {
             // Resources that earlier requests wait for are not short.
             shortages.retain(|shortage| shortage.required > shortage.available);
         }
-        Answer::Queued(shortages)
+        AllocationAnswer::Queued(shortages)
     }
 
     /// Releases an allocation. Returns the freed amounts and the requests that are granted now, in
@@ -258,10 +258,10 @@ mod tests {
         Pool::new(&amounts(&[("cpu", 8), ("memory", 16), ("gpu", 2)]))
     }
 
-    fn allocated(answer: Answer) -> Allocation {
+    fn allocated(answer: AllocationAnswer) -> Allocation {
         match answer {
-            Answer::Allocated(allocation) => allocation,
-            Answer::Queued(shortages) => panic!("queued for {shortages:?}"),
+            AllocationAnswer::Allocated(allocation) => allocation,
+            AllocationAnswer::Queued(shortages) => panic!("queued for {shortages:?}"),
         }
     }
 
@@ -282,7 +282,7 @@ mod tests {
     fn a_release_grants_what_waited_longest() {
         let mut pool = pool();
         let first = allocated(pool.allocate(amounts(&[("gpu", 2), ("cpu", 1)]), 1));
-        let short = |required| Answer::Queued(vec![shortage("gpu", 0, required)]);
+        let short = |required| AllocationAnswer::Queued(vec![shortage("gpu", 0, required)]);
         assert_eq!(pool.allocate(amounts(&[("gpu", 2)]), 2), short(2));
         assert_eq!(pool.allocate(amounts(&[("gpu", 1)]), 3), short(1));
         let (freed, granted) = pool.release(first).expect("it is held");
@@ -297,11 +297,14 @@ mod tests {
     fn a_later_request_never_takes_a_resource_that_an_earlier_one_waits_for() {
         let mut pool = pool();
         allocated(pool.allocate(amounts(&[("gpu", 1)]), 1));
-        assert!(matches!(pool.allocate(amounts(&[("gpu", 2), ("cpu", 6)]), 2), Answer::Queued(_)));
+        assert!(matches!(
+            pool.allocate(amounts(&[("gpu", 2), ("cpu", 6)]), 2),
+            AllocationAnswer::Queued(_)
+        ));
         // One GPU and eight CPUs are free, but a GPU and six CPUs are awaited.
-        let behind = Answer::Queued(vec![shortage("gpu", 1, 1)]);
+        let behind = AllocationAnswer::Queued(vec![shortage("gpu", 1, 1)]);
         assert_eq!(pool.allocate(amounts(&[("gpu", 1)]), 3), behind);
-        let behind = Answer::Queued(vec![shortage("cpu", 8, 3)]);
+        let behind = AllocationAnswer::Queued(vec![shortage("cpu", 8, 3)]);
         assert_eq!(pool.allocate(amounts(&[("cpu", 3)]), 4), behind);
         allocated(pool.allocate(amounts(&[("memory", 16)]), 5));
     }
@@ -310,18 +313,21 @@ mod tests {
     fn resources_that_no_request_lacks_are_granted() {
         let mut pool = pool();
         allocated(pool.allocate(amounts(&[("gpu", 2)]), 1));
-        assert!(matches!(pool.allocate(amounts(&[("gpu", 1), ("cpu", 2)]), 2), Answer::Queued(_)));
+        assert!(matches!(
+            pool.allocate(amounts(&[("gpu", 1), ("cpu", 2)]), 2),
+            AllocationAnswer::Queued(_)
+        ));
         allocated(pool.allocate(amounts(&[("cpu", 6)]), 3));
-        assert!(matches!(pool.allocate(amounts(&[("cpu", 1)]), 4), Answer::Queued(_)));
+        assert!(matches!(pool.allocate(amounts(&[("cpu", 1)]), 4), AllocationAnswer::Queued(_)));
     }
 
     #[test]
     fn more_than_there_is_blocks_no_request() {
         let mut pool = pool();
         let never = pool.allocate(amounts(&[("gpu", 4), ("cpu", 1)]), 1);
-        assert_eq!(never, Answer::Queued(vec![shortage("gpu", 2, 4)]));
+        assert_eq!(never, AllocationAnswer::Queued(vec![shortage("gpu", 2, 4)]));
         let unknown = pool.allocate(amounts(&[("tpu", 1)]), 1);
-        assert_eq!(unknown, Answer::Queued(vec![shortage("tpu", 0, 1)]));
+        assert_eq!(unknown, AllocationAnswer::Queued(vec![shortage("tpu", 0, 1)]));
         assert_eq!(pool.waiting(), 0);
         allocated(pool.allocate(amounts(&[("gpu", 2)]), 2));
     }
@@ -358,7 +364,7 @@ mod tests {
                 } else {
                     let wanted = [("gpu", gpu), ("cpu", cpu), ("memory", memory)];
                     let wanted: Vec<_> = wanted.into_iter().filter(|(_, amount)| *amount > 0).collect();
-                    if let Answer::Allocated(allocation) = pool.allocate(amounts(&wanted), 0) {
+                    if let AllocationAnswer::Allocated(allocation) = pool.allocate(amounts(&wanted), 0) {
                         held.push(allocation);
                     }
                 }

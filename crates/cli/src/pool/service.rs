@@ -7,7 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::message::{Complaint, Message, Reply, Request, Requirement, queued};
-use super::resources::{Allocation, Amounts, Answer, ConcurrencyGroup, Granted, Pool};
+use super::resources::{Allocation, AllocationAnswer, Amounts, ConcurrencyGroup, Granted, Pool};
 
 /// Sender, receiver and number of a request. Sender and number identify it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -148,10 +148,10 @@ impl Service {
         }
         let resources = wanted.clone();
         Ok(match self.pool.allocate(wanted, question.clone()) {
-            Answer::Allocated(allocation) => {
+            AllocationAnswer::Allocated(allocation) => {
                 self.allocated(question.msg_id, allocation, &resources)
             }
-            Answer::Queued(shortages) => queued(question.msg_id, &shortages),
+            AllocationAnswer::Queued(shortages) => queued(question.msg_id, &shortages),
         })
     }
 

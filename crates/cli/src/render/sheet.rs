@@ -87,7 +87,7 @@ impl Cell {
 }
 
 /// A column and its alignment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
     name: &'static str,
     right: bool,

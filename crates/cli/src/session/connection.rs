@@ -1,6 +1,5 @@
 //! The server and the key of a command.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bursar_client::{Client, ClientBuilder, ClientError};
@@ -201,15 +200,18 @@ fn target(
 const MAKE_KEY_FILE: &str =
     "create it with bursar key create … --save FILE, which writes only the key";
 
+/// The text of a file, or of standard input for `-`.
+pub(crate) fn read_text(file: &Path) -> std::io::Result<String> {
+    if file == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
+    }
+}
+
 /// The key in a file, or on standard input for `-`.
 pub(crate) fn read_key(file: &Path) -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text)
-    } else {
-        std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text))
-    };
-    read.map_err(|cause| {
+    let text = read_text(file).map_err(|cause| {
         Failure::new(format_args!("cannot read the key in {}", file.display()), cause)
     })?;
     let key = text.trim();

@@ -153,7 +153,7 @@ impl WatchArguments {
 
 /// A request that is shown instead of sent.
 #[derive(Serialize)]
-struct Plan<'a> {
+struct DryRunPlan<'a> {
     method: &'static str,
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -476,7 +476,7 @@ impl Session {
         }
         let body = call.body().map(serde_json::from_str).transpose()?;
         let method = call.method().as_str();
-        let plan = Plan { method, path: call.target(), body, effect, checked: is_checked };
+        let plan = DryRunPlan { method, path: call.target(), body, effect, checked: is_checked };
         let json = serde_json::to_string(&plan)?;
         print(&if self.format == Format::Json { json } else { yaml(&json)? })
     }

@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: AblationArguments) -> Result<(), Failure> {
     let summaries = study(&cases, &variants, &|| bar.inc(1))?;
     bar.finish_and_clear();
     if arguments.json {
-        let report = Report {
+        let report = AblationReport {
             half: half.name(),
             workloads: cases.len(),
             settings: changed,
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: AblationArguments) -> Result<(), Failure> {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct AblationReport {
     half: &'static str,
     workloads: usize,
     /// Settings of the cell that differ from the defaults.

@@ -55,7 +55,7 @@ fn parse_inflate(text: &str) -> Result<f64, String> {
 }
 
 /// The results of one policy.
-struct Outcome {
+struct PlacementOutcome {
     policy: PlacementPolicy,
     curves: Vec<Curve>,
 }
@@ -79,21 +79,21 @@ pub(crate) fn run(mut arguments: PlacementArguments) -> Result<(), Failure> {
     }
 }
 
-fn run_policies(experiment: &Experiment, arguments: &PlacementArguments) -> Vec<Outcome> {
+fn run_policies(experiment: &Experiment, arguments: &PlacementArguments) -> Vec<PlacementOutcome> {
     let seeds: Vec<u64> = (FIRST_SEED..FIRST_SEED + arguments.seeds).collect();
     let bar = progress(arguments.policy.len() as u64 * arguments.seeds);
     let mut outcomes = Vec::new();
     for policy in &arguments.policy {
         bar.set_message(policy.name());
         let curves = experiment.run_all(*policy, &seeds, arguments.inflate, &|| bar.inc(1));
-        outcomes.push(Outcome { policy: *policy, curves });
+        outcomes.push(PlacementOutcome { policy: *policy, curves });
     }
     bar.finish_and_clear();
     outcomes
 }
 
 #[derive(Serialize)]
-struct Report {
+struct PlacementReport {
     policies: Vec<PolicyReport>,
 }
 
@@ -111,7 +111,7 @@ struct SpreadReport {
     sd: f64,
 }
 
-fn report(outcomes: &[Outcome]) -> Report {
+fn report(outcomes: &[PlacementOutcome]) -> PlacementReport {
     let allocated_pct = |curves: &[Curve]| {
         REPORTED
             .into_iter()
@@ -129,10 +129,10 @@ fn report(outcomes: &[Outcome]) -> Report {
             allocated_pct: allocated_pct(&outcome.curves),
         })
         .collect();
-    Report { policies }
+    PlacementReport { policies }
 }
 
-fn text_table(outcomes: &[Outcome]) -> String {
+fn text_table(outcomes: &[PlacementOutcome]) -> String {
     let mut header = vec!["GPUs in use, %, at".to_string()];
     header.extend(REPORTED.map(|x| format!("{x} % arrived")));
     let rows = outcomes.iter().map(|outcome| {
@@ -146,7 +146,7 @@ fn text_table(outcomes: &[Outcome]) -> String {
     table(header, rows)
 }
 
-fn chart(outcomes: &[Outcome], arguments: &PlacementArguments) -> Chart {
+fn chart(outcomes: &[PlacementOutcome], arguments: &PlacementArguments) -> Chart {
     let last = (arguments.inflate * 100.0).floor() as usize;
     let first = 80.min(last.saturating_sub(1));
     let mut series = vec![Series {

@@ -67,7 +67,7 @@ impl QueuePolicy {
 }
 
 /// The results of one policy.
-struct Outcome {
+struct QueueOutcome {
     policy: QueuePolicy,
     run: Run,
     figures: Figures,
@@ -130,7 +130,7 @@ fn run_policy(
     tenants: &[String],
     cluster: Cluster,
     config: &CellConfig,
-) -> Result<Outcome, Failure> {
+) -> Result<QueueOutcome, Failure> {
     let bar = progress(jobs.len() as u64);
     bar.set_message(policy.name());
     let run = match policy {
@@ -141,7 +141,7 @@ fn run_policy(
     bar.finish_and_clear();
     let figures = figures(jobs, cluster, &run);
     let windows = windows(jobs, tenants, cluster, config.half_life_ms, &run);
-    Ok(Outcome { policy, run, figures, windows })
+    Ok(QueueOutcome { policy, run, figures, windows })
 }
 
 /// A setting that a study may change, and how to set it.
@@ -188,7 +188,7 @@ pub(super) fn settings(set: &[(usize, i64)]) -> (CellConfig, BTreeMap<&'static s
 }
 
 #[derive(Serialize)]
-struct Report {
+struct QueueReport {
     gpus: u32,
     gpus_per_node: u16,
     /// Settings of the cell that differ from the defaults.
@@ -243,8 +243,12 @@ impl ShareWindows {
     }
 }
 
-fn report(outcomes: &[Outcome], cluster: Cluster, settings: BTreeMap<&'static str, i64>) -> Report {
-    let policy = |outcome: &Outcome| PolicyReport {
+fn report(
+    outcomes: &[QueueOutcome],
+    cluster: Cluster,
+    settings: BTreeMap<&'static str, i64>,
+) -> QueueReport {
+    let policy = |outcome: &QueueOutcome| PolicyReport {
         policy: outcome.policy.name(),
         jobs: outcome.run.jobs.len(),
         mean_jct_seconds: rounded(outcome.figures.mean_jct_s),
@@ -260,7 +264,7 @@ fn report(outcomes: &[Outcome], cluster: Cluster, settings: BTreeMap<&'static st
         share_error_beyond_rule: rounded(worst_beyond_rule(&outcome.windows)),
         share_windows: ShareWindows::of(&outcome.windows),
     };
-    Report {
+    QueueReport {
         gpus: cluster.gpus(),
         gpus_per_node: cluster.gpus_per_node,
         settings,
@@ -268,7 +272,7 @@ fn report(outcomes: &[Outcome], cluster: Cluster, settings: BTreeMap<&'static st
     }
 }
 
-fn text_table(outcomes: &[Outcome]) -> String {
+fn text_table(outcomes: &[QueueOutcome]) -> String {
     let header = [
         "policy",
         "mean JCT, s",
@@ -300,7 +304,7 @@ fn text_table(outcomes: &[Outcome]) -> String {
     table(header.map(String::from).to_vec(), rows)
 }
 
-fn chart(outcomes: &[Outcome], jobs: &[JobRow], arguments: &QueueArguments) -> Chart {
+fn chart(outcomes: &[QueueOutcome], jobs: &[JobRow], arguments: &QueueArguments) -> Chart {
     let series = outcomes.iter().map(|outcome| {
         let ends = outcome.run.jobs.iter().zip(jobs);
         let mut times: Vec<f64> =

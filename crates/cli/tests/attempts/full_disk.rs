@@ -39,12 +39,12 @@ fn outlives_its_lease(seconds: u64) -> Option<()> {
     disk.fill();
     node.runner.renew(BootTime::now(), Duration::from_secs(3600)).expect("every supervisor heard");
     // With as much time again for its supervisor to hear of it.
-    let told_in_time = BootTime::now().since(sent) < lease.stop_at.since(sent) / 2;
+    let notified_in_time = BootTime::now().since(sent) < lease.stop_at.since(sent) / 2;
     until(|| (BootTime::now() > lease.kill_at).then_some(()));
     // It prints more than there is room for, and ends.
     std::fs::write(work.path().join("go"), "").expect("written");
     let end = node.end_of("att_1");
-    if !told_in_time {
+    if !notified_in_time {
         return None;
     }
     assert_eq!((end.exit, end.stop), (Some(Exit::Code(7)), None::<StopCause>));

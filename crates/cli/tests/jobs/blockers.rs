@@ -53,8 +53,8 @@ async fn a_dependency_and_a_frozen_account_are_both_listed_as_blockers() {
     submit(&server, small("first")).await;
     submit(&server, with(small("second"), "after", json!(["first"]))).await;
     server.call("POST", "/v1/accounts/acme/freeze", json!({})).await.expect(200);
-    let told = blocker_types(&server.get("/v1/jobs/second/why").await);
-    assert_eq!(told, ["frozen", "dependency"]);
-    let told = blocker_types(&server.get("/v1/jobs/first/why").await);
-    assert_eq!(told, ["frozen", "gpu_type"]);
+    let types = blocker_types(&server.get("/v1/jobs/second/why").await);
+    assert_eq!(types, ["frozen", "dependency"]);
+    let types = blocker_types(&server.get("/v1/jobs/first/why").await);
+    assert_eq!(types, ["frozen", "gpu_type"]);
 }

@@ -79,8 +79,8 @@ async fn invalid_fields_are_rejected_and_named() {
     let unpriced = with(small("j"), "gpus", json!({ "types": ["B200"] }));
     let problem = server.call("POST", "/v1/jobs", unpriced).await.problem("unsatisfiable");
     assert_eq!(blocker_types(&problem), ["gpu_type"]);
-    let nobody = with(small("j"), "account", json!("acme:missing"));
-    server.call("POST", "/v1/jobs", nobody).await.problem("not_found");
+    let unknown = with(small("j"), "account", json!("acme:missing"));
+    server.call("POST", "/v1/jobs", unknown).await.problem("not_found");
 }
 
 #[tokio::test]

@@ -33,9 +33,9 @@ async fn a_waiting_agent_receives_the_order_to_start_a_new_job_immediately() {
     let report = agent.report();
     let waiting = server.call("POST", "/v1/nodes/n1/heartbeat?wait_seconds=20", report);
     let coming = submit(&server, small("j"));
-    let (told, submitted) = tokio::join!(waiting, coming);
+    let (received, submitted) = tokio::join!(waiting, coming);
     assert_eq!(submitted["state"], "queued");
-    let orders = told.expect(200)["orders"].as_array().expect("orders").clone();
+    let orders = received.expect(200)["orders"].as_array().expect("orders").clone();
     assert_eq!((orders.len(), &orders[0]["type"]), (1, &json!("start")));
     agent.obey(&orders);
     agent.beat(&server).await;
@@ -45,9 +45,9 @@ async fn a_waiting_agent_receives_the_order_to_start_a_new_job_immediately() {
     let report = agent.report();
     let waiting = server.call("POST", "/v1/nodes/n1/heartbeat?wait_seconds=20", report);
     let cancelling = server.call("POST", "/v1/jobs/j/cancel", json!({}));
-    let (told, cancelled) = tokio::join!(waiting, cancelling);
+    let (received, cancelled) = tokio::join!(waiting, cancelling);
     assert_eq!(cancelled.expect(200)["state"], "stopping");
-    let orders = told.expect(200)["orders"].as_array().expect("orders").clone();
+    let orders = received.expect(200)["orders"].as_array().expect("orders").clone();
     assert_eq!((orders.len(), &orders[0]["type"]), (1, &json!("stop")));
     agent.obey(&orders);
     agent.beat(&server).await;
@@ -67,8 +67,8 @@ async fn a_price_set_ahead_reaches_the_cells_by_itself() {
     let price = json!({ "per_gpu_hour": "6", "effective_at": soon });
     server.call("PUT", "/v1/prices/H100", price).await.expect(200);
     loop {
-        let told = crate::catalog::events(&server, "default", "price_set");
-        if let Some((at, event)) = told.first() {
+        let received = crate::funding::catalog::events(&server, "default", "price_set");
+        if let Some((at, event)) = received.first() {
             let at: bursar_api::Time = serde_json::from_value(json!(at)).expect("a time");
             assert!(at >= soon, "not before it counts");
             assert_eq!(event["price"], 6_000_000);

@@ -143,8 +143,8 @@ fn serving(idp: &Idp, more: &str) -> Server {
 }
 
 async fn tell(idp: &Idp, path: &str) {
-    let told = reqwest::get(format!("{}{path}", idp.url)).await.expect("it answers");
-    assert!(told.status().is_success());
+    let answer = reqwest::get(format!("{}{path}", idp.url)).await.expect("it answers");
+    assert!(answer.status().is_success());
 }
 
 #[tokio::test]

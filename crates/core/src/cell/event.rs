@@ -1,7 +1,7 @@
 //! The events of a cell. Only events are stored.
 //!
 //! Messages to the ledgers are derived from the events of a decision and follow them as
-//! [`Event::LedgerTold`], which the courier delivers.
+//! [`Event::LedgerMessageSent`], which the courier delivers.
 
 use smallvec::SmallVec;
 
@@ -28,7 +28,7 @@ pub enum Event {
         position: u64,
     },
     /// A message was sent to a ledger.
-    LedgerTold {
+    LedgerMessageSent {
         /// The receiving shard.
         shard: u16,
         /// The message's number among those to this shard, dense from 1.

@@ -56,7 +56,7 @@ impl Machine for Cell {
             Event::MessageReceived { shard, number, position } => {
                 self.marks.insert(*shard, Mark { number: *number, position: *position });
             }
-            Event::LedgerTold { shard, number, message: _ } => {
+            Event::LedgerMessageSent { shard, number, message: _ } => {
                 self.sent.insert(*shard, *number);
             }
             Event::RequestDone { request } => self.apply_request_done(at, *request, None),

@@ -114,7 +114,7 @@ impl Cell {
         events.extend(outgoing.in_order().map(|(shard, message)| {
             let number = numbers.entry(shard).or_insert_with(|| self.last_message_to(shard));
             *number += 1;
-            Event::LedgerTold { shard, number: *number, message: Box::new(message) }
+            Event::LedgerMessageSent { shard, number: *number, message: Box::new(message) }
         }));
     }
 
@@ -221,7 +221,7 @@ impl Cell {
                 }
             }
             Event::MessageReceived { .. }
-            | Event::LedgerTold { .. }
+            | Event::LedgerMessageSent { .. }
             | Event::Configured(_)
             | Event::PriceSet { .. }
             | Event::ClassSet { .. }

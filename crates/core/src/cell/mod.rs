@@ -12,7 +12,7 @@
 //! 3. The node's next order is to start. Its report of `Running` starts metering; its report of
 //!    `Succeeded`, `Failed` or `Stopped` ends the attempt (`AttemptEnded`, `JobEnded`). A
 //!    preemption, a lost node or a drain requeues the job.
-//! 4. Messages to a ledger follow in the same decision as [`Event::LedgerTold`]. Messages from a
+//! 4. Messages to a ledger follow in the same decision as [`Event::LedgerMessageSent`]. Messages from a
 //!    ledger arrive as `Command::from(ToCell)` with [`Origin::Ledger`]: see [`messages`].
 //! 5. [`Cell::why`] returns every reason why a job waits, [`Cell::fair_shares`] the shares of
 //!    accounts.

@@ -44,14 +44,14 @@ impl Account {
         digester.value((&self.path, self.kind, self.frozen, self.fingerprint));
         digester.value((self.available, self.plain, self.held));
         // An account whose rare fields are all empty again equals one that never had any.
-        let rare = self.rare.as_ref().filter(|rare| !rare.is_idle());
-        digester.value(rare.is_some());
-        let Some(rare) = rare else { return };
-        digester.value((&rare.settings, rare.uncollected, &rare.budgets, &rare.quotas));
-        for ((_, bucket), ()) in rare.expired.iter() {
+        let details = self.details.as_ref().filter(|details| !details.is_idle());
+        digester.value(details.is_some());
+        let Some(details) = details else { return };
+        digester.value((&details.settings, details.uncollected, &details.budgets, &details.quotas));
+        for ((_, bucket), ()) in details.expired.iter() {
             digester.value(bucket);
         }
-        digester.value(rare.frozen_by_platform);
+        digester.value(details.frozen_by_platform);
     }
 }
 

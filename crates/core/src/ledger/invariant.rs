@@ -138,7 +138,7 @@ fn check_accounts(ledger: &Ledger) -> Check {
     }
     for (number, account) in (0..).map(AccountNo).zip(&ledger.accounts) {
         let sum = owed.get(&number).copied().unwrap_or(0);
-        let kept = account.rare.as_ref().map_or(0, |rare| rare.owed_below);
+        let kept = account.details.as_ref().map_or(0, |details| details.owed_below);
         holds(sum == kept, "index", Some(account.tenant), || {
             format!("{} records {kept} owed at and below it, not {sum}", account.path)
         })?;
@@ -185,7 +185,8 @@ pub fn check_hold(ledger: &Ledger, number: HoldNo) -> Check {
     holds(ordered, "L7", Some(tenant), || {
         format!("hold {}: refunded, captured and metered out of order", hold.id)
     })?;
-    let late: u64 = hold.rare.iter().flat_map(|r| &r.uncollected).map(|(_, amount)| amount).sum();
+    let late: u64 =
+        hold.details.iter().flat_map(|r| &r.uncollected).map(|(_, amount)| amount).sum();
     holds(late == hold.uncollected(), "L7", Some(tenant), || {
         format!("hold {}: {late} is not the uncollected amount", hold.id)
     })?;

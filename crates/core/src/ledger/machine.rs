@@ -10,7 +10,7 @@ use super::id::AccountNo;
 use super::index::aside::{LedgerAside, STEP_EVENTS};
 use super::index::idempotency::{KeptAnswer, KeptEntry};
 use super::index::timers::{earlier, is_due};
-use super::jobs::external::Report;
+use super::jobs::external::UsageReport;
 use super::refusal::Refusal;
 use super::reply::{Accepted, Refused, Reply};
 use super::state::Ledger;
@@ -114,7 +114,7 @@ impl Machine for Ledger {
         }
         self.apply_event(at, event);
         if !self.jobs.index.held_up.is_empty()
-            && let Some(account) = self.stirred_by(event)
+            && let Some(account) = self.account_unblocked_by(event)
         {
             self.wake_blocked_jobs(at, account);
         }
@@ -317,7 +317,7 @@ impl Ledger {
             Command::RemoveBudget { path, budget } => {
                 self.decide_remove_budget(path, budget, events)
             }
-            Command::ReviveHold { record } => self.decide_revive(record, events),
+            Command::RestoreHold { record } => self.decide_restore_hold(record, events),
             Command::Forget(command) => self.decide_forget(now, command, events),
             Command::KeepBatch { aborted: None } => Ok(Reply::Done),
             Command::KeepBatch { aborted: Some(answer) } => {
@@ -337,7 +337,7 @@ impl Ledger {
                 self.decide_cancel_named(now, tenant, job, events)
             }
             Command::ReportUsage { tenant, of, seq, usage, ended } => {
-                let report = Report { seq: *seq, usage: *usage, ended: *ended };
+                let report = UsageReport { seq: *seq, usage: *usage, ended: *ended };
                 self.decide_report(now, tenant, of, report, events)
             }
             Command::Receive { cell, number, position, message } => {
@@ -374,7 +374,7 @@ impl Ledger {
             | Command::Refund(_)
             | Command::SetBudget { .. }
             | Command::RemoveBudget { .. }
-            | Command::ReviveHold { .. }
+            | Command::RestoreHold { .. }
             | Command::OpenRegion { .. }
             | Command::SetQuota { .. }
             | Command::RemoveQuota { .. }
@@ -436,7 +436,7 @@ impl Ledger {
             Event::Charged(charged) => self.apply_charged(at, charged),
             Event::Refunded { movement, hold, note: _ } => self.apply_refunded(at, movement, *hold),
             Event::CreditsMoved { movement, from, to: _ } => self.apply_moved(at, movement, *from),
-            Event::UncollectedCollected { movement, account } => {
+            Event::DebtRepaid { movement, account } => {
                 self.apply_collected(at, movement, *account);
             }
             Event::BudgetSet { account, budget, terms, period_start, spent, held } => {
@@ -460,11 +460,13 @@ impl Ledger {
                     None => self.apply_forgotten(at, [answers, holds, movements, *buckets, *jobs]),
                 }
             }
-            Event::HoldRevived { hold, record } => self.apply_revived(at, *hold, record),
+            Event::HoldRestored { hold, record } => self.apply_revived(at, *hold, record),
             Event::RegionOpened { cell, region, shard } => {
                 self.apply_region_opened(*cell, region, *shard);
             }
-            Event::RegionBriefed { cell, next } => self.apply_region_briefed(*cell, *next),
+            Event::RegionPoliciesSent { cell, next } => {
+                self.apply_region_policies_sent(*cell, *next)
+            }
             Event::SetAside { what, digest: _ } => {
                 self.aside.insert(*what);
             }
@@ -488,13 +490,13 @@ impl Ledger {
             | Event::ExhaustionWarned { job: of, .. }
             | Event::AttemptStopping { job: of }
             | Event::AttemptEnded { job: of, .. }
-            | Event::CancelAsked { job: of }
+            | Event::CancelRequested { job: of }
             | Event::DependenciesMet { job: of, .. } => {
                 self.change_job(*of, |job| job.apply(at, event));
             }
             Event::JobEnded { job, state: _ } => self.apply_job_ended(at, *job, event),
-            Event::HeldUpReviewed { tenant, next } => self.set_review(*tenant, *next),
-            Event::CellTold { cell, number, message } => {
+            Event::BlockedJobsRechecked { tenant, next } => self.set_review(*tenant, *next),
+            Event::CellMessageSent { cell, number, message } => {
                 self.apply_message_sent(*cell, *number, message)
             }
             Event::MessageReceived { cell, number, position } => {
@@ -504,13 +506,13 @@ impl Ledger {
     }
 
     /// The account whose blocked jobs may continue after an event.
-    fn stirred_by(&self, event: &Event) -> Option<AccountNo> {
+    fn account_unblocked_by(&self, event: &Event) -> Option<AccountNo> {
         match event {
             Event::AccountUnfrozen { account }
             | Event::BudgetSet { account, .. }
             | Event::BudgetRemoved { account, .. } => Some(*account),
             // A higher overdraft limit or a repayment lets short jobs continue.
-            Event::AccountChanged { account, .. } | Event::UncollectedCollected { account, .. } => {
+            Event::AccountChanged { account, .. } | Event::DebtRepaid { account, .. } => {
                 Some(*account).filter(|account| self.has_short(self.account(*account).tenant))
             }
             Event::GrantIssued(issued) => Some(issued.account),
@@ -536,9 +538,9 @@ impl Ledger {
             | Event::Answered { .. }
             | Event::CreditsDenied { .. }
             | Event::Forgotten { .. }
-            | Event::HoldRevived { .. }
+            | Event::HoldRestored { .. }
             | Event::RegionOpened { .. }
-            | Event::RegionBriefed { .. }
+            | Event::RegionPoliciesSent { .. }
             | Event::SetAside { .. }
             | Event::QuotaSet { .. }
             | Event::QuotaRemoved { .. }
@@ -548,11 +550,11 @@ impl Ledger {
             | Event::AttemptFunded { .. }
             | Event::AttemptStopping { .. }
             | Event::AttemptEnded { .. }
-            | Event::CancelAsked { .. }
+            | Event::CancelRequested { .. }
             | Event::DependenciesMet { .. }
             | Event::JobEnded { .. }
-            | Event::HeldUpReviewed { .. }
-            | Event::CellTold { .. }
+            | Event::BlockedJobsRechecked { .. }
+            | Event::CellMessageSent { .. }
             | Event::MessageReceived { .. }
             | Event::ExhaustionWarned { .. } => None,
         }

@@ -30,5 +30,5 @@ pub mod validate;
 pub use command::{Command, Envelope, LookUp};
 pub use event::Event;
 pub use refusal::{Blocker, Refusal};
-pub use reply::{Accepted, Answer, HoldReply, Refused, Reply};
+pub use reply::{Accepted, HoldReply, LedgerAnswer, Refused, Reply};
 pub use state::Ledger;

@@ -268,7 +268,6 @@ impl Refusal {
         match self {
             Refusal::Forgotten { .. }
             | Refusal::AccountFrozen { .. }
-            | Refusal::QuotaExceeded { .. }
             | Refusal::InsufficientCredits { .. }
             | Refusal::BudgetExceeded { .. } => true,
             Refusal::InvalidField { .. }
@@ -280,6 +279,7 @@ impl Refusal {
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
             | Refusal::Conflict(_)
+            | Refusal::QuotaExceeded { .. }
             | Refusal::BatchAborted { .. } => false,
         }
     }
@@ -364,7 +364,7 @@ mod tests {
                 ("hold_closed", false, true),
                 ("sequence_conflict", false, true),
                 ("conflict", false, true),
-                ("conflict", true, true),
+                ("conflict", false, true),
                 ("insufficient_credits", true, true),
                 ("budget_exceeded", true, true),
                 ("batch_aborted", false, true),

@@ -5,6 +5,7 @@ use super::command::{AccountSettings, BudgetTerms};
 use super::holds::archive::RecalledRecord;
 use super::holds::hold::HoldState;
 use super::id::{AccountNo, CellNo, GrantNo, HoldNo, JobNo};
+use super::index::idempotency::Refers;
 use super::jobs::JobState;
 use super::refusal::Refusal;
 use crate::credits::Credits;
@@ -70,6 +71,26 @@ pub enum Reply {
     },
     /// A hold, charge or movement as the archive has it: the ledger has forgotten it.
     Archived(Box<RecalledRecord>),
+}
+
+impl Reply {
+    /// What it refers to by a number that is used again.
+    pub(in crate::ledger) fn refers_to(&self) -> Option<Refers> {
+        match self {
+            Reply::Hold(reply) => Some(Refers::Hold(reply.hold)),
+            Reply::Charge { hold, .. } => Some(Refers::Hold(*hold)),
+            Reply::Movement { movement, .. } => Some(Refers::Movement(*movement)),
+            Reply::Done
+            | Reply::Account(_)
+            | Reply::Grant { .. }
+            | Reply::Budget(_)
+            | Reply::Jobs { .. }
+            | Reply::Job { .. }
+            | Reply::Region(_)
+            | Reply::Received { .. }
+            | Reply::Archived(_) => None,
+        }
+    }
 }
 
 /// The fields of an account that may change later, as they were when a command was answered.
@@ -144,7 +165,7 @@ impl HoldReply {
 }
 
 /// The answer kept for an idempotency key.
-pub type Answer = Result<Reply, Refusal>;
+pub type LedgerAnswer = Result<Reply, Refusal>;
 
 /// The reply to an accepted command, and whether it was given before.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

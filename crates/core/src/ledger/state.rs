@@ -11,7 +11,7 @@ use super::accounts::tally::Tallies;
 use super::command::{Policy, Restriction};
 use super::credits::bucket::Bucket;
 use super::credits::grant::Grant;
-use super::credits::spend_order::{FirstBucket, Rank};
+use super::credits::spend_order::{FirstBucket, SpendRank};
 use super::event::{Event, NamedMovement, Piece};
 use super::holds::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
@@ -140,7 +140,7 @@ impl Ledger {
     }
 
     /// Whether units of a rank have expired by an instant. While expiry is suspended, none have.
-    pub fn expires_by(&self, rank: &Rank, at: Timestamp) -> bool {
+    pub fn expires_by(&self, rank: &SpendRank, at: Timestamp) -> bool {
         !self.policy.expiry_waits && !rank.is_unexpired_at(at)
     }
 
@@ -196,7 +196,7 @@ impl Ledger {
     }
 
     /// Adds a bucket to the spend order of its account, or removes it.
-    pub(super) fn index_open(&mut self, key: (Rank, BucketNo), restricted: bool, open: bool) {
+    pub(super) fn index_open(&mut self, key: (SpendRank, BucketNo), restricted: bool, open: bool) {
         let account = self.buckets[key.1.index()].account;
         let account = &mut self.accounts[account.index()];
         if open {
@@ -259,7 +259,7 @@ impl Ledger {
         &mut self,
         bucket: BucketNo,
         account: AccountNo,
-        rank: &Rank,
+        rank: &SpendRank,
         restriction: Option<Box<Restriction>>,
         grant: GrantNo,
     ) {
@@ -281,7 +281,7 @@ impl Ledger {
     pub(super) fn find_bucket(
         &self,
         account: AccountNo,
-        rank: &Rank,
+        rank: &SpendRank,
         restriction: Option<&Restriction>,
     ) -> Option<BucketNo> {
         let key = (account, *rank, restriction);
@@ -311,6 +311,6 @@ impl Ledger {
     }
 }
 
-fn bucket_key(bucket: &Bucket) -> (AccountNo, Rank, Option<&Restriction>) {
+fn bucket_key(bucket: &Bucket) -> (AccountNo, SpendRank, Option<&Restriction>) {
     (bucket.account, bucket.rank, bucket.restriction.as_deref())
 }

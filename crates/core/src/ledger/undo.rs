@@ -5,7 +5,7 @@
 
 use fefo::Part;
 
-use super::accounts::account::AccountRare;
+use super::accounts::account::AccountDetails;
 use super::accounts::past_usage::PastSpending;
 use super::command::Policy;
 use super::event::Piece;
@@ -27,7 +27,7 @@ pub enum Undo {
     /// The last account was opened.
     AccountOpened,
     /// An account was changed.
-    Account(AccountNo, bool, Option<Box<AccountRare>>),
+    Account(AccountNo, bool, Option<Box<AccountDetails>>),
     /// The last grant was issued.
     GrantIssued,
     /// A grant was laid in an existing bucket, or in a new one that replaced another.
@@ -94,7 +94,7 @@ impl Ledger {
     pub(super) fn remember_account(&mut self, account: AccountNo) {
         if self.undo.is_some() {
             let present = self.account(account);
-            let step = Undo::Account(account, present.frozen, present.rare.clone());
+            let step = Undo::Account(account, present.frozen, present.details.clone());
             self.remember(|| step);
         }
     }
@@ -129,10 +129,10 @@ impl Ledger {
                     *own -= 1;
                 }
             }
-            Undo::Account(account, frozen, rare) => {
+            Undo::Account(account, frozen, details) => {
                 let account = &mut self.accounts[account.index()];
                 account.frozen = frozen;
-                account.rare = rare;
+                account.details = details;
             }
             Undo::GrantIssued => self.undo_grant_issued(),
             Undo::GrantLaid { grant, bucket } => self.undo_grant_laid(grant, bucket),

@@ -99,7 +99,7 @@ impl Command {
                 path(account, "account")?;
                 name(budget)
             }
-            Command::ReviveHold { .. }
+            Command::RestoreHold { .. }
             | Command::Forget(_)
             | Command::Receive { .. }
             | Command::KeepBatch { .. } => Ok(()),

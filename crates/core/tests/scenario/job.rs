@@ -307,24 +307,24 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
             credits(end.uncollected),
             credits(end.returned)
         ),
-        Event::CancelAsked { job } => format!("CancelAsked {}", name(ledger, *job)),
+        Event::CancelRequested { job } => format!("CancelRequested {}", name(ledger, *job)),
         Event::DependenciesMet { job, met } => {
             let met: Vec<String> = met.iter().map(|job| name(ledger, *job)).collect();
             format!("DependenciesMet {} {}", name(ledger, *job), met.join(" "))
         }
         Event::JobEnded { job, state } => format!("JobEnded {} {state:?}", name(ledger, *job)),
-        Event::HeldUpReviewed { tenant, next } => {
+        Event::BlockedJobsRechecked { tenant, next } => {
             let path = &ledger.account(*tenant).path;
             let next = next.map_or("none".into(), |next| next.at.to_string());
-            format!("HeldUpReviewed {path} next {next}")
+            format!("BlockedJobsRechecked {path} next {next}")
         }
-        Event::RegionBriefed { cell, next } => {
-            format!("RegionBriefed {} next {next:?}", region(ledger, *cell))
+        Event::RegionPoliciesSent { cell, next } => {
+            format!("RegionPoliciesSent {} next {next:?}", region(ledger, *cell))
         }
         Event::SetAside { what, digest: _ } => format!("SetAside {what:?}"),
-        Event::CellTold { cell, number, message } => {
+        Event::CellMessageSent { cell, number, message } => {
             format!(
-                "CellTold {} #{number} {}",
+                "CellMessageSent {} #{number} {}",
                 region(ledger, *cell),
                 message_text(ledger, message)
             )

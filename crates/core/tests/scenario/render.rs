@@ -143,8 +143,8 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
             account(ledger, *to),
             lots(ledger, &movement.pieces)
         ),
-        Event::UncollectedCollected { movement, account: number } => format!(
-            "UncollectedCollected {} {} lots {}",
+        Event::DebtRepaid { movement, account: number } => format!(
+            "DebtRepaid {} {} lots {}",
             movement.id,
             account(ledger, *number),
             lots(ledger, &movement.pieces)
@@ -180,9 +180,9 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
                  {buckets}{jobs}{through}"
             )
         }
-        Event::HoldRevived { record, .. } => format!("HoldRevived {}", record.hold.id),
+        Event::HoldRestored { record, .. } => format!("HoldRestored {}", record.hold.id),
         Event::RegionOpened { .. }
-        | Event::RegionBriefed { .. }
+        | Event::RegionPoliciesSent { .. }
         | Event::SetAside { .. }
         | Event::QuotaSet { .. }
         | Event::QuotaRemoved { .. }
@@ -194,11 +194,11 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         | Event::ExhaustionWarned { .. }
         | Event::AttemptStopping { .. }
         | Event::AttemptEnded { .. }
-        | Event::CancelAsked { .. }
+        | Event::CancelRequested { .. }
         | Event::DependenciesMet { .. }
         | Event::JobEnded { .. }
-        | Event::HeldUpReviewed { .. }
-        | Event::CellTold { .. }
+        | Event::BlockedJobsRechecked { .. }
+        | Event::CellMessageSent { .. }
         | Event::MessageReceived { .. } => super::job::event(ledger, event),
     }
 }

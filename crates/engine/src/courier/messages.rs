@@ -23,7 +23,7 @@ impl Outbox<Cell> for CellToLedger {
 
     fn message(&self, event: &cell::Event) -> Option<(u64, ToLedger)> {
         match event {
-            cell::Event::LedgerTold { shard, number, message } if *shard == self.shard => {
+            cell::Event::LedgerMessageSent { shard, number, message } if *shard == self.shard => {
                 Some((*number, ToLedger::clone(message)))
             }
             _ => None,
@@ -54,7 +54,7 @@ impl Outbox<Ledger> for LedgerToCell {
 
     fn message(&self, event: &ledger::Event) -> Option<(u64, ToCell)> {
         match event {
-            ledger::Event::CellTold { cell, number, message } if *cell == self.cell => {
+            ledger::Event::CellMessageSent { cell, number, message } if *cell == self.cell => {
                 Some((*number, ToCell::clone(message)))
             }
             _ => None,

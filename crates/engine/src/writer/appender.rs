@@ -12,20 +12,15 @@ use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
 use crate::writer::compactor::Compactor;
 use crate::writer::counters::Counters;
 use crate::writer::durable::Durable;
-use crate::writer::handoff::{Handoff, Load, Waiting, reject_all};
+use crate::writer::handoff::{Handoff, Load, PendingAnswer, reject_all};
 use crate::writer::observer::{Observer, Written};
-use crate::writer::pacing::BatchPacer;
-
-/// The fraction of a write's time that may be spent on waiting for more records.
-const WAIT_DIVISOR: u32 = 4;
-/// After a wait without result, this many batches are written without waiting.
-const IMPATIENT_BATCHES: u32 = 4;
+use crate::writer::pacing::{BATCHES_WITHOUT_WAIT, BatchPacer, WAIT_DIVISOR};
 
 /// An append in progress, with the answers that wait for it. Without an append the answers wait
 /// only for earlier ones.
 struct Flying<M: Machine> {
     pending: Option<Pending>,
-    waiting: Vec<Waiting<M>>,
+    waiting: Vec<PendingAnswer<M>>,
     records: u32,
     /// Bytes of its records.
     bytes: usize,
@@ -86,7 +81,7 @@ impl<M: Machine> Appender<M> {
             if impatient > 0 {
                 impatient -= 1;
             } else if flying.is_empty() && !self.gather(&gathering) {
-                impatient = IMPATIENT_BATCHES;
+                impatient = BATCHES_WITHOUT_WAIT;
             }
         }
     }
@@ -158,7 +153,7 @@ impl<M: Machine> Appender<M> {
         &self,
         oldest: Flying<M>,
         expected: &mut Head,
-    ) -> Result<Gathering, (AppendError, Vec<Waiting<M>>)> {
+    ) -> Result<Gathering, (AppendError, Vec<PendingAnswer<M>>)> {
         let Flying { pending, mut waiting, records, bytes, begun } = oldest;
         match pending.map(Pending::wait) {
             Some(Ok(head)) => {

@@ -14,7 +14,7 @@ use crate::error::EngineError;
 use crate::writer::handle::{CommandAnswer, GroupAnswer, ReadRelease, Responder};
 
 /// An answer that waits until the state that it saw is durable.
-pub(crate) enum Waiting<M: Machine> {
+pub(crate) enum PendingAnswer<M: Machine> {
     Command {
         respond: Responder<CommandAnswer<M>>,
         answer: CommandAnswer<M>,
@@ -33,7 +33,7 @@ pub(crate) enum Waiting<M: Machine> {
     },
 }
 
-impl<M: Machine> Waiting<M> {
+impl<M: Machine> PendingAnswer<M> {
     /// Sends the answer. The answer to a write is valid whichever server owns the journal by now.
     /// The answer to a read is valid only while no other server can have written.
     pub(crate) fn release(self, owner: bool) {
@@ -44,13 +44,13 @@ impl<M: Machine> Waiting<M> {
     fn answer(self, owner: bool) {
         let not_owner = || EngineError::Unavailable("the lease of this server ran out".into());
         match self {
-            Waiting::Command { respond, answer, wrote } => {
+            PendingAnswer::Command { respond, answer, wrote } => {
                 respond(if wrote || owner { answer } else { Err(not_owner()) });
             }
-            Waiting::Group { respond, answer, wrote } => {
+            PendingAnswer::Group { respond, answer, wrote } => {
                 respond(if wrote || owner { answer } else { Err(not_owner()) });
             }
-            Waiting::Read { release, wrote } => {
+            PendingAnswer::Read { release, wrote } => {
                 release(if wrote || owner { Ok(()) } else { Err(not_owner()) });
             }
         }
@@ -63,13 +63,15 @@ impl<M: Machine> Waiting<M> {
     fn refuse(self, error: &AppendError) {
         let (written, read) = explained(error);
         match self {
-            Waiting::Command { respond, wrote, .. } => {
+            PendingAnswer::Command { respond, wrote, .. } => {
                 respond(Err(if wrote { written } else { read }));
             }
-            Waiting::Group { respond, wrote, .. } => {
+            PendingAnswer::Group { respond, wrote, .. } => {
                 respond(Err(if wrote { written } else { read }));
             }
-            Waiting::Read { release, wrote } => release(Err(if wrote { written } else { read })),
+            PendingAnswer::Read { release, wrote } => {
+                release(Err(if wrote { written } else { read }))
+            }
         }
     }
 }
@@ -91,12 +93,12 @@ fn explained(error: &AppendError) -> (EngineError, EngineError) {
 /// Records for one durable write and the answers that wait for it.
 pub(crate) struct Load<M: Machine> {
     pub(crate) records: BatchBuilder,
-    pub(crate) waiting: Vec<Waiting<M>>,
+    pub(crate) waiting: Vec<PendingAnswer<M>>,
 }
 
 impl<M: Machine> Load<M> {
     /// An empty load, in reused memory, with capacity for `bytes` bytes of records.
-    fn within(waiting: Vec<Waiting<M>>, bytes: usize) -> Load<M> {
+    fn within(waiting: Vec<PendingAnswer<M>>, bytes: usize) -> Load<M> {
         Load { records: BatchBuilder::reusing(Vec::with_capacity(bytes)), waiting }
     }
 
@@ -114,7 +116,7 @@ impl<M: Machine> Load<M> {
     }
 }
 
-pub(crate) fn reject_all<M: Machine>(waiting: Vec<Waiting<M>>, error: &AppendError) {
+pub(crate) fn reject_all<M: Machine>(waiting: Vec<PendingAnswer<M>>, error: &AppendError) {
     for waiting in waiting {
         waiting.reject(error);
     }
@@ -124,7 +126,7 @@ struct Slot<M: Machine> {
     load: Option<Load<M>>,
     /// Reused memory for answers: of the load that is written, and of the load that is collected
     /// meanwhile.
-    spare: [Vec<Waiting<M>>; 2],
+    spare: [Vec<PendingAnswer<M>>; 2],
     /// Bytes of the records of the last load.
     bytes: usize,
     /// How many answers the appender waits for.
@@ -268,7 +270,7 @@ impl<M: Machine> Handoff<M> {
     }
 
     /// Keeps the emptied memory of a load for the next one.
-    pub(crate) fn reuse(&self, waiting: Vec<Waiting<M>>, bytes: usize) {
+    pub(crate) fn reuse(&self, waiting: Vec<PendingAnswer<M>>, bytes: usize) {
         let mut slot = self.slot();
         slot.bytes = bytes;
         let smallest = slot.spare.iter_mut().min_by_key(|spare| spare.capacity());

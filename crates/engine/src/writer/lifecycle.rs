@@ -20,7 +20,7 @@ use crate::writer::compactor::Compactor;
 use crate::writer::counters::{Counters, Stats};
 use crate::writer::durable::Durable;
 use crate::writer::handle::{Handle, Message, View};
-use crate::writer::handoff::{Handoff, Waiting};
+use crate::writer::handoff::{Handoff, PendingAnswer};
 use crate::writer::mailbox::{Mailbox, Post, Urgency, mailbox};
 use crate::writer::observer::Trouble;
 use crate::writer::options::{EngineOptions, Status};
@@ -378,7 +378,7 @@ impl<C: Codec> Writer<C> {
             },
             // Earlier decisions are in the journal, or failed while the session waited for them.
             End::Broken => handoff.failure().map_or(Next::Rebuild, after_append_error),
-            End::Hopeless => Next::Stop("a due timer panics and cannot be set aside".into()),
+            End::TimerPanics => Next::Stop("a due timer panics and cannot be set aside".into()),
             End::Failed(error) => after_append_error(error),
         }
     }
@@ -460,7 +460,7 @@ impl<C: Codec> Writer<C> {
                 let position = replayed.head.position;
                 let panics = &self.counters.panics;
                 let view = View { machine: &replayed.machine, position, at, panics };
-                let read = |release| Waiting::<C::Machine>::Read { release, wrote: false };
+                let read = |release| PendingAnswer::<C::Machine>::Read { release, wrote: false };
                 let waiting = query(Ok(view)).map(read);
                 waiting.into_iter().for_each(|waiting| waiting.release(trust.holds()));
             }

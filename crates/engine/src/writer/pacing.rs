@@ -12,15 +12,15 @@ use bursar_core::machine::Machine;
 use crate::lease::{Monotonic, SystemMonotonic};
 use crate::writer::mailbox::Mailbox;
 
-/// The fraction of a write's time that may be spent on waiting for more messages.
-const WAIT_DIVISOR: u32 = 4;
+/// The fraction of a write's time that may be spent on waiting for more messages or records.
+pub(crate) const WAIT_DIVISOR: u32 = 4;
 /// A load that took as long to decide as this many writes is handed over although more could be
 /// added. Under such load, deciding is the bottleneck.
 const WRITES: u32 = 2;
 /// The longest time for which the writer polls instead of sleeping.
-const LONGEST_LOOK: Duration = Duration::from_micros(60);
+const MAX_POLL: Duration = Duration::from_micros(60);
 /// After a wait without result, this many batches are written without waiting.
-const IMPATIENT_BATCHES: u32 = 4;
+pub(crate) const BATCHES_WITHOUT_WAIT: u32 = 4;
 
 /// Decides how long the writer waits, from measurements of the last batch.
 pub(crate) struct BatchPacer {
@@ -64,7 +64,7 @@ impl BatchPacer {
     /// Polls for the next message before the writer sleeps.
     pub(crate) fn linger<M: Machine>(&mut self, mailbox: &Mailbox<M>) {
         if self.answered > 0 {
-            let limit = (self.write_time / 2).min(LONGEST_LOOK);
+            let limit = (self.write_time / 2).min(MAX_POLL);
             self.look(mailbox, limit);
         }
     }
@@ -89,7 +89,7 @@ impl BatchPacer {
                 return true;
             }
             if self.clock.elapsed().saturating_sub(self.since) >= limit {
-                self.impatient = IMPATIENT_BATCHES;
+                self.impatient = BATCHES_WITHOUT_WAIT;
                 return false;
             }
             std::thread::yield_now();

@@ -19,7 +19,7 @@ use crate::error::EngineError;
 use crate::lease::{LeaseTrust, Monotonic};
 use crate::writer::appender::Appender;
 use crate::writer::handle::{Message, Seen, Turn, Turns, View};
-use crate::writer::handoff::{Handoff, Load, Waiting};
+use crate::writer::handoff::{Handoff, Load, PendingAnswer};
 use crate::writer::mailbox::Mailbox;
 use crate::writer::pacing::BatchPacer;
 use crate::writer::strikes::{Key, MAX_STRIKES, Strikes};
@@ -53,7 +53,7 @@ pub(crate) enum End {
     /// A panic left a decision applied in part. The state must be rebuilt.
     Broken,
     /// A due timer can neither run nor be set aside.
-    Hopeless,
+    TimerPanics,
 }
 
 pub(crate) struct Session<'a, C: Codec> {
@@ -124,7 +124,7 @@ impl<C: Codec> Session<'_, C> {
             }
             self.hand_over(load);
             if self.broken {
-                return if self.hopeless { End::Hopeless } else { End::Broken };
+                return if self.hopeless { End::TimerPanics } else { End::Broken };
             }
             if stopped {
                 return End::Stopped;
@@ -267,12 +267,12 @@ impl<C: Codec> Session<'_, C> {
                     Ok((value, wrote)) => {
                         self.answered = true;
                         let answer = Ok(Seen { value, position: self.position, at: now });
-                        load.waiting.push(Waiting::Command { respond, answer, wrote });
+                        load.waiting.push(PendingAnswer::Command { respond, answer, wrote });
                     }
                     Err(error) => {
                         self.strike_message(&envelope, &command, &error, now, load);
                         let (answer, wrote) = (Err(error), false);
-                        load.waiting.push(Waiting::Command { respond, answer, wrote });
+                        load.waiting.push(PendingAnswer::Command { respond, answer, wrote });
                     }
                 }
             }
@@ -284,7 +284,7 @@ impl<C: Codec> Session<'_, C> {
                     }
                     Err(error) => (Err(error), false),
                 };
-                load.waiting.push(Waiting::Group { respond, answer, wrote });
+                load.waiting.push(PendingAnswer::Group { respond, answer, wrote });
             }
             Message::Query(query) => {
                 self.advance(now, load);
@@ -292,7 +292,7 @@ impl<C: Codec> Session<'_, C> {
                 let panics = &self.appender.counters.panics;
                 let view = View { machine, position, at: now, panics };
                 let view = if self.broken { Err(rebuilding()) } else { Ok(view) };
-                let read = |release| Waiting::Read { release, wrote: false };
+                let read = |release| PendingAnswer::Read { release, wrote: false };
                 let waiting = query(view).map(read);
                 self.answered |= waiting.is_some();
                 load.waiting.extend(waiting);
@@ -309,7 +309,7 @@ impl<C: Codec> Session<'_, C> {
                 let release = work(Ok(&mut open));
                 let wrote = open.wrote;
                 self.answered |= release.is_some();
-                load.waiting.extend(release.map(|release| Waiting::Read { release, wrote }));
+                load.waiting.extend(release.map(|release| PendingAnswer::Read { release, wrote }));
             }
             Message::Turns(turns) => self.take_turn(turns, now, load),
             Message::Wake | Message::Stop => {}
@@ -336,7 +336,7 @@ impl<C: Codec> Session<'_, C> {
             Turn::Done(release) => {
                 let wrote = true;
                 self.answered |= release.is_some();
-                load.waiting.extend(release.map(|release| Waiting::Read { release, wrote }));
+                load.waiting.extend(release.map(|release| PendingAnswer::Read { release, wrote }));
             }
         }
     }

@@ -93,7 +93,7 @@ impl<D: Database> History<D> {
                 self.note_movement(step, made, movement)?;
                 self.named(step, EntryType::Moved, from.0, movement)
             }
-            Event::UncollectedCollected { movement, account } => {
+            Event::DebtRepaid { movement, account } => {
                 let row = self.account(account.0)?;
                 row.state.uncollected -= i128::from(total(&movement.pieces));
                 row.dirty = true;
@@ -129,7 +129,7 @@ impl<D: Database> History<D> {
                     ],
                 )
             }
-            Event::HoldRevived { hold, record } => self.hold_revived(step, hold.0, record),
+            Event::HoldRestored { hold, record } => self.hold_revived(step, hold.0, record),
             Event::QuotaSet { account, region: _, quota: _ }
             | Event::QuotaRemoved { account, region: _ } => {
                 step.touched.insert(account.0);
@@ -138,9 +138,9 @@ impl<D: Database> History<D> {
             Event::RegionOpened { cell, region, shard: _ } => {
                 self.region_opened(*cell, region.as_str())
             }
-            Event::RegionBriefed { .. }
+            Event::RegionPoliciesSent { .. }
             | Event::SetAside { .. }
-            | Event::HeldUpReviewed { .. }
+            | Event::BlockedJobsRechecked { .. }
             | Event::MessageReceived { .. } => Ok(()),
             Event::JobSubmitted { job, order, after: _ } => self.job_submitted(step, *job, order),
             Event::HoldPinned { hold, rate, returned, expires_at } => {
@@ -155,10 +155,12 @@ impl<D: Database> History<D> {
             | Event::ExhaustionWarned { job, .. }
             | Event::AttemptStopping { job }
             | Event::AttemptEnded { job, end: _ }
-            | Event::CancelAsked { job }
+            | Event::CancelRequested { job }
             | Event::DependenciesMet { job, met: _ } => self.touch_job(step, *job),
             Event::JobEnded { job, state } => self.job_ended(step, *job, *state),
-            Event::CellTold { cell: _, number: _, message } => self.note_message(step, message),
+            Event::CellMessageSent { cell: _, number: _, message } => {
+                self.note_message(step, message)
+            }
         }
     }
 

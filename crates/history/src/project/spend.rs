@@ -33,7 +33,9 @@ impl Purpose {
     /// The purpose of a hold without a job, from its stored record.
     pub(crate) fn of_record(record: &[u8]) -> Result<Purpose, HistoryError> {
         let hold = decode_archived(record).map_err(HistoryError::inconsistent)?.hold;
-        Ok(hold.rare.map_or_else(Purpose::default, |rare| Purpose::of_context(&rare.context)))
+        Ok(hold
+            .details
+            .map_or_else(Purpose::default, |details| Purpose::of_context(&details.context)))
     }
 
     /// A hold without a job names its purpose in its context, where that leaves no choice.
@@ -80,12 +82,18 @@ impl<D: Database> History<D> {
     }
 
     /// Stores the labels of a job.
-    pub(super) fn label_job(&self, job: JobNo, shown: &str) -> Result<(), HistoryError> {
+    pub(super) fn label_job(&self, job: JobNo, submitted: &str) -> Result<(), HistoryError> {
         // Most jobs have no labels, and their text need not be parsed.
-        if !shown.contains("\"labels\"") {
+        if !submitted.contains("\"labels\"") {
             return Ok(());
         }
-        let labels = serde_json::from_str::<Labelled>(shown).ok().and_then(|job| job.labels);
+        let labels = match serde_json::from_str::<Labelled>(submitted) {
+            Ok(job) => job.labels,
+            Err(error) => {
+                tracing::error!(job = job.0, %error, "the stored specification cannot be read");
+                None
+            }
+        };
         let rows: Vec<_> = labels
             .into_iter()
             .flatten()
@@ -132,7 +140,8 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let live = self.live_hold(number)?;
         let (hold, account, job) = (live.hold, live.record.account.0, live.record.job());
-        let context = live.record.rare.as_ref().map(|rare| Purpose::of_context(&rare.context));
+        let context =
+            live.record.details.as_ref().map(|details| Purpose::of_context(&details.context));
         let purpose = match job {
             Some(_) => self.purpose_of_job_hold(hold)?,
             None => context.unwrap_or_default(),

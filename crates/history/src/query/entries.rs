@@ -146,8 +146,8 @@ impl<D: Database> History<D> {
         self.filtered_entries(of, &EntryFilter::default(), period, after, limit)
     }
 
-    /// Like [`History::entries`], of those that a filter admits. A page has fewer if there are many
-    /// others between them.
+    /// Like [`History::entries`], filtered. A page may be short: a scan visits a bounded number of
+    /// rows.
     pub fn filtered_entries(
         &self,
         of: EntriesOf,
@@ -386,7 +386,7 @@ impl<D: Database> History<D> {
 /// The caller's reference in the record of a hold.
 fn reference_of(record: &[u8]) -> Result<Option<String>, HistoryError> {
     let hold = decode_archived(record).map_err(HistoryError::inconsistent)?.hold;
-    Ok(hold.rare.and_then(|rare| rare.reference.map(String::from)))
+    Ok(hold.details.and_then(|details| details.reference.map(String::from)))
 }
 
 /// The lists of an account's own entries.

@@ -11,8 +11,8 @@ use crate::lists::{EVERY_ACCOUNT, ListOf, newest};
 use crate::project::History;
 
 impl<D: Database> History<D> {
-    /// Holds of an account and all below it, or of all accounts, newest first, of those that a filter admits. A page
-    /// has fewer if there are many others between them.
+    /// Holds of an account and all below it, or of all accounts, newest first, filtered. A page may be short: a scan
+    /// visits a bounded number of rows.
     pub fn holds(
         &self,
         account: Option<u32>,

@@ -240,7 +240,7 @@ fn listed(world: &World, wanted: Resource) -> Vec<Listed> {
                     let accounts = vec![path(placed.account)];
                     (Resource::Hold, placed.id.as_str(), accounts, total(&placed.pieces), None)
                 }
-                Event::HoldRevived { hold, record } => {
+                Event::HoldRestored { hold, record } => {
                     spenders.insert(*hold, record.hold.account);
                     continue;
                 }

@@ -311,9 +311,9 @@ fn revive_all(history: &History<Sqlite>, world: &mut World) -> u32 {
                 continue;
             }
             let before = world.decided.len();
-            world.perform(&Command::ReviveHold { record: Box::new(found.record) });
+            world.perform(&Command::RestoreHold { record: Box::new(found.record) });
             let took = world.decided.get(before).is_some_and(|decided| {
-                decided.events().any(|event| matches!(event, Event::HoldRevived { .. }))
+                decided.events().any(|event| matches!(event, Event::HoldRestored { .. }))
             });
             revived += u32::from(took);
         }

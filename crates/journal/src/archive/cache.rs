@@ -2,6 +2,8 @@
 //!
 //! Hashes of new names are spread evenly, so no row is more useful than another: a row simply replaces the one that has
 //! its slot. Each slot has its own lock.
+//!
+//! Not a crate: `quick_cache` and `moka` keep an order of use, which gains nothing here and costs memory for each row.
 
 use std::sync::{Mutex, PoisonError};
 

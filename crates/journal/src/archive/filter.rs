@@ -1,8 +1,11 @@
-//! Filters of hashes: they never miss one that they have, and take about one in 500 others for one.
+//! Bloom filters with about one false positive in 500.
 //!
-//! A run has a filter. The filters of a group of runs are stored together, turned: a *row* has one cell of all of them,
-//! and each word of a row has one bit of that cell for every run. So one read of a row, and six of its words, say which
-//! of up to 64 runs may have a hash.
+//! Each run has a filter. The filters of a group of runs are stored transposed (bit-sliced): a *row* holds one cell of
+//! every filter in the group, and each word of a row holds one bit of that cell for every run. One read of a row, of
+//! which six words are used, says which of up to 64 runs may contain a hash.
+//!
+//! Not a crate: those for Bloom filters (`bloomfilter`, `fastbloom`) hold one filter in memory and cannot be stored
+//! transposed. With them a look-up of a new name would read one row for each run instead of one for each group of 64.
 
 use super::block::{damaged, sealed, verified};
 use crate::error::JournalError;

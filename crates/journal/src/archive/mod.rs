@@ -427,7 +427,7 @@ impl Archive {
     pub fn clear(&self) -> Result<(), JournalError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         {
-            // Look-ups that have begun find nothing that counts from here on.
+            // Look-ups in progress return outdated results from here on.
             let mut index = self.write();
             (index.mark, index.generation) = (ArchiveMark::default(), index.generation + 1);
         }

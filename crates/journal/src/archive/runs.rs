@@ -1,4 +1,4 @@
-//! What is in memory of the runs of an archive.
+//! The in-memory index of an archive's runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::error::JournalError;
 pub enum ArchiveFamily {
     /// Holds, charges and movements: kept for ever.
     Objects,
-    /// Answers kept for idempotency keys: dropped when they are no longer promised.
+    /// Answers kept for idempotency keys: dropped when they are no longer retained.
     Answers,
 }
 

@@ -428,7 +428,7 @@ impl ArchiveTables for PostgresTables {
     }
 
     fn clear(&self) -> Result<(), JournalError> {
-        // Nothing of it counts from here on, and the next call continues if this one is interrupted.
+        // The archive is empty from here on. The next call continues if this one is interrupted.
         let mark =
             "UPDATE bursar_archive SET position = 0, batch = NULL, hash = NULL WHERE machine IN
              (SELECT machine FROM owned) RETURNING machine";

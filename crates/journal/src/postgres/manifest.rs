@@ -11,17 +11,17 @@ use crate::error::JournalError;
 /// The newest format of the manifest that this build reads.
 const FORMAT: i32 = 1;
 /// How an operator can fix an incomplete database.
-const WAY_OUT: &str = "Nothing was changed. Put back the tables as they were, or restore the last \
+const REMEDY: &str = "Nothing was changed. Put back the tables as they were, or restore the last \
      backup into an empty database: bursar admin restore BACKUP --store URL";
 
 /// The error for something that is wrong, with how to fix it.
 pub(super) fn refused(what: &str, reason: &str) -> JournalError {
-    JournalError::Refused(format!("{what}: {reason}. {WAY_OUT}"))
+    JournalError::Refused(format!("{what}: {reason}. {REMEDY}"))
 }
 
 /// The row of the store.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct StoreState {
     /// The base of the agents' incarnation numbers.
     pub(super) incarnation_base: u32,
     /// Whether the last leader stopped cleanly and every journal ends where that leader left it.
@@ -54,7 +54,7 @@ const SEALED: &str = "coalesce((SELECT max(last) FROM bursar_segment AS segment
                                 WHERE segment.machine = made.machine), 0)";
 
 /// One row of [`MACHINES`].
-struct Found {
+struct MachineRow {
     name: String,
     listed: Option<Listed>,
     journal: Option<Vec<u8>>,
@@ -75,8 +75,8 @@ struct Listed {
     hash: Vec<u8>,
 }
 
-impl Found {
-    fn read(row: &Row) -> Option<Found> {
+impl MachineRow {
+    fn read(row: &Row) -> Option<MachineRow> {
         let count = |column: usize| row.get::<_, Option<i64>>(column).map(i64::cast_unsigned);
         let bytes = |column: usize| row.get::<_, Option<Vec<u8>>>(column);
         let listed = || {
@@ -87,7 +87,7 @@ impl Found {
                 hash: bytes(4)?,
             })
         };
-        Some(Found {
+        Some(MachineRow {
             name: row.get::<_, Option<String>>(0)?,
             listed: listed(),
             journal: bytes(5),
@@ -175,7 +175,10 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Rejects a database in which rows of a machine are missing, emptied, truncated, foreign or older
 /// than they were: of the machine `only`, or of all. Writes nothing.
-pub(super) async fn check(session: &Session, only: Option<&str>) -> Result<Known, JournalError> {
+pub(super) async fn check(
+    session: &Session,
+    only: Option<&str>,
+) -> Result<StoreState, JournalError> {
     let sealed = if has_segments(session).await? { SEALED } else { "0::bigint" };
     let machines = MACHINES.replace("SEALED", sealed);
     let rows = session.query("reading the manifest", &machines, &[&only]).await?;
@@ -188,7 +191,7 @@ pub(super) async fn check(session: &Session, only: Option<&str>) -> Result<Known
         )));
     }
     let mut clean: bool = first.get(16);
-    for machine in rows.iter().filter_map(Found::read) {
+    for machine in rows.iter().filter_map(MachineRow::read) {
         if let Some(reason) = machine.fault(&store) {
             return Err(refused(&machine.name, &reason));
         }
@@ -196,7 +199,7 @@ pub(super) async fn check(session: &Session, only: Option<&str>) -> Result<Known
     }
     check_count(session).await?;
     let incarnation_base = u32::try_from(first.get::<_, i64>(15)).unwrap_or(u32::MAX);
-    Ok(Known { incarnation_base, clean })
+    Ok(StoreState { incarnation_base, clean })
 }
 
 /// The public key that signs the checkpoints of the store, in hex, once it is known.

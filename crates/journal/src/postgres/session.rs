@@ -151,13 +151,13 @@ INSERT INTO bursar_batch
   (machine, sequence, first_position, records, epoch, time, previous, hash, payload)
 SELECT machine, $3::bigint, $7::bigint, $8::integer, $2, $9::bigint, $6, $5, $10::bytea FROM moved";
 
-type Outcome = Result<Head, AppendError>;
+type AppendOutcome = Result<Head, AppendError>;
 
 struct Job {
     epoch: Epoch,
     expected: Head,
     batch: Batch,
-    answer: blocking::Sender<Outcome>,
+    answer: blocking::Sender<AppendOutcome>,
 }
 
 /// Sends appends on one connection, in the order in which they were begun.
@@ -206,11 +206,11 @@ impl Appender {
     }
 }
 
-type Sent = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+type Sent = Pin<Box<dyn Future<Output = AppendOutcome> + Send>>;
 
 struct Flying {
     outcome: Sent,
-    answer: blocking::Sender<Outcome>,
+    answer: blocking::Sender<AppendOutcome>,
 }
 
 struct Lane {
@@ -275,7 +275,7 @@ impl Lane {
     }
 
     /// Sends the outcome of the oldest append. After an unknown outcome nothing may follow.
-    fn land(&mut self, outcome: Outcome) -> bool {
+    fn land(&mut self, outcome: AppendOutcome) -> bool {
         let known = !matches!(outcome, Err(AppendError::Unknown(_)));
         if let Some(landed) = self.flying.pop_front() {
             // The receiver may have stopped waiting.
@@ -287,7 +287,7 @@ impl Lane {
 
 enum Step {
     Begin(Job),
-    Landed(Outcome),
+    Landed(AppendOutcome),
     Closed,
 }
 
@@ -323,7 +323,7 @@ async fn append(
     epoch: Epoch,
     expected: Head,
     batch: Batch,
-) -> Outcome {
+) -> AppendOutcome {
     let head = expected.after(epoch, &batch);
     let records = i32::try_from(batch.records()).unwrap_or(i32::MAX);
     let appended = session

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use super::links::{ask_within, open_session, runtime};
-use super::manifest::{self, Known};
+use super::manifest::{self, StoreState};
 use super::session::{Session, stored};
 use super::{PostgresOptions, fitness, schema};
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
@@ -23,7 +23,7 @@ const BYTES: usize = 4 << 20;
 /// runtime.
 pub struct PostgresStore {
     options: PostgresOptions,
-    known: Option<Known>,
+    known: Option<StoreState>,
     signer: Option<String>,
 }
 

@@ -49,7 +49,7 @@ pub enum SegmentDamage {
     /// A block is longer than a reader makes room for.
     #[error("a block is too long")]
     BlockTooLong,
-    /// Its blocks begin elsewhere than after the segment before.
+    /// Its blocks do not continue the previous segment.
     #[error("its first block does not follow the batch before")]
     FirstBlock,
     /// A block cannot be decompressed.

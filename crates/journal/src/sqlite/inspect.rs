@@ -40,11 +40,11 @@ pub struct Inspected {
 }
 
 /// How an operator can fix a wrong file.
-const WAY_OUT: &str = "Nothing was changed. Put back the file as it was, or restore the last backup \
+pub const REMEDY: &str = "Nothing was changed. Put back the file as it was, or restore the last backup \
      into an empty folder: bursar admin restore BACKUP --data DIR";
 
 fn refused(file: &Path, reason: &str) -> JournalError {
-    JournalError::Refused(format!("{}: {reason}. {WAY_OUT}", file.display()))
+    JournalError::Refused(format!("{}: {reason}. {REMEDY}", file.display()))
 }
 
 /// The path of the file beside a database that contains its newest batches.

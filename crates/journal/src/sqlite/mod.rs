@@ -47,7 +47,9 @@ use stored::{head_in_database, sealed, shrink, stored_head};
 use tail::{Occupied, Tail, WriteError};
 
 pub use archive::{ArchiveTotals, archive, sealed_segments};
-pub use inspect::{Expected, Inspected, cut_database, inspect, is_begun, tail_file, written_tail};
+pub use inspect::{
+    Expected, Inspected, REMEDY, cut_database, inspect, is_begun, tail_file, written_tail,
+};
 
 /// Options of a SQLite journal.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::tail::{Occupied, Recovered, Tail, Waiting};
+use super::tail::{Occupied, Recovered, Tail, TailBatch};
 use crate::chain::{Head, StoredBatch};
 use crate::error::JournalError;
 
@@ -11,7 +11,7 @@ use crate::error::JournalError;
 pub(super) struct Newest {
     pub(super) head: Head,
     /// The batches that are not known to be in the database. The last one is the head.
-    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) waiting: VecDeque<TailBatch>,
     /// Where the newest frame of the tail is.
     pub(super) frame: Option<Occupied>,
 }
@@ -30,7 +30,7 @@ impl Newest {
     }
 
     /// Adds a batch that is in the tail.
-    pub(super) fn push(&mut self, added: Waiting) {
+    pub(super) fn push(&mut self, added: TailBatch) {
         self.head = added.batch.head();
         self.frame = Some(Occupied::from(&added));
         self.waiting.push_back(added);

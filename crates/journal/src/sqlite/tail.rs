@@ -37,7 +37,7 @@ const HEADER_BYTES: usize = 136;
 
 /// A batch that is in the tail and not known to be in the database.
 #[derive(Clone)]
-pub(super) struct Waiting {
+pub(super) struct TailBatch {
     pub(super) batch: Arc<StoredBatch>,
     /// Where it begins, and where the next one may begin.
     start: u64,
@@ -52,14 +52,14 @@ pub(super) struct Occupied {
     end: u64,
 }
 
-impl From<&Waiting> for Occupied {
-    fn from(waiting: &Waiting) -> Occupied {
+impl From<&TailBatch> for Occupied {
+    fn from(waiting: &TailBatch) -> Occupied {
         Occupied { start: waiting.start, end: waiting.end }
     }
 }
 
 impl Occupied {
-    pub(super) fn by(waiting: &VecDeque<Waiting>) -> Option<Occupied> {
+    pub(super) fn by(waiting: &VecDeque<TailBatch>) -> Option<Occupied> {
         let (oldest, newest) = waiting.front().zip(waiting.back())?;
         Some(Occupied { start: oldest.start, end: newest.end })
     }
@@ -189,7 +189,7 @@ impl Tail {
     }
 
     /// All complete frames, by the numbers of their batches.
-    fn scan(&self) -> Result<BTreeMap<u64, Waiting>, JournalError> {
+    fn scan(&self) -> Result<BTreeMap<u64, TailBatch>, JournalError> {
         let mut bytes = vec![0; usize::try_from(self.length).expect("it is a few megabytes long")];
         self.file
             .read_exact_at(&mut bytes, 0)
@@ -201,7 +201,7 @@ impl Tail {
             if let Some(batch) = decode(&bytes[start..], self.id)? {
                 end = start + (HEADER_BYTES + batch.payload.len()).next_multiple_of(PAGE);
                 let [start, end] = [start, end].map(|place| place as u64);
-                found.insert(batch.sequence, Waiting { batch: Arc::new(batch), start, end });
+                found.insert(batch.sequence, TailBatch { batch: Arc::new(batch), start, end });
             }
             start = end;
         }
@@ -234,7 +234,11 @@ impl Tail {
     }
 
     /// Writes `batch` at `start`, which was returned by [`Tail::place`], and syncs it.
-    pub(super) fn write(&mut self, start: u64, batch: StoredBatch) -> Result<Waiting, WriteError> {
+    pub(super) fn write(
+        &mut self,
+        start: u64,
+        batch: StoredBatch,
+    ) -> Result<TailBatch, WriteError> {
         let end = start + frame_bytes(batch.payload.len());
         self.grow(end)?;
         encode(&mut self.buffer, self.id, &batch);
@@ -247,7 +251,7 @@ impl Tail {
         if self.sync {
             self.file.sync_data().map_err(WriteError::Failed)?;
         }
-        Ok(Waiting { batch: Arc::new(batch), start, end })
+        Ok(TailBatch { batch: Arc::new(batch), start, end })
     }
 
     /// Makes the file long enough, with spare room.
@@ -266,7 +270,7 @@ impl Tail {
 /// The result of [`Tail::recover`].
 pub(super) struct Recovered {
     /// The batches that the database does not have.
-    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) waiting: VecDeque<TailBatch>,
     /// The number of the newest batch with a complete frame, whether the database has it or not.
     pub(super) newest: Option<u64>,
     /// Where that frame is.
@@ -431,7 +435,7 @@ mod tests {
         std::fs::create_dir_all(&directory).expect("it is writable");
         let path = directory.join("journal.db");
         let mut tail = Tail::open(&path, JournalId([3; 16]), CAPACITY, false).expect("a new file");
-        let mut waiting = VecDeque::<Waiting>::new();
+        let mut waiting = VecDeque::<TailBatch>::new();
         let mut newest = None::<Occupied>;
         let (mut wrapped, mut refused, mut alone) = (0, 0, 0);
         let mut random = 1_u64;

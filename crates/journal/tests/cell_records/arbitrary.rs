@@ -289,7 +289,7 @@ impl Source {
                 number: self.u64(),
                 position: self.u64(),
             },
-            1 => Event::LedgerTold {
+            1 => Event::LedgerMessageSent {
                 shard: self.u16(),
                 number: self.u64(),
                 message: Box::new(self.message()),

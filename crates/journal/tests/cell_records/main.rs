@@ -88,7 +88,7 @@ fn fields_added_later_have_their_own_golden_bytes() {
     let (gpu_ms, exit_code, requeued) = (5, Some(143), Some(kill_at));
     let events = vec![
         Event::StopOrdered { attempt, reason, kill_at },
-        Event::LedgerTold { shard: 0, number: 3, message },
+        Event::LedgerMessageSent { shard: 0, number: 3, message },
         Event::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued },
     ];
     is_golden("stop_ordered-by_platform", None, events);
@@ -128,7 +128,7 @@ fn heartbeat() -> (CellHeader, Vec<Event>) {
     let events = vec![
         Event::NodeReported { node: NodeId(1234), seq: 86_400, lease_until },
         Event::UsageMetered { node: NodeId(1234), usage: usage.clone() },
-        Event::LedgerTold {
+        Event::LedgerMessageSent {
             shard: 0,
             number: 5_000_000,
             message: Box::new(ToLedger::UsageMetered(usage)),

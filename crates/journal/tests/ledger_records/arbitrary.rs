@@ -16,7 +16,9 @@ use bursar_core::ledger::event::{
     Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Piece, Pieces, SliceAmount,
 };
 use bursar_core::ledger::holds::archive::ArchivedHold;
-use bursar_core::ledger::holds::hold::{ChargeTerms, Hold, HoldKind, HoldRare, HoldState, Slice};
+use bursar_core::ledger::holds::hold::{
+    ChargeTerms, Hold, HoldDetails, HoldKind, HoldState, Slice,
+};
 use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
 use bursar_core::ledger::reply::{AccountReply, BudgetReply};
@@ -322,8 +324,8 @@ impl Source {
             expires_at: self.maybe(Source::time),
             moved_at: self.time(),
             slices: self.list(Source::slice),
-            rare: self.maybe(|s| {
-                Box::new(HoldRare {
+            details: self.maybe(|s| {
+                Box::new(HoldDetails {
                     context: s.context(),
                     on_expiry: s.pick(&[OnExpiry::HonorHold, OnExpiry::Strict]),
                     rate: s.maybe(Source::rate),
@@ -452,9 +454,7 @@ impl Source {
                 from: self.account(),
                 to: self.account(),
             },
-            20 => {
-                Event::UncollectedCollected { movement: self.movement(), account: self.account() }
-            }
+            20 => Event::DebtRepaid { movement: self.movement(), account: self.account() },
             21 => Event::BudgetSet {
                 account: self.account(),
                 budget: self.name(),
@@ -490,7 +490,7 @@ impl Source {
                 jobs: 0,
                 archived: None,
             },
-            27 => Event::HoldRevived { hold: self.hold(), record: Box::new(self.archived_hold()) },
+            27 => Event::HoldRestored { hold: self.hold(), record: Box::new(self.archived_hold()) },
             about_jobs => self.job_event(about_jobs),
         }
     }

@@ -303,13 +303,14 @@ impl Source {
             },
             36 => Event::AttemptStopping { job: self.job() },
             37 => Event::AttemptEnded { job: self.job(), end: self.end() },
-            38 => Event::CancelAsked { job: self.job() },
+            38 => Event::CancelRequested { job: self.job() },
             39 => Event::DependenciesMet { job: self.job(), met: self.list(Source::job) },
             40 => Event::JobEnded { job: self.job(), state: self.pick(&STATES) },
-            41 => {
-                Event::HeldUpReviewed { tenant: self.account(), next: self.maybe(Source::review) }
-            }
-            42 => Event::CellTold {
+            41 => Event::BlockedJobsRechecked {
+                tenant: self.account(),
+                next: self.maybe(Source::review),
+            },
+            42 => Event::CellMessageSent {
                 cell: self.cell(),
                 number: self.u64(),
                 message: Box::new(self.message()),
@@ -325,7 +326,9 @@ impl Source {
                 then: self.pick(&[OnExhausted::Stop, OnExhausted::Overdraft]),
             },
             45 => Event::SetAside { what: self.aside(), digest: self.hash() },
-            46 => Event::RegionBriefed { cell: self.cell(), next: self.maybe(Source::account) },
+            46 => {
+                Event::RegionPoliciesSent { cell: self.cell(), next: self.maybe(Source::account) }
+            }
             other => panic!("there is no variant {other}"),
         }
     }

@@ -40,8 +40,8 @@ body_laws!();
 
 #[test]
 fn an_aborted_batch_and_every_command_and_refusal_round_trip() {
-    let told = || Refusal::BatchAborted { answer: "{\"place\":1}".into() };
-    let answer = Arc::new(Err(told()));
+    let aborted = || Refusal::BatchAborted { answer: "{\"place\":1}".into() };
+    let answer = Arc::new(Err(aborted()));
     let answered = Event::Answered { key: 1, fingerprint: 2, answer, request: 3 };
     for (place, command) in CommandKind::ALL.iter().enumerate() {
         let refusal = RefusalCode::ALL[place % RefusalCode::ALL.len()];
@@ -62,14 +62,14 @@ fn an_aborted_batch_and_every_command_and_refusal_round_trip() {
 fn the_spec_of_an_array_is_written_once() {
     let mut source = Source::new(7);
     let Event::JobSubmitted { order, .. } = source.event(31) else { panic!("tag 31") };
-    let told = (0..).map(|seed| Source::new(seed).event(42)).find_map(|event| match event {
-        Event::CellTold { message, .. } => match *message {
+    let admitted = (0..).map(|seed| Source::new(seed).event(42)).find_map(|event| match event {
+        Event::CellMessageSent { message, .. } => match *message {
             ToCell::JobAdmitted(spec) => Some(spec),
             _ => None,
         },
         _ => None,
     });
-    let told = told.expect("a message about a job");
+    let admitted = admitted.expect("a message about a job");
     let (payload, submitted) = ("p".repeat(30_000), "s".repeat(30_000));
     let events = (0..1000u64).flat_map(|number| {
         let order = JobOrder {
@@ -77,12 +77,12 @@ fn the_spec_of_an_array_is_written_once() {
             submitted: submitted.as_str().into(),
             ..(*order).clone()
         };
-        let spec = JobSpec { payload: payload.as_str().into(), ..(*told).clone() };
+        let spec = JobSpec { payload: payload.as_str().into(), ..(*admitted).clone() };
         let message = Box::new(ToCell::JobAdmitted(Box::new(spec)));
         let (job, after) = (JobNo(number), Vec::new());
         [
             Event::JobSubmitted { job, order: Arc::new(order), after },
-            Event::CellTold { cell: CellNo(0), number, message },
+            Event::CellMessageSent { cell: CellNo(0), number, message },
         ]
     });
     let events: Vec<Event> = events.collect();
@@ -94,7 +94,7 @@ fn the_spec_of_an_array_is_written_once() {
 
 #[test]
 fn messages_to_cells_are_never_missed_and_rarely_false_positives() {
-    let told = |event: &Event| matches!(event, Event::CellTold { .. });
+    let is_message = |event: &Event| matches!(event, Event::CellMessageSent { .. });
     let mut imagined = 0;
     for seed in 0..2000 {
         let mut source = Source::new(seed);
@@ -107,11 +107,12 @@ fn messages_to_cells_are_never_missed_and_rarely_false_positives() {
             })
             .collect();
         let suspected = may_tell_a_cell(&encoded(header.as_ref(), &events));
-        assert!(suspected || !events.iter().any(told), "{events:?}");
-        imagined += u32::from(suspected && !events.iter().any(told));
+        assert!(suspected || !events.iter().any(is_message), "{events:?}");
+        imagined += u32::from(suspected && !events.iter().any(is_message));
     }
     assert!(imagined < 20, "{imagined} of 2000");
-    let letter = (0..).map(|seed| Source::new(seed).event(42)).find(told).expect("variant 42");
+    let letter =
+        (0..).map(|seed| Source::new(seed).event(42)).find(is_message).expect("variant 42");
     assert!(may_tell_a_cell(&encoded(None, &[letter])));
 }
 
@@ -160,7 +161,7 @@ proptest! {
                 jobs: 0,
                 archived: Some(source.forgetting()),
             },
-            Event::HoldRevived { hold: HoldNo(4), record: Box::new(record) },
+            Event::HoldRestored { hold: HoldNo(4), record: Box::new(record) },
             Event::Answered { key: 1, fingerprint: 2, answer, request: 5 },
         ];
         let bytes = encoded(None, &events);

@@ -450,7 +450,7 @@ impl World {
     fn revive(&mut self) -> Command {
         let forgotten = self.archived.pop();
         match forgotten {
-            Some(record) => Command::ReviveHold { record: Box::new(record) },
+            Some(record) => Command::RestoreHold { record: Box::new(record) },
             None => self.place_hold(),
         }
     }

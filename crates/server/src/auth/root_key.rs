@@ -1,8 +1,11 @@
 //! The root key: the first key of a store.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use thiserror::Error;
 
 use crate::auth::{is_key, looks_like_key, make_key};
 use crate::config::Config;
@@ -36,7 +39,7 @@ pub fn load(config: &Config, is_new: bool) -> std::io::Result<RootKey> {
         return Ok(RootKey { key: make_key("root"), show: true });
     };
     let key = match read(&path, is_new)? {
-        Some(Found { key, weakness }) => {
+        Some(StoredKey { key, weakness }) => {
             if let Some(weakness) = weakness {
                 tracing::warn!(
                     file = %path.display(),
@@ -63,18 +66,40 @@ pub fn check(config: &Config) -> std::io::Result<()> {
     file(config).map_or(Ok(()), |path| read(&path, is_new).map(drop))
 }
 
-/// A key that was found.
+/// The key of a file.
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
+struct StoredKey {
     key: String,
     /// Why the key may be guessed. An existing store continues with a weak key; a new store is not
     /// created with one.
-    weakness: Option<&'static str>,
+    weakness: Option<Weakness>,
+}
+
+/// Why a key may be guessed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
+enum Weakness {
+    #[error("the key in it has fewer than {MIN_CHOSEN_LENGTH} characters")]
+    Short,
+    #[error("the key in it has characters other than A-Z a-z 0-9 . _ ~ + / = -")]
+    OtherCharacters,
+}
+
+/// Why a file has no usable key.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
+enum Unusable {
+    #[error("it is not text; it must hold one key")]
+    NotText,
+    #[error("it is empty; it must hold one key")]
+    Empty,
+    #[error("it must hold one key and nothing else")]
+    SeveralWords,
+    #[error("the key in it is not whole: its checksum is wrong")]
+    Checksum,
 }
 
 /// Reads the key of a file, if the file exists.
-fn read(path: &Path, is_new: bool) -> std::io::Result<Option<Found>> {
-    let refused = |reason: &str, next: &str| {
+fn read(path: &Path, is_new: bool) -> std::io::Result<Option<StoredKey>> {
+    let refused = |reason: &dyn Display, next: &str| {
         let reason = format!("{}: {reason}. {next}", path.display());
         std::io::Error::new(std::io::ErrorKind::InvalidData, reason)
     };
@@ -87,45 +112,45 @@ fn read(path: &Path, is_new: bool) -> std::io::Result<Option<Found>> {
         }
     };
     match usable(&bytes) {
-        Ok(Found { weakness: Some(weakness), .. }) if is_new => {
+        Ok(StoredKey { weakness: Some(weakness), .. }) if is_new => {
             let next =
                 format!("No record was written. To begin a store, choose another key: {REPLACE}");
-            Err(refused(weakness, &next))
+            Err(refused(&weakness, &next))
         }
         Ok(found) => Ok(Some(found)),
         Err(reason) => {
             let next = "Nothing was changed. Put back the key as it was, or move the file away: the \
                         next start makes a new root key, and other keys stay as they are";
-            Err(refused(reason, next))
+            Err(refused(&reason, next))
         }
     }
 }
 
 /// Parses the contents of a file: a generated key, or one that an operator chose. Rejects anything
 /// else.
-fn usable(bytes: &[u8]) -> Result<Found, &'static str> {
+fn usable(bytes: &[u8]) -> Result<StoredKey, Unusable> {
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err("it is not text; it must hold one key");
+        return Err(Unusable::NotText);
     };
     let key = text.trim();
     if key.is_empty() {
-        return Err("it is empty; it must hold one key");
+        return Err(Unusable::Empty);
     }
     if key.contains(char::is_whitespace) {
-        return Err("it must hold one key and nothing else");
+        return Err(Unusable::SeveralWords);
     }
     if looks_like_key(key) && !is_key(key) {
-        return Err("the key in it is not whole: its checksum is wrong");
+        return Err(Unusable::Checksum);
     }
     let usual = |letter: char| letter.is_ascii_alphanumeric() || "._~+/=-".contains(letter);
     let weakness = if key.len() < MIN_CHOSEN_LENGTH {
-        Some("the key in it has fewer than 32 characters")
+        Some(Weakness::Short)
     } else if !key.chars().all(usual) {
-        Some("the key in it has characters other than A-Z a-z 0-9 . _ ~ + / = -")
+        Some(Weakness::OtherCharacters)
     } else {
         None
     };
-    Ok(Found { key: key.to_owned(), weakness })
+    Ok(StoredKey { key: key.to_owned(), weakness })
 }
 
 /// Writes the key durably. Only the owner can read the file.
@@ -155,7 +180,7 @@ mod tests {
             assert!(found.key == text && found.weakness.is_some(), "{found:?}");
         }
         for text in [&*made, "a-secret-of-my-own-that-is-long-enough"] {
-            let found = Found { key: text.to_owned(), weakness: None };
+            let found = StoredKey { key: text.to_owned(), weakness: None };
             assert_eq!(usable(format!("{text}\n").as_bytes()), Ok(found));
         }
     }

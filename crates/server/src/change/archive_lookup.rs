@@ -50,7 +50,7 @@ impl Looked {
         looked
     }
 
-    /// The answer to an earlier request under a key, if it is promised and the ledger has forgotten it.
+    /// The answer to an earlier request under a key, if it is retained and the ledger has forgotten it.
     pub(crate) fn answer(
         &self,
         ledger: &Ledger,
@@ -154,7 +154,11 @@ impl LookUps {
         }
     }
 
-    async fn in_tenant(&self, app: &App, (tenant, number): (AccountPath, AccountNo)) -> Found {
+    async fn in_tenant(
+        &self,
+        app: &App,
+        (tenant, number): (AccountPath, AccountNo),
+    ) -> LookupResult {
         let (names, keys) = (self.names(number), self.keys(&tenant));
         if let Some(position) = app.archive.excludes(&names, &keys) {
             return Ok(Looked { position, ..Looked::default() });
@@ -163,7 +167,7 @@ impl LookUps {
     }
 
     /// Looks the target up in every tenant, then the rest in those that have it.
-    async fn in_all_tenants(self, app: &App) -> Found {
+    async fn in_all_tenants(self, app: &App) -> LookupResult {
         let Some((what, id)) = self.target.clone() else { return Ok(Looked::default()) };
         let look = move |ledger: &Ledger| {
             let named = |tenant: AccountNo| {
@@ -189,7 +193,7 @@ impl LookUps {
     }
 }
 
-type Found = Result<Looked, Failure>;
+type LookupResult = Result<Looked, Failure>;
 
 /// The tenant of a caller, or the one that its request names.
 pub(crate) fn asked_tenant(caller: &Caller) -> Option<AccountPath> {

@@ -28,10 +28,10 @@ pub struct AnsweredBefore {
 
 impl AnsweredBefore {
     /// The same as an accepted change.
-    pub fn at(self, position: u64) -> Settled {
+    pub fn at(self, position: u64) -> AcceptedChange {
         let AnsweredBefore { accepted, of, shown, finish } = self;
-        let settled = finish.settled(accepted, true, position);
-        Settled { archived: of.map(|of| (of, shown)), ..settled }
+        let change = finish.accepted(accepted, true, position);
+        AcceptedChange { archived: of.map(|of| (of, shown)), ..change }
     }
 }
 
@@ -43,8 +43,8 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// An accepted change whose answer is not rendered yet.
-    pub fn settled(self, accepted: Accepted, existed: bool, position: u64) -> Settled {
+    /// Combines the reply with its status.
+    pub fn accepted(self, accepted: Accepted, existed: bool, position: u64) -> AcceptedChange {
         // What the archive has was there before.
         let existed = existed || matches!(accepted.reply, Reply::Archived(_));
         let status = match (&self.shape, self.creates) {
@@ -55,22 +55,22 @@ impl Finish {
             (_, true | false) => 200,
         };
         let Accepted { reply, replayed, unchanged: _ } = accepted;
-        Settled { reply, shape: self.shape, status, replayed, position, archived: None }
+        AcceptedChange { reply, shape: self.shape, status, replayed, position, archived: None }
     }
 }
 
 /// An accepted change whose answer is not rendered yet.
-pub struct Settled {
+pub struct AcceptedChange {
     reply: Reply,
     shape: AnswerShape,
     status: u16,
     replayed: bool,
     position: u64,
-    /// What it shows, by its name and as the archive has it: numbers are used again.
+    /// The archived records, by name, because hold numbers are reused.
     archived: Option<(ArchivedName, Vec<RecalledRecord>)>,
 }
 
-impl Settled {
+impl AcceptedChange {
     /// Renders the answer.
     pub fn done(self, ledger: &Ledger) -> Done {
         let body = match (&self.shape, &self.archived) {

@@ -26,7 +26,7 @@ use crate::operations::Operation;
 use crate::render::AnswerShape;
 use crate::request::{Caller, Failure, reused};
 pub(crate) use archive_lookup::{LookUps, Looked, asked_tenant, may_have_forgotten};
-pub use done::{AnsweredBefore, Done, Finish, Settled};
+pub use done::{AcceptedChange, AnsweredBefore, Done, Finish};
 use find::exists;
 pub use find::find;
 pub(crate) use find::{ambiguous, find_in, hold_in};
@@ -48,7 +48,7 @@ type Build = Box<dyn FnOnce(AccountPath) -> Command + Send>;
 type Check = Box<dyn FnOnce(&Ledger, &AccountPath) -> Result<(), Failure> + Send>;
 
 /// A requested change, before its tenant is known.
-pub struct Plan {
+pub struct ChangePlan {
     /// The operation.
     pub operation: Operation,
     /// What it needs beyond the operation's role.
@@ -102,7 +102,7 @@ pub const OLD_PLATFORM: &str = "platform";
 
 /// A requested change with everything that its decision needs.
 pub struct Change {
-    plan: Plan,
+    plan: ChangePlan,
     caller: Caller,
     fingerprint: u128,
     /// The hash of the batch whose idempotency key it is derived from.
@@ -132,7 +132,7 @@ pub enum Decision {
     LookAgain(Box<Change>),
 }
 
-impl Plan {
+impl ChangePlan {
     /// Refuses a caller without the permission.
     fn permit(&self, principal: &Principal) -> Result<(), Failure> {
         principal.require(self.operation)?;
@@ -267,7 +267,7 @@ impl Change {
         Failure::from(Refusal::Forgotten { what, name })
     }
 
-    /// The same after what it needs was forgotten so many times between a look-up and its decision.
+    /// Sets the number of look-ups made so far.
     pub fn after_looks(self, looks: u8) -> Change {
         Change { looks, ..self }
     }
@@ -292,8 +292,8 @@ impl Change {
         }
         let existed = ready.existed(ledger.machine());
         let accepted = ledger.execute(&ready.envelope, &ready.command)??;
-        let settled = ready.finish.settled(accepted, existed, ledger.position());
-        Ok(settled.done(ledger.machine()))
+        let change = ready.finish.accepted(accepted, existed, ledger.position());
+        Ok(change.done(ledger.machine()))
     }
 
     /// Checks scope and role, and finds the tenant.
@@ -503,14 +503,14 @@ mod tests {
     fn a_fingerprint_depends_on_method_path_and_body_and_on_nothing_else() {
         let body = json!({"a": 1, "b": "x"});
         let same = bursar_api::json::parse(br#"{ "b": "x", "a": 1 }"#).expect("valid");
-        let print = fingerprint("POST", "/v1/holds", &body);
-        assert_eq!(print, fingerprint("POST", "/v1/holds", &same));
+        let hash = fingerprint("POST", "/v1/holds", &body);
+        assert_eq!(hash, fingerprint("POST", "/v1/holds", &same));
         for other in [
             fingerprint("PUT", "/v1/holds", &body),
             fingerprint("POST", "/v1/hold", &body),
             fingerprint("POST", "/v1/holds", &json!({"a": 1})),
         ] {
-            assert_ne!(print, other);
+            assert_ne!(hash, other);
         }
         assert_ne!(key_hash("ab", "c"), key_hash("a", "bc"));
     }

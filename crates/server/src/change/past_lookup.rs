@@ -122,7 +122,7 @@ impl Change {
     }
 }
 
-/// What has an id under which a job is submitted.
+/// The result of looking up the id of a submitted job.
 enum Repeated {
     /// It was done before, and only history knows it.
     Before(Done),
@@ -232,14 +232,15 @@ impl Asked {
     }
 }
 
-/// Asks history about what the ledger may have forgotten, and says up to which instant the answer is whole. History
-/// nearly always has that much; if not, or if more was forgotten since the last look, it is waited for.
+/// Reads from history what the ledger may have forgotten. Returns the result and the instant up to which it is
+/// complete. History is nearly always far enough; if not, or if more was forgotten since the last look-up, the call
+/// waits for history.
 async fn ask_past<T: Send + 'static>(
     app: &App,
     again: bool,
     ask: impl Fn(&History<Sqlite>) -> Result<T, HistoryError> + Clone + Send + 'static,
 ) -> Result<(T, Timestamp), Failure> {
-    // What comes in between is in the answer, but is not promised to be.
+    // Later records may be included.
     let whole = move |history: &History<Sqlite>| {
         let reached = history.reached()?;
         Ok((ask(history)?, reached))

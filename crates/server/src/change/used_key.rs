@@ -21,7 +21,7 @@ use crate::request::{Failure, reused};
 enum UsedKey {
     /// A request with this fingerprint.
     For(u128),
-    /// No request, or its answer is no longer promised.
+    /// No request, or its answer is no longer retained.
     Never,
     /// The archive has to be asked again.
     Unknown,

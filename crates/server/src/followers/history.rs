@@ -84,7 +84,7 @@ impl HistoryService {
             history = open(path)?;
         }
         let position = history.position()?;
-        tracing::info!(position, "history goes on from here");
+        tracing::info!(position, "history continues from here");
         let (progress, fed) = watch::channel(position);
         let waiting = Arc::<AtomicUsize>::default();
         let kept = Head::genesis(followed.id());
@@ -143,7 +143,7 @@ impl HistoryService {
 
     /// Waits until history has reached `position`. The feeding thread does not pause meanwhile.
     async fn wait_for(&self, position: u64) -> Result<(), Failure> {
-        let _waiting = Waiting::begin(&self.waiting);
+        let _waiting = WaitingReads::begin(&self.waiting);
         self.feeding.unpark();
         let mut fed = self.fed.clone();
         let reached = fed.wait_for(|fed| *fed >= position);
@@ -262,16 +262,16 @@ fn is_of(history: &History<Sqlite>, journal: &dyn Journal) -> Result<bool, Follo
 }
 
 /// A query that waits for a position.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingReads<'a>(&'a AtomicUsize);
 
-impl Waiting<'_> {
-    fn begin(count: &AtomicUsize) -> Waiting<'_> {
+impl WaitingReads<'_> {
+    fn begin(count: &AtomicUsize) -> WaitingReads<'_> {
         count.fetch_add(1, Ordering::SeqCst);
-        Waiting(count)
+        WaitingReads(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingReads<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

@@ -84,9 +84,9 @@ fn restore(
 }
 
 /// Applies the events of a job's life.
-fn replay(number: JobNo, told: Vec<(Timestamp, Event)>) -> Option<core::Job> {
+fn replay(number: JobNo, events: Vec<(Timestamp, Event)>) -> Option<core::Job> {
     let mut replayed: Option<core::Job> = None;
-    for (at, event) in told {
+    for (at, event) in events {
         let job = replayed.as_mut();
         match (event.subject(), job) {
             (Subject::Job(of), None) if of == number => {
@@ -118,7 +118,7 @@ pub(crate) struct Forgotten {
     pub(crate) job: Job,
 }
 
-/// Ended jobs with this id, in the tenants that the caller may mean.
+/// Ended jobs with this id, in the tenants that are visible to the caller.
 async fn ended(app: &App, caller: &Caller, id: &Name) -> Result<Vec<Restored>, Failure> {
     let tenant = caller.principal.tenant().map(AccountPath::from).or_else(|| caller.tenant.clone());
     let tenants = move |ledger: &Ledger| match tenant {
@@ -138,8 +138,8 @@ async fn ended(app: &App, caller: &Caller, id: &Name) -> Result<Vec<Restored>, F
     Ok(ask.await?.0)
 }
 
-/// The account and the names of the holds, newest first, of the only forgotten job with this id that the caller
-/// can mean.
+/// The account and the names of the holds, newest first, of the only forgotten job with this id that is
+/// visible to the caller.
 pub(crate) async fn holds_of_forgotten(
     app: &App,
     caller: &Caller,
@@ -166,7 +166,7 @@ pub(crate) async fn holds_of_forgotten(
     Ok((path, names))
 }
 
-/// The only forgotten job with this id that the caller can mean.
+/// The only forgotten job with this id that is visible to the caller.
 pub(crate) async fn only_forgotten(
     app: &App,
     caller: &Caller,

@@ -225,7 +225,7 @@ fn concerns(event: &Event, job: JobNo, holds: &[HoldNo], closes: bool) -> bool {
         // Credits that expired while they were returned are issued again in the same record.
         Event::GrantIssued(_) => closes,
         // A revived hold is another hold: it takes a free number.
-        Event::HoldRevived { .. } => false,
+        Event::HoldRestored { .. } => false,
         _ => match event.subject() {
             Subject::Job(of) => of == job,
             Subject::Hold(hold) => holds.contains(&hold),
@@ -280,7 +280,7 @@ fn is_about(event: &cell::Event, job: JobId) -> bool {
         | Of::FenceLifted { attempt, .. } => attempt.job == job,
         Of::UsageMetered { usage, .. } => usage.iter().any(|(attempt, _)| attempt.job == job),
         Of::MessageReceived { .. }
-        | Of::LedgerTold { .. }
+        | Of::LedgerMessageSent { .. }
         | Of::Configured(_)
         | Of::PriceSet { .. }
         | Of::ClassSet { .. }

@@ -160,8 +160,8 @@ where
     }
 }
 
-/// Whether every value of a header is this one, without regard to case and parameters. A header that
-/// is absent is: a body without a type is read as JSON.
+/// Whether every value of a header is this one, without regard to case and parameters. An absent
+/// header matches: a body without a type is read as JSON.
 fn all(headers: &HeaderMap, name: HeaderName, expected: &str) -> bool {
     headers.get_all(name).iter().all(|value| {
         let kind = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
@@ -262,7 +262,7 @@ fn query<T: DeserializeOwned>(query: &str) -> Result<T, Failure> {
     let mut seen: Vec<&str> = Vec::new();
     for (name, _) in &pairs {
         if seen.contains(&name.as_str()) {
-            return Err(Failure::invalid(name.clone(), "is there twice"));
+            return Err(Failure::invalid(name.clone(), "appears twice"));
         }
         seen.push(name);
     }

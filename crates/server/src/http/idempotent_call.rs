@@ -30,11 +30,11 @@ pub(super) fn reach(principal: &Principal) -> &str {
 }
 
 /// The state of a call.
-pub(super) enum Begun<'a> {
+pub(super) enum CallState<'a> {
     /// It was answered before, with this answer.
     Answered(Response),
     /// It has no answer yet.
-    Open(Once<'a>),
+    Open(IdempotentCall<'a>),
 }
 
 /// Where a cell wrote the record of a call.
@@ -51,7 +51,7 @@ impl RecordPlace {
 }
 
 /// A call without an answer.
-pub(super) struct Once<'a> {
+pub(super) struct IdempotentCall<'a> {
     app: &'a App,
     actor: Name,
     request: Option<RequestKey>,
@@ -59,40 +59,40 @@ pub(super) struct Once<'a> {
     pub(super) done: bool,
 }
 
-impl<'a> Once<'a> {
+impl<'a> IdempotentCall<'a> {
     /// Looks up a call under its idempotency key, if it has one.
     pub(super) async fn begin(
         app: &'a App,
         caller: &Caller,
         scope: &str,
         body: &Value,
-    ) -> Result<Begun<'a>, Failure> {
+    ) -> Result<CallState<'a>, Failure> {
         let fingerprint = || fingerprint(caller.method.as_str(), &caller.path, body);
         let request = caller.idempotency_key.as_deref();
         let request =
             request.map(|key| RequestKey { key: key_hash(scope, key), fingerprint: fingerprint() });
         let actor = caller.principal.id.clone().into();
-        let mut once = Once { app, actor, request, done: false };
-        let Some(mut request) = request else { return Ok(Begun::Open(once)) };
-        app.require_unused_key(&once.envelope(request)).await?;
-        let mut known = once.known(request).await?.1;
+        let mut call = IdempotentCall { app, actor, request, done: false };
+        let Some(mut request) = request else { return Ok(CallState::Open(call)) };
+        app.require_unused_key(&call.envelope(request)).await?;
+        let mut known = call.known(request).await?.1;
         if known.is_none() && scope == PLATFORM {
             // An answer that an earlier release stored is returned again.
             let key = caller.idempotency_key.as_deref().unwrap_or_default();
             let old = RequestKey { key: key_hash(OLD_PLATFORM, key), ..request };
-            let kept = once.known(old).await?.1.filter(|known| known.request == old);
+            let kept = call.known(old).await?.1.filter(|known| known.request == old);
             if kept.is_some() && !app.has_tenant_platform().await? {
-                (known, request, once.request) = (kept, old, Some(old));
+                (known, request, call.request) = (kept, old, Some(old));
             }
         }
         match known {
             Some(known) if known.request != request => Err(reused()),
             Some(DoneRequest { answer: Some(answer), .. }) => {
-                Ok(Begun::Answered(response(&answer, true)))
+                Ok(CallState::Answered(response(&answer, true)))
             }
             known => {
-                once.done = known.is_some();
-                Ok(Begun::Open(once))
+                call.done = known.is_some();
+                Ok(CallState::Open(call))
             }
         }
     }

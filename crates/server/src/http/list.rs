@@ -14,20 +14,20 @@ use crate::request::Failure;
 const STEPS: usize = 2_000;
 
 /// The result of one step: entries with their places, newest first, and the place to continue from.
-pub(super) struct Step<T> {
+pub(super) struct PageStep<T> {
     found: Vec<(u128, T)>,
     next: Option<u128>,
 }
 
-impl<T> Step<T> {
+impl<T> PageStep<T> {
     /// Visits the first places and collects the entries that `show` returns, at most `wanted` of
     /// them.
     pub(super) fn over(
         wanted: usize,
         places: impl Iterator<Item = u128>,
         mut show: impl FnMut(u128) -> Option<T>,
-    ) -> Step<T> {
-        let mut step = Step { found: Vec::new(), next: None };
+    ) -> PageStep<T> {
+        let mut step = PageStep { found: Vec::new(), next: None };
         let mut last = None;
         for (examined, place) in places.enumerate() {
             if examined == STEPS || step.found.len() == wanted {
@@ -104,7 +104,7 @@ pub(super) async fn walk<T: Send + 'static>(
     app: &App,
     size: usize,
     cursor: Option<String>,
-    look: impl Fn(&Ledger, u128, usize) -> Step<T> + Clone + Send + 'static,
+    look: impl Fn(&Ledger, u128, usize) -> PageStep<T> + Clone + Send + 'static,
 ) -> Result<List<T>, Failure> {
     let mut before = read_cursor(cursor.as_deref())?.unwrap_or(u128::MAX);
     let mut found = Vec::new();
@@ -155,10 +155,10 @@ mod tests {
             rendered += 1;
             place.is_multiple_of(2).then_some(place)
         };
-        let step = Step::over(2, (0..1_000_000).rev(), &mut show);
+        let step = PageStep::over(2, (0..1_000_000).rev(), &mut show);
         let found: Vec<u128> = step.found.into_iter().map(|(place, _)| place).collect();
         assert_eq!((found, step.next), (vec![999_998, 999_996], Some(999_996)));
-        let step = Step::over(2, (0..1_000_000).rev(), |_| None::<u128>);
+        let step = PageStep::over(2, (0..1_000_000).rev(), |_| None::<u128>);
         assert_eq!(step.next, Some(1_000_000 - STEPS as u128), "a step without entries is bounded");
         assert_eq!(rendered, 4);
     }

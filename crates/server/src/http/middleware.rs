@@ -31,13 +31,13 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("bursar-request-id");
 const ONLY_TLS: &str = "max-age=31536000";
 
 /// How long a handler may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a move of the manual clock may take. All timers on the way run before the answer.
-const CLOCK_PATIENCE: Duration = Duration::from_secs(600);
+const CLOCK_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 
 fn request_timeout(route: &str) -> Duration {
-    if route == "/v1/clock" { CLOCK_PATIENCE } else { PATIENCE }
+    if route == "/v1/clock" { CLOCK_REQUEST_TIMEOUT } else { REQUEST_TIMEOUT }
 }
 
 /// The priority of a request, by its route.

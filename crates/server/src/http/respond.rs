@@ -9,7 +9,7 @@ use futures_util::future::Either;
 use serde::Serialize;
 
 use crate::app::App;
-use crate::change::{Change, Decision, Done, Plan, Uncounted};
+use crate::change::{Change, ChangePlan, Decision, Done, Uncounted};
 use crate::ids::is_of_job;
 use crate::request::{Caller, Failure};
 
@@ -29,7 +29,7 @@ pub(super) fn change(
     app: &App,
     caller: Caller,
     print: u128,
-    plan: Plan,
+    plan: ChangePlan,
 ) -> impl Future<Output = Answer> + Send + use<'_> {
     let mut change = plan.requested_by(caller, print);
     let posted = match change.must_recall(app) {

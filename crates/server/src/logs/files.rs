@@ -16,7 +16,7 @@ const PIECE: u64 = 64 << 10;
 
 /// An existing file.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct LogFile {
     pub(super) name: String,
     pub(super) owner: Owner,
     pub(super) bytes: u64,
@@ -105,7 +105,7 @@ impl Files {
     }
 
     /// All files, the most recently changed last.
-    pub(super) fn all(&self) -> std::io::Result<Vec<Found>> {
+    pub(super) fn all(&self) -> std::io::Result<Vec<LogFile>> {
         let entries = match std::fs::read_dir(&self.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -117,7 +117,7 @@ impl Files {
             let Some(owner) = owner(&name) else { continue };
             let about = entry.metadata()?;
             let changed = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            found.push(Found { name, owner, bytes: about.len(), changed });
+            found.push(LogFile { name, owner, bytes: about.len(), changed });
         }
         found.sort_by(|a, b| (a.changed, &a.name).cmp(&(b.changed, &b.name)));
         Ok(found)

@@ -44,16 +44,16 @@ impl<M: Hosted> Clone for Gateway<M> {
 }
 
 /// Counts a message while its answer is pending.
-struct Waiting(Arc<AtomicI64>);
+struct WaitingCount(Arc<AtomicI64>);
 
-impl Waiting {
-    fn begin(count: &Arc<AtomicI64>) -> Waiting {
+impl WaitingCount {
+    fn begin(count: &Arc<AtomicI64>) -> WaitingCount {
         count.fetch_add(1, Ordering::Relaxed);
-        Waiting(Arc::clone(count))
+        WaitingCount(Arc::clone(count))
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -96,7 +96,7 @@ impl<M: Hosted> Gateway<M> {
         note: impl FnOnce() + Send + 'static,
     ) -> Posted<Answered<M>> {
         let (sender, receiver) = oneshot::channel();
-        let waiting = Waiting::begin(&self.waiting);
+        let waiting = WaitingCount::begin(&self.waiting);
         self.in_turn().submit(envelope, command, move |answer| {
             drop(waiting);
             note();
@@ -112,7 +112,7 @@ impl<M: Hosted> Gateway<M> {
         work: impl FnOnce(&mut dyn Transaction<M>) -> T + Send + 'static,
     ) -> Posted<Seen<T>> {
         let (sender, receiver) = oneshot::channel();
-        let waiting = Waiting::begin(&self.waiting);
+        let waiting = WaitingCount::begin(&self.waiting);
         self.in_turn().attend(work, move |seen| {
             drop(waiting);
             // The caller may have gone; the decisions stand.
@@ -127,7 +127,7 @@ impl<M: Hosted> Gateway<M> {
         turn: impl FnMut(&mut dyn Transaction<M>) -> Option<T> + Send + 'static,
     ) -> Posted<Seen<T>> {
         let (sender, receiver) = oneshot::channel();
-        let waiting = Waiting::begin(&self.waiting);
+        let waiting = WaitingCount::begin(&self.waiting);
         self.in_turn().attend_in_turns(turn, move |seen| {
             drop(waiting);
             let _ = sender.send(seen);
@@ -141,7 +141,7 @@ impl<M: Hosted> Gateway<M> {
         items: Vec<(M::Envelope, M::Command)>,
     ) -> Result<Seen<Result<Vec<M::Reply>, bursar_engine::Aborted<M::Refusal>>>, Failure> {
         let (sender, receiver) = oneshot::channel::<GroupAnswer<M>>();
-        let waiting = Waiting::begin(&self.waiting);
+        let waiting = WaitingCount::begin(&self.waiting);
         self.in_turn().submit_group(items, move |answer| {
             drop(waiting);
             let _ = sender.send(answer);
@@ -156,7 +156,7 @@ impl<M: Hosted> Gateway<M> {
         read: impl FnOnce(&M) -> T + Send + 'static,
     ) -> Result<Seen<T>, Failure> {
         let (sender, receiver) = oneshot::channel();
-        let waiting = Waiting::begin(&self.waiting);
+        let waiting = WaitingCount::begin(&self.waiting);
         self.in_turn().with_urgency(Urgency::Patient).query(read, move |seen| {
             drop(waiting);
             let _ = sender.send(seen);

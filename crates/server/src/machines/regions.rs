@@ -19,7 +19,7 @@ use crate::telemetry::monotonic::Stopwatch;
 /// The delays between two checks for a price that takes effect. Clocks may stand still, and cells
 /// may be away for a while.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The label of every GPU type that the platform neither has nor prices.
 const OTHER: &str = "other";
@@ -189,9 +189,9 @@ impl App {
         let mut sent_until = self.clock.now();
         loop {
             let next = self.directory.current().next_price_change(sent_until);
-            let wait = next.and_then(|next| self.clock.until(next)).unwrap_or(LONGEST_WAIT);
+            let wait = next.and_then(|next| self.clock.until(next)).unwrap_or(MAX_WAIT);
             tokio::select! {
-                () = tokio::time::sleep(wait.clamp(SHORTEST_WAIT, LONGEST_WAIT)) => {}
+                () = tokio::time::sleep(wait.clamp(SHORTEST_WAIT, MAX_WAIT)) => {}
                 () = self.prices_set.notified() => {}
             }
             let now = self.clock.now();

@@ -15,10 +15,10 @@ use crate::request::Failure;
 /// How often the clock is checked, for the log.
 const LOOK: Duration = Duration::from_secs(1);
 /// How an operator fixes a clock that jumped ahead, or expiry that waits for a clock.
-const WAY_OUT: &str = "look at this machine's clock. If it is right as it is now: `bursar admin accept-clock`, \
+const REMEDY: &str = "look at this machine's clock. If it is right as it is now: `bursar admin accept-clock`, \
      or restart with --accept-clock. If it is wrong: set it right and accept nothing while it is behind";
 /// How an operator fixes records whose time is ahead of a clock that is right.
-const WAY_BACK: &str = "look at this machine's clock. If it is wrong, set it right. If it is right, the records were \
+const REMEDY_CLOCK_BEHIND: &str = "look at this machine's clock. If it is wrong, set it right. If it is right, the records were \
      stamped by a clock that was ahead: wait until it has caught up (time goes on at 90 %), or go back to before \
      it was wrong, without what happened since: `bursar admin backup`, then `bursar admin restore BACKUP --until \
      INSTANT --data DIR` with an instant before the clock was wrong";
@@ -42,7 +42,7 @@ impl TimeTrouble {
         if *self == TimeTrouble::default() {
             return Value::Null;
         }
-        let next = (self.clock.is_some() || self.expiry.is_some()).then(|| self.way_out());
+        let next = (self.clock.is_some() || self.expiry.is_some()).then(|| self.remedy());
         json!({
             "wall_clock": self.clock, "expiry": self.expiry, "database_clock": self.database,
             "next": next,
@@ -50,8 +50,8 @@ impl TimeTrouble {
     }
 
     /// How an operator fixes it.
-    fn way_out(&self) -> &'static str {
-        if self.is_behind { WAY_BACK } else { WAY_OUT }
+    fn remedy(&self) -> &'static str {
+        if self.is_behind { REMEDY_CLOCK_BEHIND } else { REMEDY }
     }
 }
 
@@ -129,7 +129,7 @@ impl From<Failure> for NotAccepted {
 pub(crate) fn behind(millis: i64) -> Failure {
     let detail = format!(
         "the wall clock is {} s behind the time of the records, so it cannot be accepted: what waits \
-         to expire would expire by a time that has not come. Nothing was changed. Next: {WAY_BACK}",
+         to expire would expire by a time that has not come. Nothing was changed. Next: {REMEDY_CLOCK_BEHIND}",
         millis / 1_000
     );
     Failure::new(Code::Conflict, detail)
@@ -144,7 +144,7 @@ pub async fn watch(app: Arc<App>) {
         let now = app.time_trouble();
         if now != said {
             for trouble in now.clock.iter().chain(&now.expiry) {
-                tracing::error!(next = now.way_out(), "the wall clock: {trouble}");
+                tracing::error!(next = now.remedy(), "the wall clock: {trouble}");
             }
             if let Some(trouble) = &now.database {
                 tracing::error!("{trouble}");

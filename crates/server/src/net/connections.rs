@@ -43,7 +43,7 @@ pub(super) struct Connections {
 }
 
 /// A place of a connection, given back when it is dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     address: IpAddr,
     by_address: Arc<Mutex<HashMap<IpAddr, usize>>>,
     _permit: OwnedSemaphorePermit,
@@ -74,7 +74,11 @@ impl Connections {
     }
 
     /// Gives the place to a connection from `address`, or `None` if that address has its share.
-    pub(super) fn admit(&self, permit: OwnedSemaphorePermit, address: IpAddr) -> Option<Place> {
+    pub(super) fn admit(
+        &self,
+        permit: OwnedSemaphorePermit,
+        address: IpAddr,
+    ) -> Option<ConnectionSlot> {
         let address = source(address);
         let mut counts = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(address).or_default();
@@ -82,11 +86,11 @@ impl Connections {
             return None;
         }
         *count += 1;
-        Some(Place { address, by_address: Arc::clone(&self.by_address), _permit: permit })
+        Some(ConnectionSlot { address, by_address: Arc::clone(&self.by_address), _permit: permit })
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut counts = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.address) {

@@ -18,7 +18,7 @@ const MAX_COUNTS: usize = 48;
 /// Counts of one tenant at once: as many as one atomic batch may need.
 const MAX_COUNTS_OF_TENANT: usize = MAX_COUNTED_IN_GROUP;
 
-/// The places and who has them.
+/// Permits for counting, per tenant.
 pub struct CountPlaces {
     all: Arc<Semaphore>,
     /// Of those that count or wait for a place. `None`: the platform.

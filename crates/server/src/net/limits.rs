@@ -202,7 +202,7 @@ pub struct Load {
 }
 
 /// Shed requests are answered after 200 ms, a fifth of their `Retry-After`.
-const HOLD_BACK: Duration = Duration::from_millis(200);
+const SHED_DELAY: Duration = Duration::from_millis(200);
 
 /// The most delayed answers at once, because each of them occupies a connection.
 const MAX_HELD_BACK: usize = 4096;
@@ -271,7 +271,7 @@ impl Load {
     /// again, which takes more time from admitted requests than they need.
     pub async fn hold_back(&self) {
         if let Some(_held_back) = self.try_hold_back() {
-            tokio::time::sleep(HOLD_BACK).await;
+            tokio::time::sleep(SHED_DELAY).await;
         }
     }
 

@@ -141,16 +141,16 @@ async fn connection(
 ) {
     let handshake = duration(timeouts.handshake_ms);
     match tls {
-        None => speak((stream, peer), answer, timeouts, watcher).await,
+        None => serve_http((stream, peer), answer, timeouts, watcher).await,
         Some(tls) => match tokio::time::timeout(handshake, tls.accept(stream)).await {
-            Ok(Ok(stream)) => speak((stream, peer), answer, timeouts, watcher).await,
+            Ok(Ok(stream)) => serve_http((stream, peer), answer, timeouts, watcher).await,
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => tracing::debug!("TLS took too long"),
         },
     }
 }
 
-async fn speak(
+async fn serve_http(
     (stream, peer): (impl AsyncRead + AsyncWrite + Unpin + Send + 'static, PeerAddress),
     answer: impl Answers,
     timeouts: Timeouts,

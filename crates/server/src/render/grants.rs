@@ -53,7 +53,7 @@ pub fn grant(ledger: &Ledger, number: GrantNo, parts: &[u64; 6]) -> grant::Grant
         (None, None) => (None, None),
     };
     let part = |part: Part| units(parts[part as usize]);
-    let rare = own.rare.as_ref();
+    let details = own.details.as_ref();
     grant::Grant {
         id: own.id.to_string(),
         account: ledger.account(own.account).path.to_string(),
@@ -63,8 +63,8 @@ pub fn grant(ledger: &Ledger, number: GrantNo, parts: &[u64; 6]) -> grant::Grant
         expires_at: rank.and_then(|rank| rank.expires_at()).map(time),
         priority: rank.map_or(100, |rank| rank.priority),
         restrict: restriction.map(restrict),
-        reference: rare.and_then(|rare| rare.reference.as_deref()).map(str::to_owned),
-        metadata: rare.and_then(|rare| rare.metadata.as_deref()).map(stored_json),
+        reference: details.and_then(|details| details.reference.as_deref()).map(str::to_owned),
+        metadata: details.and_then(|details| details.metadata.as_deref()).map(stored_json),
         available: part(Part::Free),
         held: part(Part::Held),
         spent: part(Part::Spent),

@@ -129,7 +129,10 @@ fn attempt(
 /// The submitted specification, as it was stored.
 fn spec(job: &core::Job) -> SubmitJob {
     // Written by this server; an older form can only lack fields.
-    serde_json::from_str(job.order.submitted.text()).unwrap_or_default()
+    serde_json::from_str(job.order.submitted.text()).unwrap_or_else(|error| {
+        tracing::error!(job = %job.order.id, %error, "the stored specification cannot be read");
+        SubmitJob::default()
+    })
 }
 
 /// The jobs of the array that a job belongs to, if it does.

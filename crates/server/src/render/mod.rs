@@ -67,7 +67,7 @@ pub enum AnswerShape {
     Refund {
         /// The refunded hold, charge or job.
         of: (Resource, Name),
-        /// The caller's words about it.
+        /// Reason and reference of the refund.
         note: Option<Box<RefundNote>>,
     },
     /// The transfer.
@@ -152,7 +152,7 @@ pub fn reply(ledger: &Ledger, reply: &Reply, shape: &AnswerShape) -> Shown {
 /// The body of an answer that the archive has. What it shows is in the ledger under its name, or comes with it.
 pub fn archived_answer(
     ledger: &Ledger,
-    told: &Reply,
+    replied: &Reply,
     (of, shown): (&ArchivedName, &[RecalledRecord]),
     shape: &AnswerShape,
 ) -> Shown {
@@ -165,9 +165,9 @@ pub fn archived_answer(
         });
         number.and_then(|number| ledger.hold(number)).or(recalled)
     };
-    let body = match (told, shape) {
-        (Reply::Hold(told), AnswerShape::Hold { closing }) => hold_of(HoldKind::Hold)
-            .map(|own| Shown::Hold(Box::new(hold_as(ledger, own, told, *closing)))),
+    let body = match (replied, shape) {
+        (Reply::Hold(replied), AnswerShape::Hold { closing }) => hold_of(HoldKind::Hold)
+            .map(|own| Shown::Hold(Box::new(hold_as(ledger, own, replied, *closing)))),
         (Reply::Charge { requested, charged, spendable_after, .. }, AnswerShape::Charge) => {
             let own = hold_of(HoldKind::Charge);
             own.map(|own| charge_as(ledger, own, (*requested, *charged), *spendable_after))
@@ -186,7 +186,7 @@ pub fn archived_answer(
             };
             body.map(Shown::Other)
         }
-        (told, shape) => Some(reply(ledger, told, shape)),
+        (replied, shape) => Some(reply(ledger, replied, shape)),
     };
     body.unwrap_or(Shown::Other(Value::Null))
 }
@@ -344,7 +344,7 @@ pub fn movement<'a>(
 /// An account.
 pub fn account(ledger: &Ledger, number: AccountNo) -> account::Account {
     let own = ledger.account(number);
-    let settings = own.rare.as_ref().map(|rare| rare.settings.clone()).unwrap_or_default();
+    let settings = own.details.as_ref().map(|details| details.settings.clone()).unwrap_or_default();
     account_as(ledger, number, &settings, (own.frozen, own.uncollected()))
 }
 
@@ -446,8 +446,8 @@ pub fn archived_hold(ledger: &Ledger, own: &Hold) -> hold::Hold {
 
 fn hold_with(ledger: &Ledger, own: &Hold, slices: u32) -> hold::Hold {
     let (lots, lots_truncated) = lots(ledger, ledger.hold_lots(own, slices));
-    let rare = own.rare.as_ref();
-    let on_expiry = rare.map(|rare| rare.on_expiry).unwrap_or_default();
+    let details = own.details.as_ref();
+    let on_expiry = details.map(|details| details.on_expiry).unwrap_or_default();
     hold::Hold {
         id: own.id.as_str().to_owned(),
         account: ledger.account(own.account).path.as_str().to_owned(),
@@ -459,12 +459,15 @@ fn hold_with(ledger: &Ledger, own: &Hold, slices: u32) -> hold::Hold {
         expires_at: own.expires_at.map(time),
         lots,
         lots_truncated,
-        context: rare.map(|rare| &rare.context).filter(|c| **c != Context::default()).map(context),
+        context: details
+            .map(|details| &details.context)
+            .filter(|c| **c != Context::default())
+            .map(context),
         on_expiry: match on_expiry {
             OnExpiry::HonorHold => hold::OnExpiry::HonorHold,
             OnExpiry::Strict => hold::OnExpiry::Strict,
         },
-        reference: rare.and_then(|rare| rare.reference.as_deref()).map(str::to_owned),
+        reference: details.and_then(|details| details.reference.as_deref()).map(str::to_owned),
         created_at: time(own.placed_at),
         returned: None,
         returned_truncated: false,

@@ -17,7 +17,7 @@ use crate::request::Failure;
 
 /// The explanation of a waiting job.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingJob {
     /// Its best position in a queue.
     pub(crate) position: Option<u64>,
     /// The earliest start that a cell expects.
@@ -60,8 +60,8 @@ pub(crate) async fn ask_cells(
     principal: &Principal,
     cells: &[CellNo],
     job: JobId,
-    mut waiting: Waiting,
-) -> Result<Waiting, Failure> {
+    mut waiting: WaitingJob,
+) -> Result<WaitingJob, Failure> {
     let mut heard = false;
     // For credits, budgets and freezes, the ledger's blockers are more recent than a cell's.
     let known: Vec<BlockerType> = waiting.blockers.iter().map(|blocker| blocker.kind).collect();

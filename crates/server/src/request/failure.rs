@@ -406,11 +406,12 @@ mod tests {
             Refusal::HoldClosed { state: HoldState::Settled },
             Refusal::SequenceConflict { seen: bursar_core::credits::Credits::ZERO },
             Refusal::Conflict(Conflict::StillOpen),
+            Refusal::QuotaExceeded { blockers: vec![] },
             Refusal::InsufficientCredits { blockers: vec![] },
             Refusal::BudgetExceeded { blockers: vec![] },
             Refusal::BatchAborted { answer: "{}".into() },
         ];
-        let statuses = [422, 409, 404, 409, 403, 503, 422, 409, 409, 409, 409, 402, 402, 409];
+        let statuses = [422, 409, 404, 409, 403, 503, 422, 409, 409, 409, 409, 409, 402, 402, 409];
         for (refusal, status) in refusals.into_iter().zip(statuses) {
             let pinned = (refusal.code(), status, refusal.is_retryable());
             let kept = refusal.is_remembered();

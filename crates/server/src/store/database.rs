@@ -18,7 +18,7 @@ use crate::start::{CellJournals, StartError};
 /// progress during the first read.
 const LOOKS: u32 = 3;
 /// How long to wait between two reads, so that those appends end.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Refuses a key that is not the one which signs the checkpoints of a database, also if there is none:
 /// servers of one database have one key, and a new one would make outsiders doubt what the others sign.
@@ -44,7 +44,7 @@ pub(crate) fn check_signer(config: &Config, known: Option<&str>) -> Result<(), S
 }
 
 /// The same before a server asks for the lead, so that one which could not lead does not stand by either.
-/// A database that holds no store knows no key; what is wrong with it is said by those who open it.
+/// A database that holds no store has no key. Opening it reports what is wrong.
 pub(crate) fn check_signer_at(
     config: &Config,
     options: &PostgresOptions,
@@ -84,7 +84,7 @@ impl Database {
             if !matches!(outcome, Err(CutError::Older { .. })) {
                 break;
             }
-            std::thread::sleep(BETWEEN_LOOKS);
+            std::thread::sleep(RETRY_INTERVAL);
             outcome = check_marks(ledger, &cells);
         }
         outcome.map_err(|error| {
@@ -110,8 +110,8 @@ impl Database {
         check_signer(config, self.store.signer())
     }
 
-    /// Notes who signs checkpoints. One that cannot be noted is not used: the next server would make its
-    /// own.
+    /// Stores the key that signs checkpoints. A key that cannot be stored is not used: the next server would
+    /// make its own.
     pub(crate) fn note_signer(&self, public_key: &str) -> Result<(), StartError> {
         if self.store.signer() == Some(public_key) {
             return Ok(());

@@ -13,7 +13,7 @@ use bursar_core::digest::Digest;
 use bursar_core::time::Timestamp;
 use bursar_engine::{DirectoryCodec, replay_from_genesis};
 use bursar_journal::sqlite::{
-    Expected, SqliteJournal, SqliteOptions, inspect, is_begun, written_tail,
+    Expected, REMEDY, SqliteJournal, SqliteOptions, inspect, is_begun, written_tail,
 };
 use bursar_journal::{Head, JournalError, JournalId};
 use serde::{Deserialize, Serialize};
@@ -31,9 +31,6 @@ pub const DIRECTORY: &str = "directory";
 /// 2020-01-01T00:00:00Z in seconds since 1970. The generation of a store is the time of its restore
 /// in seconds since then, so each restore has a higher one.
 pub const GENERATIONS_FROM: u64 = 1_577_836_800;
-/// How an operator fixes an incomplete folder.
-const WAY_OUT: &str = "Nothing was changed. Put back the file as it was, or restore the last backup \
-     into an empty folder: bursar admin restore BACKUP --data DIR";
 
 /// The earliest time of the restore that began a generation.
 pub(crate) fn restored_at(generation: u32) -> Timestamp {
@@ -115,7 +112,7 @@ fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
 }
 
 fn refuse<T>(file: &Path, reason: &str) -> Result<T, JournalError> {
-    Err(JournalError::Refused(format!("{}: {reason}. {WAY_OUT}", file.display())))
+    Err(JournalError::Refused(format!("{}: {reason}. {REMEDY}", file.display())))
 }
 
 impl Manifest {
@@ -251,7 +248,7 @@ impl Manifest {
 fn named(file: &Path, error: JournalError) -> JournalError {
     match error {
         refused @ JournalError::Refused(_) => refused,
-        other => JournalError::Refused(format!("{}: {other}. {WAY_OUT}", file.display())),
+        other => JournalError::Refused(format!("{}: {other}. {REMEDY}", file.display())),
     }
 }
 
@@ -310,7 +307,7 @@ impl Store {
             }
             None if has_records(folder)? => {
                 let reason = format!(
-                    "it is missing, and the folder has journals. {WAY_OUT}. If it is lost, or the store \
+                    "it is missing, and the folder has journals. {REMEDY}. If it is lost, or the store \
                      is of a build that wrote none, make one from the files as they are: bursar admin \
                      adopt --data {}",
                     folder.display()

@@ -71,7 +71,7 @@ pub struct RegionCounts {
     pub running: u32,
     /// Jobs that wait for GPUs.
     pub waiting: u32,
-    /// The kinds of things that the cell goes on without, each once.
+    /// Kinds of timers and messages that were set aside.
     pub set_aside: Vec<&'static str>,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Fresh<C: Codec> {
 }
 
 /// A machine and its journal.
-pub(super) struct Host<C: Codec> {
+pub(super) struct MachineHost<C: Codec> {
     codec: C,
     pub(super) machine: C::Machine,
     records: Vec<Stored>,
@@ -35,11 +35,11 @@ pub(super) struct Host<C: Codec> {
     pub(super) fresh: Vec<Fresh<C>>,
 }
 
-impl<C: Codec> Host<C> {
-    pub(super) fn new(codec: C) -> Host<C> {
+impl<C: Codec> MachineHost<C> {
+    pub(super) fn new(codec: C) -> MachineHost<C> {
         let machine = codec.genesis();
         let (records, fresh) = (Vec::new(), Vec::new());
-        Host { codec, machine, records, snapshot: None, changed: true, fresh }
+        MachineHost { codec, machine, records, snapshot: None, changed: true, fresh }
     }
 
     /// Whether the invariants must be checked. An unchanged state was checked before.

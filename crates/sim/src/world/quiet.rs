@@ -5,7 +5,7 @@ use bursar_core::ledger::jobs::Job;
 
 use bursar_engine::LedgerCodec;
 
-use super::host::Host;
+use super::host::MachineHost;
 use super::{REGIONS, World};
 use crate::auditor::AuditFinding;
 
@@ -83,7 +83,7 @@ impl World {
 
     /// Jobs that can end and have not.
     fn open_jobs(&self) -> usize {
-        let open = |host: &Host<LedgerCodec>| {
+        let open = |host: &MachineHost<LedgerCodec>| {
             let jobs = host.machine.jobs_before(None);
             jobs.filter(|(_, job)| !job.state.is_ended() && is_possible(&host.machine, job)).count()
         };

@@ -1,6 +1,6 @@
 //! Statistics of a world.
 
-use super::host::Host;
+use super::host::MachineHost;
 use super::{START, World};
 
 /// Statistics of a world.
@@ -42,8 +42,8 @@ impl World {
     pub(super) fn summary(&self) -> Summary {
         let jobs = || self.ledgers.iter().flat_map(|host| host.machine.jobs_before(None));
         Summary {
-            records: self.ledgers.iter().map(Host::records).sum::<usize>()
-                + self.cells.iter().map(Host::records).sum::<usize>(),
+            records: self.ledgers.iter().map(MachineHost::records).sum::<usize>()
+                + self.cells.iter().map(MachineHost::records).sum::<usize>(),
             jobs: jobs().count(),
             attempts: jobs().map(|(_, job)| job.attempts.len()).sum(),
             ended: jobs().filter(|(_, job)| job.state.is_ended()).count(),

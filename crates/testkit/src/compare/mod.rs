@@ -179,7 +179,7 @@ fn rollback_interval(command: &Command) -> u128 {
         | Command::CaptureHold { .. }
         | Command::ExtendHold { .. }
         | Command::Charge(_)
-        | Command::ReviveHold { .. }
+        | Command::RestoreHold { .. }
         | Command::Forget(_)
         | Command::OpenRegion { .. }
         | Command::SetQuota { .. }

@@ -106,7 +106,7 @@ impl Pair {
             metered: hold.metered.into(),
             refunded: hold.refunded.into(),
             expires_at: hold.expires_at.map(Timestamp::millis),
-            has_rate: hold.rare.as_ref().is_some_and(|rare| rare.rate.is_some()),
+            has_rate: hold.details.as_ref().is_some_and(|details| details.rate.is_some()),
             lots,
             returned,
         }

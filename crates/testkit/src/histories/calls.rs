@@ -13,10 +13,10 @@ use super::{
 };
 
 /// The highest position that any answer had shown by a time.
-struct Known(Vec<(u64, u64)>);
+struct KnownPositions(Vec<(u64, u64)>);
 
-impl Known {
-    fn of(calls: &[&ClientCall]) -> Known {
+impl KnownPositions {
+    fn of(calls: &[&ClientCall]) -> KnownPositions {
         let shown = |call: &&ClientCall| match call.outcome {
             CallOutcome::Done { position, .. } | CallOutcome::Balance { position, .. } => {
                 Some((call.returned, position))
@@ -30,7 +30,7 @@ impl Known {
             highest = highest.max(*position);
             *position = highest;
         }
-        Known(shown)
+        KnownPositions(shown)
     }
 
     /// What was known before a request was sent.
@@ -44,7 +44,7 @@ impl Known {
 struct Shard<'a> {
     journal: &'a MachineJournal,
     books: &'a Books,
-    known: Known,
+    known: KnownPositions,
     /// For operations sent after a time, the lowest position of their effects.
     later: Vec<(u64, u64)>,
 }
@@ -56,7 +56,7 @@ pub(super) fn check(
     calls: &[&ClientCall],
     compared: &mut Compared,
 ) -> Result<(), BrokenPromise> {
-    let known = Known::of(calls);
+    let known = KnownPositions::of(calls);
     check_keys(&journal.entries)?;
     let mut changes = operations::group(calls);
     let follows =

@@ -9,7 +9,7 @@ use bursar_core::time::Timestamp;
 use super::Model;
 use super::answer::Reply;
 use super::calendar::period_around;
-use super::draw::Plan;
+use super::draw::DrawPlan;
 use super::hold::credits;
 use super::state::{Budget, Hold, Micros};
 
@@ -150,11 +150,11 @@ impl Model {
     pub(super) fn refuse_if_blocked(
         &self,
         account: usize,
-        plan: Option<Plan>,
+        plan: Option<DrawPlan>,
         amount: Micros,
         spendable: Micros,
         gpu_time: Micros,
-    ) -> Result<Plan, Refusal> {
+    ) -> Result<DrawPlan, Refusal> {
         let mut blockers = Vec::new();
         if plan.is_none() {
             blockers.push(Blocker::Credits {

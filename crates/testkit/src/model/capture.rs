@@ -8,7 +8,7 @@ use bursar_core::name::HoldId;
 use super::Model;
 use super::answer::Reply;
 use super::check::invalid;
-use super::draw::{Plan, largest, plan};
+use super::draw::{DrawPlan, largest, plan};
 use super::hold::credits;
 use super::price::{Round, cost};
 use super::state::{Hold, Micros, Shortfall};
@@ -81,7 +81,7 @@ impl Model {
     }
 
     /// The plan to draw up to `short` more for a hold.
-    fn top_up(&self, number: usize, short: Micros) -> Plan {
+    fn top_up(&self, number: usize, short: Micros) -> DrawPlan {
         let hold = &self.holds[number];
         let wanted = short.min(self.budget_room(hold.account));
         let sources = self.sources_now(hold.account, &hold.context);
@@ -105,7 +105,7 @@ impl Model {
         let plan = if self.frozen_above(hold.account).is_empty() {
             self.top_up(number, short)
         } else {
-            Plan::new()
+            DrawPlan::new()
         };
         let drawable: Micros = plan.iter().map(|(_, units)| units).sum();
         let (before, more) = (hold.metered - hold.captured(), short - drawable);

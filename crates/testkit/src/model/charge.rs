@@ -9,7 +9,7 @@ use super::Model;
 use super::account::tenant;
 use super::answer::Reply;
 use super::check::invalid;
-use super::draw::{Plan, largest, plan, total};
+use super::draw::{DrawPlan, largest, plan, total};
 use super::grant::From;
 use super::hold::credits;
 use super::state::{Hold, Lot, Micros};
@@ -41,7 +41,7 @@ impl Model {
             let room = self.budget_room(account);
             let possible = largest(&sources, amount.min(room), None);
             if possible == 0 {
-                let blocked = (largest(&sources, amount, None) > 0).then(Plan::new);
+                let blocked = (largest(&sources, amount, None) > 0).then(DrawPlan::new);
                 self.refuse_if_blocked(account, blocked, amount, 0, 0)?
             } else {
                 plan(&sources, possible, None).unwrap_or_default()
@@ -67,7 +67,7 @@ impl Model {
         fingerprint: u128,
         charge: &Charge,
         account: usize,
-        plan: Plan,
+        plan: DrawPlan,
     ) -> usize {
         let mut lots = Vec::new();
         for (number, units) in plan {

@@ -62,7 +62,7 @@ pub(super) fn fields(command: &Command) -> Result<(), Refusal> {
             require(is_name(budget), "id")
         }
         Command::Forget(_)
-        | Command::ReviveHold { record: _ }
+        | Command::RestoreHold { record: _ }
         | Command::OpenRegion { .. }
         | Command::SetQuota { .. }
         | Command::RemoveQuota { .. }

@@ -16,7 +16,7 @@ pub(super) struct Source {
 }
 
 /// The amount to take from each grant, in order.
-pub(super) type Plan = Vec<(usize, Micros)>;
+pub(super) type DrawPlan = Vec<(usize, Micros)>;
 
 impl Model {
     /// What an account can draw now in a context, in spend order.
@@ -121,16 +121,16 @@ pub(super) fn total(sources: &[Source]) -> Micros {
 }
 
 /// The plan to draw exactly `amount`, as part of `hold` if there is one; `None` if impossible.
-pub(super) fn plan(sources: &[Source], amount: Micros, hold: Option<&Hold>) -> Option<Plan> {
+pub(super) fn plan(sources: &[Source], amount: Micros, hold: Option<&Hold>) -> Option<DrawPlan> {
     let plan = take(sources, amount, hold);
     (taken(&plan) == amount).then_some(plan)
 }
 
 /// The plan of a draw of `amount`, which may be smaller than that.
-fn take(sources: &[Source], amount: Micros, hold: Option<&Hold>) -> Plan {
+fn take(sources: &[Source], amount: Micros, hold: Option<&Hold>) -> DrawPlan {
     let all = amount + hold.map_or(0, Hold::amount);
     let mut left = amount;
-    let mut plan = Plan::new();
+    let mut plan = DrawPlan::new();
     for source in sources {
         let mut take = left.min(source.units);
         if let Some(share) = source.max_share {
@@ -145,7 +145,7 @@ fn take(sources: &[Source], amount: Micros, hold: Option<&Hold>) -> Plan {
     plan
 }
 
-fn taken(plan: &Plan) -> Micros {
+fn taken(plan: &DrawPlan) -> Micros {
     plan.iter().map(|(_, units)| units).sum()
 }
 

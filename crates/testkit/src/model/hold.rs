@@ -12,7 +12,7 @@ use super::account::tenant;
 use super::answer::Reply;
 use super::capture::{says_more, total_used};
 use super::check::invalid;
-use super::draw::{Plan, largest, plan, total};
+use super::draw::{DrawPlan, largest, plan, total};
 use super::grant::From;
 use super::price::Round;
 use super::state::{GpuLot, Hold, Lot, Micros, share_milli};
@@ -176,7 +176,7 @@ impl Model {
     }
 
     /// Draws units for a hold according to a plan.
-    pub(super) fn hold_units(&mut self, number: usize, plan: Plan, gpu_ms: Micros) {
+    pub(super) fn hold_units(&mut self, number: usize, plan: DrawPlan, gpu_ms: Micros) {
         let drawn_at = self.now;
         for (grant, units) in plan {
             self.grants[grant].free -= units;

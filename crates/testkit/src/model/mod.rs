@@ -146,7 +146,7 @@ impl Model {
             Command::SetBudget { path, budget, terms } => self.set_budget(path, budget, terms),
             Command::RemoveBudget { path, budget } => self.remove_budget(path, budget),
             // The model never forgets, so no record can be of a forgotten hold.
-            Command::ReviveHold { .. } => Err(Refusal::Conflict(Conflict::RecordMismatch)),
+            Command::RestoreHold { .. } => Err(Refusal::Conflict(Conflict::RecordMismatch)),
             // The model never forgets.
             Command::Forget(_) => Ok(Reply::Done),
             // The model has no cells and therefore no jobs.

@@ -27,8 +27,11 @@ fn findings(file: &File) -> Vec<Finding> {
     let code = Layers::of(&file.text).code;
     let lines = code.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
     let texts = lines.enumerate().filter(|(_, line)| {
-        let result = line.find("Result<").is_some_and(|at| line[at..].contains(", String>"));
-        (result && !is_map(line)) || line.contains("type Err = String")
+        let result = line.find("Result<").map(|at| &line[at..]);
+        let text = result.is_some_and(|result| result.contains(", String>")) && !is_map(line);
+        let literal = result.is_some_and(|result| result.contains(", &'static str>"));
+        let named = ["type Err = String", "type Err = &", "type Error = String", "type Error = &"];
+        text || literal || named.iter().any(|named| line.contains(named))
     });
     let advice = "an error as text: use an enum, or a struct that says what went wrong";
     texts.map(|(index, _)| file.finding(index + 1, advice)).collect()
@@ -94,6 +97,8 @@ mod tests {
             fn c() -> Result<BTreeMap<String, String>, Error> {\n    type Err = String;\n\
             fn d() -> Result<BTreeMap<String, String>, String> {\nfn e() -> Result<(String, String), String> {\n";
         assert_eq!(lines("crates/server/src/a.rs", source), [1, 4, 5, 6]);
+        let literals = "fn f() -> Result<u8, &'static str> {\n    type Error = &'static str;\n";
+        assert_eq!(lines("crates/server/src/a.rs", literals), [1, 2]);
         assert!(lines("crates/cli/src/arguments/mod.rs", source).is_empty());
     }
 

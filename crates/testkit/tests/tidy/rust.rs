@@ -151,6 +151,18 @@ pub(crate) fn defined<'a>(code: &'a str, keyword: &str) -> Vec<(usize, &'a str)>
     names
 }
 
+/// A name with an underscore before each capital letter.
+pub(crate) fn separated(name: &str) -> String {
+    let mut separated = String::with_capacity(name.len() + 4);
+    for letter in name.chars() {
+        if letter.is_uppercase() {
+            separated.push('_');
+        }
+        separated.push(letter);
+    }
+    separated
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

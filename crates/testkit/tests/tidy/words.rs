@@ -37,10 +37,12 @@ fn check_file(file: &File) -> Vec<Finding> {
         let layers = Layers::of(&file.text);
         check_text(file, &layers.comments, &mut findings);
         check_text(file, &layers.strings, &mut findings);
-        for (line, name) in rust::defined(&layers.code, "fn") {
-            for (word, advice) in banned_in(name) {
-                let advice = format!("`{word}` in the name `{name}`: {advice}");
-                findings.push(file.finding(line, advice));
+        for keyword in ["fn", "let", "mut", "struct", "enum", "type", "trait", "mod"] {
+            for (line, name) in rust::defined(&layers.code, keyword) {
+                for (word, advice) in banned_in(&rust::separated(name)) {
+                    let advice = format!("`{word}` in the name `{name}`: {advice}");
+                    findings.push(file.finding(line, advice));
+                }
             }
         }
         for keyword in ["const", "static"] {
@@ -101,11 +103,13 @@ mod tests {
         let source = "/// What he has.\nfn the_other() {}\nfn nobody_waits() {}\n\
             // Whoever's\nlet x = \"as\\ntold\";\n";
         assert_eq!(lines("crates/core/src/a.rs", source), [1, 3, 4, 5]);
+        let names = "let told = 1;\nlet mut told = 1;\nstruct CellTold;\nenum Holdings {}\n";
+        assert_eq!(lines("crates/core/src/a.rs", names), [1, 2, 3]);
     }
 
     #[test]
     fn other_words_and_code_are_left_alone() {
-        let source = "/// This is the other one; sheltered.\nlet told = he.his(him);\n";
+        let source = "/// This is the other one; sheltered.\nlet x = he.his(him);\n";
         assert!(lines("crates/core/src/a.rs", source).is_empty());
     }
 

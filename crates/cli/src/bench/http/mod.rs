@@ -90,7 +90,7 @@ struct BatchRow {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct HttpBenchReport {
     rows: Vec<Row>,
     batches: Vec<BatchRow>,
     /// One write of 4 KiB and its sync, in milliseconds.
@@ -131,7 +131,7 @@ fn print_report(json: bool, report: &impl Serialize, words: &str) -> Result<(), 
     print_line(&if json { serde_json::to_string(report)? } else { words.to_owned() })
 }
 
-async fn measure(folder: &Path, arguments: &HttpArguments) -> Result<Report, Failure> {
+async fn measure(folder: &Path, arguments: &HttpArguments) -> Result<HttpBenchReport, Failure> {
     let all = arguments.accounts as usize;
     let fdatasync = sync_seconds(folder, 4096, Duration::from_secs(1))?;
     let limit = Process::empty_handler()?;
@@ -175,7 +175,7 @@ async fn measure(folder: &Path, arguments: &HttpArguments) -> Result<Report, Fai
         own.map(|row| row.pairs_per_second.median).fold(0.0, f64::max)
     };
     let one = rows.iter().find(|row| row.connections == 1);
-    Ok(Report {
+    Ok(HttpBenchReport {
         fdatasync_ms: fdatasync * 1000.0,
         one_connection_ratio: one.map(|row| row.pairs_per_second.median * 2.0 * fdatasync),
         over_peer: over(&best_row),
@@ -261,7 +261,7 @@ impl Bench {
     }
 }
 
-fn words(report: &Report) -> String {
+fn words(report: &HttpBenchReport) -> String {
     let header = [
         "connections",
         "accounts",

@@ -15,7 +15,7 @@ use crate::exit::Failure;
 /// Connections of the closed loops.
 const CONNECTIONS: usize = 256;
 /// Connections of the overload: more than the server handles at once, so that it has to shed.
-const VISITORS: usize = 1536;
+const OVERLOAD_CONNECTIONS: usize = 1536;
 /// Requests that the server handles at once.
 const IN_FLIGHT: u32 = 1024;
 /// How many times as many requests come as can be answered.
@@ -71,7 +71,7 @@ pub(super) async fn overload(
     let peak = closed(&server.target, CONNECTIONS, work, time, None).await?;
     let peak_seconds = server.processor_seconds() - before;
     let offered = peak.per_second() * TIMES;
-    let visited = open(&server.target, VISITORS, accounts, offered, time).await?;
+    let visited = open(&server.target, OVERLOAD_CONNECTIONS, accounts, offered, time).await?;
     let visited_seconds = server.processor_seconds() - before - peak_seconds;
     let Visited { counts, settled, answered } = visited;
     let recovered = closed(&server.target, CONNECTIONS, work, time, None).await?;

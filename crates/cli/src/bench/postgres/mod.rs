@@ -58,7 +58,7 @@ struct BatchRate {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct PostgresBenchReport {
     in_process: Vec<StoreRate>,
     by_batch: Vec<BatchRate>,
     peers: Vec<Peer>,
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &PostgresArguments) -> Result<(), Failure> {
             peers.push(baseline.measure(folder.path(), accounts, clients, effort)?);
         }
     }
-    let report = Report { in_process, by_batch, peers, load: load_average() };
+    let report = PostgresBenchReport { in_process, by_batch, peers, load: load_average() };
     print_line(&if arguments.json { serde_json::to_string(&report)? } else { words(&report) })
 }
 
@@ -127,7 +127,7 @@ async fn batches(
     Ok(rates)
 }
 
-fn words(report: &Report) -> String {
+fn words(report: &PostgresBenchReport) -> String {
     let times = |accounts: usize, ours: Figure| {
         let peer = report.peers.iter().find(|peer| peer.accounts == accounts);
         peer.map_or("-".into(), |peer| format!("{:.1}×", ours.median / peer.pairs_per_second))

@@ -2,7 +2,7 @@
 
 use bursar_client::accounts::balances;
 use bursar_client::api::Time;
-use bursar_client::api::accounts::balance::{Balance, BalanceQuery, Expiring};
+use bursar_client::api::accounts::balance::{Balance, BalanceQuery, ByKind, Expiring};
 use bursar_client::api::accounts::effective::{Effective, EffectiveQuery, FreeCredits, PathBudget};
 use bursar_client::api::amount::Sum;
 use clap::Args;
@@ -109,17 +109,15 @@ impl Wallet {
 
 fn fields(balance: &Balance) -> Vec<(&'static str, Cell)> {
     let tone = if balance.spendable.micros() > 0 { Tone::Good } else { Tone::Bad };
-    vec![
+    let mut fields = vec![
         ("account", Cell::new(&balance.account)),
         ("spendable", Cell::new(balance.spendable).with_tone(tone)),
         ("available", Cell::new(balance.available)),
         ("held", Cell::new(balance.held)),
-        ("purchase", Cell::new(balance.by_kind.purchase)),
-        ("grant", Cell::new(balance.by_kind.grant)),
-        ("promotion", Cell::new(balance.by_kind.promotion)),
-        ("compensation", Cell::new(balance.by_kind.compensation)),
-        ("uncollected", Cell::new(balance.uncollected)),
-    ]
+    ];
+    fields.extend(balance.by_kind.rows().map(|(kind, sum)| (kind, Cell::new(sum))));
+    fields.push(("uncollected", Cell::new(balance.uncollected)));
+    fields
 }
 
 fn ends(balance: &Balance) -> [(&'static str, Cell); 2] {
@@ -180,25 +178,24 @@ impl Row for OwnedExpiry<'_> {
     }
 }
 
+/// The account, its available credits, and one column for each kind of grant.
+const fn free_columns() -> [Column; 2 + ByKind::KINDS.len()] {
+    let mut columns = [numbers("available"); 2 + ByKind::KINDS.len()];
+    columns[0] = words("account");
+    let mut kind = 0;
+    while kind < ByKind::KINDS.len() {
+        columns[2 + kind] = numbers(ByKind::KINDS[kind]);
+        kind += 1;
+    }
+    columns
+}
+
 impl Row for FreeCredits {
-    const COLUMNS: &'static [Column] = &[
-        words("account"),
-        numbers("available"),
-        numbers("purchase"),
-        numbers("grant"),
-        numbers("promotion"),
-        numbers("compensation"),
-    ];
+    const COLUMNS: &'static [Column] = &free_columns();
 
     fn cells(&self) -> Vec<Cell> {
-        vec![
-            Cell::new(&self.account),
-            Cell::new(self.available),
-            Cell::new(self.by_kind.purchase),
-            Cell::new(self.by_kind.grant),
-            Cell::new(self.by_kind.promotion),
-            Cell::new(self.by_kind.compensation),
-        ]
+        let own = [Cell::new(&self.account), Cell::new(self.available)];
+        own.into_iter().chain(self.by_kind.rows().map(|(_, sum)| Cell::new(sum))).collect()
     }
 }
 

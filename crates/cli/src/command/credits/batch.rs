@@ -1,7 +1,6 @@
 //! `bursar batch`: many operations from a file.
 
 use std::fmt;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bursar_client::api::credits::batch::{Batch, MAX_OPERATIONS, Operation, OperationResult};
@@ -13,6 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print, print_styled, yaml};
 use crate::render::progress;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, numbers, words};
+use crate::session::connection::read_text;
 use crate::session::{ChangeArguments, Session};
 
 #[derive(Args)]
@@ -77,14 +77,8 @@ async fn send(
 }
 
 fn read(file: &Path) -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text)
-    } else {
-        std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text))
-    };
-    read.map_err(|cause| Failure::new(format_args!("cannot read {}", file.display()), cause))?;
-    Ok(text)
+    let unreadable = |cause| Failure::new(format_args!("cannot read {}", file.display()), cause);
+    read_text(file).map_err(unreadable)
 }
 
 /// Why a file is not a batch.

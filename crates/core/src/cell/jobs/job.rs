@@ -217,7 +217,7 @@ impl JobSpec {
         Request { shape, nodes, occupancy, guest }
     }
 
-    /// Refuses values without meaning.
+    /// Rejects out-of-range values.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let invalid = |field, must| Err(Refusal::Invalid { field, must });
         check_path(&self.account)?;

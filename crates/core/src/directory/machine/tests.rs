@@ -95,8 +95,8 @@ fn ids_of_keys_are_unique_per_tenant() {
         key.scope = scope.map(Into::into);
         Command::CreateKey { id, key }
     };
-    for (print, scope) in [(1, Some("acme:nlp")), (2, Some("umbra")), (3, None)] {
-        let made = run(&mut directory, 1, &envelope(print, None), &scoped(scope));
+    for (fingerprint, scope) in [(1, Some("acme:nlp")), (2, Some("umbra")), (3, None)] {
+        let made = run(&mut directory, 1, &envelope(fingerprint, None), &scoped(scope));
         let reply = Reply::Key { id: "k".into(), created: true };
         assert_eq!(made.map(|accepted| accepted.reply), Ok(reply), "{scope:?}");
     }

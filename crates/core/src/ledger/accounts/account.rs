@@ -45,12 +45,12 @@ pub struct Account {
     /// The open bucket that is spent first, if known.
     pub first_bucket: FirstBucket,
     /// Fields that most accounts do not need.
-    pub rare: Option<Box<AccountRare>>,
+    pub details: Option<Box<AccountDetails>>,
 }
 
 /// Fields that most accounts do not need.
 #[derive(Clone, Debug, Default)]
-pub struct AccountRare {
+pub struct AccountDetails {
     /// Settings that differ from the defaults.
     pub settings: AccountSettings,
     /// Usage of its holds for which no credits were found.
@@ -70,7 +70,7 @@ pub struct AccountRare {
 /// An account and its ancestors, nearest first.
 pub type Path = SmallVec<[AccountNo; MAX_DEPTH]>;
 
-impl AccountRare {
+impl AccountDetails {
     /// Whether all fields have their default values. `owed_below` is ignored because it is derived.
     pub(in crate::ledger) fn is_idle(&self) -> bool {
         self.settings == AccountSettings::default()
@@ -85,17 +85,17 @@ impl AccountRare {
 impl Account {
     /// Usage for which no credits were found.
     pub fn uncollected(&self) -> i128 {
-        self.rare.as_ref().map_or(0, |rare| rare.uncollected)
+        self.details.as_ref().map_or(0, |details| details.uncollected)
     }
 
     /// Whether the platform froze it.
     pub fn is_frozen_by_platform(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.frozen_by_platform)
+        self.details.as_ref().is_some_and(|details| details.frozen_by_platform)
     }
 
     /// Its budgets.
     pub fn budgets(&self) -> &[Budget] {
-        self.rare.as_ref().map_or(&[], |rare| &rare.budgets)
+        self.details.as_ref().map_or(&[], |details| &details.budgets)
     }
 }
 
@@ -188,9 +188,9 @@ impl Ledger {
         account: AccountNo,
         pick: impl Fn(&AccountSettings) -> Option<T>,
     ) -> Option<T> {
-        self.path(account)
-            .into_iter()
-            .find_map(|account| self.account(account).rare.as_ref().and_then(|r| pick(&r.settings)))
+        self.path(account).into_iter().find_map(|account| {
+            self.account(account).details.as_ref().and_then(|r| pick(&r.settings))
+        })
     }
 
     /// Refuses if any account on the path is frozen, and names all frozen ones.
@@ -270,7 +270,7 @@ impl Ledger {
     ) -> Reply {
         let account = self.account(number);
         let mut settings =
-            account.rare.as_ref().map(|rare| rare.settings.clone()).unwrap_or_default();
+            account.details.as_ref().map(|details| details.settings.clone()).unwrap_or_default();
         settings.clear(cleared);
         settings.merge(change);
         Reply::Account(Box::new(AccountReply {
@@ -350,8 +350,8 @@ impl Ledger {
         assert_eq!(account.index(), self.accounts.len(), "accounts are numbered in order");
         let parent = parent_of(path).and_then(|parent| self.find_account(parent));
         let tenant = parent.map_or(account, |parent| self.account(parent).tenant);
-        let rare = (*settings != AccountSettings::default()).then(|| {
-            Box::new(AccountRare { settings: settings.clone(), ..AccountRare::default() })
+        let details = (*settings != AccountSettings::default()).then(|| {
+            Box::new(AccountDetails { settings: settings.clone(), ..AccountDetails::default() })
         });
         self.accounts.push(Account {
             path: path.clone(),
@@ -366,7 +366,7 @@ impl Ledger {
             open: BucketOrder::new(),
             restricted_open: 0,
             first_bucket: FirstBucket::UNKNOWN,
-            rare,
+            details,
         });
         let hash = self.account_names.hash_of(&path.as_str());
         self.account_names.insert(hash, account.0);
@@ -397,8 +397,8 @@ impl Ledger {
         self.remember_account(account);
         let account = &mut self.accounts[account.index()];
         account.frozen = false;
-        if let Some(rare) = &mut account.rare {
-            rare.frozen_by_platform = false;
+        if let Some(details) = &mut account.details {
+            details.frozen_by_platform = false;
         }
     }
 
@@ -411,8 +411,8 @@ impl Ledger {
         self.rare_account(account).uncollected += by;
     }
 
-    pub(in crate::ledger) fn rare_account(&mut self, account: AccountNo) -> &mut AccountRare {
-        self.accounts[account.index()].rare.get_or_insert_default()
+    pub(in crate::ledger) fn rare_account(&mut self, account: AccountNo) -> &mut AccountDetails {
+        self.accounts[account.index()].details.get_or_insert_default()
     }
 }
 

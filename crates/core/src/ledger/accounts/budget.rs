@@ -502,12 +502,12 @@ impl Hold {
             refunded -= returned;
             each(self.drawn_at(slice), i128::from(slice.captured - returned), 0);
         }
-        let Some(rare) = &self.rare else { return };
-        for (at, amount) in &rare.uncollected {
+        let Some(details) = &self.details else { return };
+        for (at, amount) in &details.uncollected {
             each(*at, i128::from(*amount), 0);
         }
-        let mut used = rare.gpu_spent;
-        for (at, drawn) in &rare.draws {
+        let mut used = details.gpu_spent;
+        for (at, drawn) in &details.draws {
             let of_this = used.min(*drawn);
             used -= of_this;
             each(*at, 0, of_this);
@@ -526,17 +526,17 @@ impl Hold {
                 held += if self.is_open() { i128::from(slice.room()) } else { 0 };
             }
         }
-        let uncollected = self.rare.iter().flat_map(|rare| &rare.uncollected);
+        let uncollected = self.details.iter().flat_map(|details| &details.uncollected);
         let late: u64 = uncollected.filter(|(at, _)| *at >= start).map(|(_, amount)| amount).sum();
         (spent + i128::from(late), held)
     }
 
     /// Like [`Hold::credits_since`] for GPU time, in thousandths of GPU-milliseconds.
     fn gpu_time_since(&self, start: Timestamp) -> (i128, i128) {
-        let Some(rare) = &self.rare else { return (0, 0) };
+        let Some(details) = &self.details else { return (0, 0) };
         let (mut spent, mut held) = (0, 0);
-        let mut used = rare.gpu_spent;
-        for (at, drawn) in &rare.draws {
+        let mut used = details.gpu_spent;
+        for (at, drawn) in &details.draws {
             let of_this = used.min(*drawn);
             used -= of_this;
             if *at >= start {

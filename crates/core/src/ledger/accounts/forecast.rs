@@ -2,7 +2,7 @@
 
 use super::view::{Balance, Expiring, soonest};
 use crate::ledger::command::{Context, KindAmounts};
-use crate::ledger::credits::spend_order::Rank;
+use crate::ledger::credits::spend_order::SpendRank;
 use crate::ledger::id::AccountNo;
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
@@ -16,7 +16,7 @@ struct LaterCredits {
 }
 
 impl LaterCredits {
-    fn add(&mut self, rank: Rank, is_admitted: bool, amount: i128) {
+    fn add(&mut self, rank: SpendRank, is_admitted: bool, amount: i128) {
         self.by_kind[rank.kind as usize] += amount;
         self.spendable += if is_admitted { amount } else { 0 };
         if let Some(expires_at) = rank.expires_at() {

@@ -56,7 +56,7 @@ impl Quota {
 impl Ledger {
     /// The quotas of an account: the one for all regions first, then by region.
     pub fn quotas(&self, account: AccountNo) -> &[(Option<Region>, Quota)] {
-        self.account(account).rare.as_ref().map_or(&[], |rare| &rare.quotas)
+        self.account(account).details.as_ref().map_or(&[], |details| &details.quotas)
     }
 
     /// The quota of an account that applies in a region: its own for that region, or the one for
@@ -138,7 +138,7 @@ impl Ledger {
         change: Option<&PolicyChange<'_>>,
     ) -> AccountPolicy {
         let own = self.account(account);
-        let weight = own.rare.as_ref().and_then(|rare| rare.settings.weight_milli);
+        let weight = own.details.as_ref().and_then(|details| details.settings.weight_milli);
         let weight = change.and_then(|change| change.weight_milli).or(weight);
         let changed = change.and_then(|change| change.quota);
         let of = |wanted: Option<&Region>| match changed {
@@ -165,11 +165,11 @@ impl Ledger {
         let rest = self.accounts.get(from.index()..).unwrap_or_default();
         let all = (from.0..).map(AccountNo).zip(rest);
         let special = all.filter(|(_, account)| {
-            let rare = account.rare.as_ref();
-            let weight = rare.and_then(|rare| rare.settings.weight_milli);
+            let details = account.details.as_ref();
+            let weight = details.and_then(|details| details.settings.weight_milli);
             account.frozen
                 || weight.is_some_and(|weight| weight != DEFAULT_WEIGHT)
-                || rare.is_some_and(|rare| !rare.quotas.is_empty())
+                || details.is_some_and(|details| !details.quotas.is_empty())
         });
         special.map(|(number, _)| number)
     }

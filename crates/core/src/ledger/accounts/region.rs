@@ -74,7 +74,7 @@ impl Ledger {
         }
         // The rest follows at once, in further steps.
         if let Some(next) = special.next() {
-            events.push(Event::RegionBriefed { cell, next: Some(next) });
+            events.push(Event::RegionPoliciesSent { cell, next: Some(next) });
         }
         Ok(Reply::Region(cell))
     }
@@ -83,12 +83,14 @@ impl Ledger {
     /// pushed.
     pub(in crate::ledger) fn send(&self, cell: CellNo, message: ToCell, events: &mut Vec<Event>) {
         let said = events.iter().rev().find_map(|event| {
-            let Event::CellTold { cell: to, number, message: _ } = event else { return None };
+            let Event::CellMessageSent { cell: to, number, message: _ } = event else {
+                return None;
+            };
             (*to == cell).then_some(*number)
         });
         let sent = || self.cells.get(cell.index()).map_or(0, |book| book.sent);
         let number = said.unwrap_or_else(sent) + 1;
-        events.push(Event::CellTold { cell, number, message: Box::new(message) });
+        events.push(Event::CellMessageSent { cell, number, message: Box::new(message) });
     }
 
     pub(in crate::ledger) fn decide_receive(
@@ -177,7 +179,7 @@ impl Ledger {
         self.remember(|| Undo::CellOpened);
     }
 
-    pub(in crate::ledger) fn apply_region_briefed(
+    pub(in crate::ledger) fn apply_region_policies_sent(
         &mut self,
         cell: CellNo,
         next: Option<AccountNo>,

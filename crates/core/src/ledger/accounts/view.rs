@@ -6,7 +6,7 @@ use super::account::Path;
 use super::effective::FreeCredits;
 use crate::ledger::command::{Context, GrantKind, KindAmounts};
 use crate::ledger::credits::grant::Grant;
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::event::Piece;
 use crate::ledger::holds::hold::Hold;
 use crate::ledger::id::{AccountNo, GrantNo};
@@ -72,7 +72,7 @@ impl Ledger {
     /// The amount that a hold of this account could draw.
     pub fn spendable(&self, account: AccountNo, context: &Context) -> i128 {
         let path: Path = self.path(account);
-        let amount = self.largest_draw(Request::new(&path, context), &[], u128::MAX);
+        let amount = self.largest_draw(DrawRequest::new(&path, context), &[], u128::MAX);
         i128::try_from(amount).unwrap_or(i128::MAX)
     }
 

@@ -150,7 +150,7 @@ pub enum Command {
         budget: BudgetName,
     },
     /// Restores a forgotten hold or charge from its archived record.
-    ReviveHold {
+    RestoreHold {
         /// The record from history.
         record: Box<ArchivedHold>,
     },
@@ -282,7 +282,7 @@ impl Command {
             | Command::ReleaseHold { .. }
             | Command::SetBudget { .. }
             | Command::RemoveBudget { .. }
-            | Command::ReviveHold { .. }
+            | Command::RestoreHold { .. }
             | Command::KeepBatch { .. }
             | Command::OpenRegion { .. }
             | Command::SetQuota { .. }

@@ -183,7 +183,7 @@ pub enum UsageEnd {
     Lost,
 }
 
-/// The caller's words about a refund.
+/// Reason and reference of a refund.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RefundNote {
     /// The reason, for people.

@@ -66,7 +66,8 @@ pub enum GrantKind {
 pub type KindAmounts = [i128; GrantKind::ALL.len()];
 
 impl GrantKind {
-    /// All kinds, in spend order among equals.
+    /// All kinds, in spend order among equals, each at its number. History stores these numbers: a
+    /// new kind raises its schema, so that it is built again.
     pub const ALL: [GrantKind; 4] =
         [GrantKind::Promotion, GrantKind::Compensation, GrantKind::Grant, GrantKind::Purchase];
 }

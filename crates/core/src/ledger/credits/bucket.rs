@@ -2,7 +2,7 @@
 
 use fefo::Line;
 
-use super::spend_order::Rank;
+use super::spend_order::SpendRank;
 use crate::ledger::command::{Context, Restriction};
 use crate::ledger::id::{AccountNo, GrantNo};
 
@@ -46,7 +46,7 @@ pub struct Bucket {
     /// The account that has the grants.
     pub account: AccountNo,
     /// Its place in the order of spending.
-    pub rank: Rank,
+    pub rank: SpendRank,
     /// Whether it has expired.
     pub expired: bool,
     /// Whether some grant on it was revoked.

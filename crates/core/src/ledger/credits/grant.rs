@@ -2,7 +2,7 @@
 
 use fefo::{Part, Span};
 
-use super::spend_order::Rank;
+use super::spend_order::SpendRank;
 use crate::credits::Credits;
 use crate::ledger::command::{Envelope, IssueGrant, Restriction};
 use crate::ledger::event::{Event, GrantIssued, GrantOrigin, Piece, Pieces};
@@ -38,21 +38,21 @@ pub struct Grant {
     /// The terms of its bucket, until it lies in one.
     pub pending: Option<Box<PendingTerms>>,
     /// Fields that most grants do not need.
-    pub rare: Option<Box<GrantRare>>,
+    pub details: Option<Box<GrantDetails>>,
 }
 
 /// The terms of the bucket that a grant will lie in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PendingTerms {
     /// Its place in the order of spending.
-    pub rank: Rank,
+    pub rank: SpendRank,
     /// What it may be spent on.
     pub restriction: Option<Box<Restriction>>,
 }
 
 /// Fields that most grants do not need.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GrantRare {
+pub struct GrantDetails {
     /// Its origin.
     pub origin: GrantOrigin,
     /// The caller's own reference.
@@ -219,13 +219,17 @@ impl Ledger {
 
     pub(in crate::ledger) fn apply_grant_issued(&mut self, at: Timestamp, issued: &GrantIssued) {
         assert_eq!(issued.grant.index(), self.grants.len(), "grants are numbered in order");
-        let rank =
-            Rank::new(issued.priority, issued.expires_at, issued.restriction.as_ref(), issued.kind);
+        let rank = SpendRank::new(
+            issued.priority,
+            issued.expires_at,
+            issued.restriction.as_ref(),
+            issued.kind,
+        );
         let plain = issued.origin == GrantOrigin::Issued
             && issued.reference.is_none()
             && issued.metadata.is_none();
-        let rare = (!plain).then(|| {
-            Box::new(GrantRare {
+        let details = (!plain).then(|| {
+            Box::new(GrantDetails {
                 origin: issued.origin,
                 reference: issued.reference.clone(),
                 metadata: issued.metadata.clone(),
@@ -243,20 +247,25 @@ impl Ledger {
             fingerprint: short_fingerprint(issued.fingerprint),
             revoked: false,
             pending: Some(Box::new(PendingTerms { rank, restriction })),
-            rare,
+            details,
         });
-        let (accounts, grants) = (&self.accounts, &self.grants);
-        let named = |number: u32| {
-            let grant = &grants[number as usize];
-            (accounts[grant.account.index()].tenant, grant.id.as_str())
-        };
-        self.grant_names.insert(named(issued.grant.0), issued.grant.0, named);
+        self.index_grant_name(issued.grant);
         self.remember(|| Undo::GrantIssued);
         if issued.effective_at <= at {
             self.lay_grant(issued.grant);
         } else {
             self.timers.activations.insert((issued.effective_at, issued.grant));
         }
+    }
+
+    /// Makes a grant known by its tenant and id.
+    pub(in crate::ledger) fn index_grant_name(&mut self, grant: GrantNo) {
+        let (accounts, grants) = (&self.accounts, &self.grants);
+        let named = |number: u32| {
+            let grant = &grants[number as usize];
+            (accounts[grant.account.index()].tenant, grant.id.as_str())
+        };
+        self.grant_names.insert(named(grant.0), grant.0, named);
     }
 
     pub(in crate::ledger) fn apply_grant_activated(&mut self, grant: GrantNo) {

@@ -28,7 +28,7 @@ use super::index::aside::LedgerAside;
 use super::jobs::table::Review;
 use super::jobs::{AttemptEnd, JobOrder, JobState, OnExhausted};
 use super::refusal::Refusal;
-use super::reply::Answer;
+use super::reply::LedgerAnswer;
 use crate::credits::Credits;
 use crate::message::ToCell;
 use crate::name::{AccountPath, BudgetName, Region};
@@ -167,7 +167,7 @@ pub enum Event {
         movement: NamedMovement,
         /// The hold or charge.
         hold: HoldNo,
-        /// Why; of a refund with several parts, with the first.
+        /// Reason and reference; stored with the first part only.
         note: Option<Box<RefundNote>>,
     },
     /// Credits were transferred to another account; the new grants follow as separate events.
@@ -180,7 +180,7 @@ pub enum Event {
         to: AccountNo,
     },
     /// Uncollected usage was repaid.
-    UncollectedCollected {
+    DebtRepaid {
         /// The repayment: its name and the units that were spent on it.
         movement: NamedMovement,
         /// The account.
@@ -226,7 +226,7 @@ pub enum Event {
         /// The hash of the request.
         fingerprint: u128,
         /// The answer.
-        answer: Arc<Answer>,
+        answer: Arc<LedgerAnswer>,
         /// The id of the request that was refused; zero if it was not.
         request: u128,
     },
@@ -253,7 +253,7 @@ pub enum Event {
         archived: Option<Box<Forgetting>>,
     },
     /// A forgotten hold or charge was restored.
-    HoldRevived {
+    HoldRestored {
         /// Its number from now on.
         hold: HoldNo,
         /// Its archived record.
@@ -269,7 +269,7 @@ pub enum Event {
         shard: u16,
     },
     /// Policies of accounts were sent to a new cell, up to one account or all.
-    RegionBriefed {
+    RegionPoliciesSent {
         /// The cell.
         cell: CellNo,
         /// The first account that remains; `None` if all were sent.
@@ -352,7 +352,7 @@ pub enum Event {
         end: AttemptEnd,
     },
     /// The cancellation of a job was requested.
-    CancelAsked {
+    CancelRequested {
         /// The job.
         job: JobNo,
     },
@@ -371,14 +371,14 @@ pub enum Event {
         state: JobState,
     },
     /// Blocked jobs of a tenant were reviewed, up to one job or all of them.
-    HeldUpReviewed {
+    BlockedJobsRechecked {
         /// The tenant.
         tenant: AccountNo,
         /// The time and the first job of the next review.
         next: Option<Review>,
     },
     /// A message was sent to a cell. The courier delivers it.
-    CellTold {
+    CellMessageSent {
         /// The cell.
         cell: CellNo,
         /// The message's number, dense from 1 for each cell.
@@ -420,13 +420,13 @@ impl Event {
             Event::Charged(charged) => charged.pieces.len(),
             Event::Refunded { movement, .. }
             | Event::CreditsMoved { movement, .. }
-            | Event::UncollectedCollected { movement, .. } => movement.pieces.len(),
+            | Event::DebtRepaid { movement, .. } => movement.pieces.len(),
             Event::HoldCaptured { taken, .. } => taken.len(),
             Event::HoldCut { cut, .. } => cut.len(),
             Event::HoldPinned { returned, .. } => returned.len(),
             Event::DependenciesMet { met, .. } => met.len(),
             Event::JobSubmitted { after, .. } => after.len(),
-            Event::HoldRevived { record, .. } => record.hold.slices.len(),
+            Event::HoldRestored { record, .. } => record.hold.slices.len(),
             Event::PolicySet(_)
             | Event::AccountOpened { .. }
             | Event::AccountChanged { .. }
@@ -444,7 +444,7 @@ impl Event {
             | Event::CreditsDenied { .. }
             | Event::Forgotten { .. }
             | Event::RegionOpened { .. }
-            | Event::RegionBriefed { .. }
+            | Event::RegionPoliciesSent { .. }
             | Event::SetAside { .. }
             | Event::QuotaSet { .. }
             | Event::QuotaRemoved { .. }
@@ -453,10 +453,10 @@ impl Event {
             | Event::AttemptFunded { .. }
             | Event::AttemptStopping { .. }
             | Event::AttemptEnded { .. }
-            | Event::CancelAsked { .. }
+            | Event::CancelRequested { .. }
             | Event::JobEnded { .. }
-            | Event::HeldUpReviewed { .. }
-            | Event::CellTold { .. }
+            | Event::BlockedJobsRechecked { .. }
+            | Event::CellMessageSent { .. }
             | Event::MessageReceived { .. }
             | Event::ExhaustionWarned { .. } => 0,
         }

@@ -35,7 +35,7 @@ impl Event {
             | Event::ExhaustionWarned { job, .. }
             | Event::AttemptStopping { job }
             | Event::AttemptEnded { job, .. }
-            | Event::CancelAsked { job }
+            | Event::CancelRequested { job }
             | Event::DependenciesMet { job, .. }
             | Event::JobEnded { job, .. } => Subject::Job(*job),
             Event::AttemptConfirmed(confirmed) => Subject::Job(confirmed.job),
@@ -47,7 +47,7 @@ impl Event {
             | Event::HoldCut { hold, .. }
             | Event::HoldClosed { hold, .. }
             | Event::HoldPinned { hold, .. }
-            | Event::HoldRevived { hold, .. }
+            | Event::HoldRestored { hold, .. }
             | Event::Refunded { hold, .. } => Subject::Hold(*hold),
             Event::PolicySet(_)
             | Event::Answered { .. }
@@ -63,7 +63,7 @@ impl Event {
             | Event::ExpiryReversed { .. }
             | Event::Charged(_)
             | Event::CreditsMoved { .. }
-            | Event::UncollectedCollected { .. }
+            | Event::DebtRepaid { .. }
             | Event::BudgetSet { .. }
             | Event::BudgetRemoved { .. }
             | Event::BudgetThresholdReached { .. }
@@ -71,10 +71,10 @@ impl Event {
             | Event::QuotaSet { .. }
             | Event::QuotaRemoved { .. }
             | Event::RegionOpened { .. }
-            | Event::RegionBriefed { .. }
+            | Event::RegionPoliciesSent { .. }
             | Event::SetAside { .. }
-            | Event::HeldUpReviewed { .. }
-            | Event::CellTold { .. }
+            | Event::BlockedJobsRechecked { .. }
+            | Event::CellMessageSent { .. }
             | Event::MessageReceived { .. } => Subject::Other,
         }
     }

@@ -7,7 +7,9 @@ use fefo::Span;
 use smallvec::SmallVec;
 
 use super::archive::ArchivedHold;
-use super::hold::{ChargeTerms, Hold, HoldKind, HoldRare, HoldState, Slice, gpu_time, slices_of};
+use super::hold::{
+    ChargeTerms, Hold, HoldDetails, HoldKind, HoldState, Slice, gpu_time, slices_of,
+};
 use crate::credits::Credits;
 use crate::ledger::command::{Cause, Context, OnExpiry};
 use crate::ledger::credits::price::{Rate, WHOLE_GPU};
@@ -89,15 +91,15 @@ impl Hold {
             && placed.reference.is_none()
             && placed.job.is_none()
             && gpu == 0;
-        let rare = (!plain).then(|| {
-            Box::new(HoldRare {
+        let details = (!plain).then(|| {
+            Box::new(HoldDetails {
                 context: placed.context.clone(),
                 on_expiry: placed.on_expiry,
                 rate: placed.rate,
                 reference: placed.reference.clone(),
                 job: placed.job,
                 draws: SmallVec::from_elem((at, gpu), 1),
-                ..HoldRare::default()
+                ..HoldDetails::default()
             })
         });
         Hold {
@@ -115,7 +117,7 @@ impl Hold {
             closed_at: at,
             moved_at: at,
             slices: slices_of(&placed.pieces, 0),
-            rare,
+            details,
             charge: None,
         }
     }
@@ -142,7 +144,7 @@ impl Hold {
             closed_at: at,
             moved_at: at,
             slices,
-            rare: None,
+            details: None,
             charge: Some(Box::new(ChargeTerms {
                 requested: charged.requested,
                 spendable_after: charged.spendable_after,
@@ -156,7 +158,7 @@ impl Hold {
         let mut hold = record.hold.clone();
         hold.moved_at = at;
         if !record.counted {
-            hold.rare.get_or_insert_default().revived = true;
+            hold.details.get_or_insert_default().revived = true;
         }
         hold
     }
@@ -175,12 +177,12 @@ impl Hold {
             return gpu;
         }
         let placed_at = self.placed_at;
-        let rare = self.rare.get_or_insert_default();
-        if rare.draws.is_empty() {
-            rare.draws.push((placed_at, 0));
+        let details = self.details.get_or_insert_default();
+        if details.draws.is_empty() {
+            details.draws.push((placed_at, 0));
         }
-        rare.draws.push((at, gpu));
-        let draw = u32::try_from(rare.draws.len() - 1).unwrap_or(u32::MAX);
+        details.draws.push((at, gpu));
+        let draw = u32::try_from(details.draws.len() - 1).unwrap_or(u32::MAX);
         self.slices.extend(slices_of(pieces, draw));
         self.amount += total(pieces);
         gpu
@@ -211,14 +213,14 @@ impl Hold {
         // A report of more GPU time can be worth less than an earlier report in credits.
         self.metered = self.metered.max(capture.total.length());
         if let Some(seq) = capture.seq {
-            self.rare.get_or_insert_default().last_report = Some((seq, capture.total));
+            self.details.get_or_insert_default().last_report = Some((seq, capture.total));
         }
         if capture.uncollected > 0 {
-            self.rare.get_or_insert_default().uncollected.push((at, capture.uncollected));
+            self.details.get_or_insert_default().uncollected.push((at, capture.uncollected));
         }
-        let before = self.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
+        let before = self.details.as_ref().map_or(0, |details| details.gpu_ms);
         let gpu = self.spend_gpu_time(capture.gpu_ms);
-        let after = self.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
+        let after = self.details.as_ref().map_or(0, |details| details.gpu_ms);
         Ok(Captured { spent, gpu, gpu_ms: after - before })
     }
 
@@ -226,17 +228,17 @@ impl Hold {
     fn spend_gpu_time(&mut self, gpu_ms: u64) -> DrawnGpuTime {
         let share = self.share_milli();
         let mut changes = DrawnGpuTime::new();
-        let Some(rare) = &mut self.rare else { return changes };
-        rare.gpu_ms = rare.gpu_ms.max(gpu_ms);
-        let mut before = rare.gpu_spent;
-        let mut left = gpu_time(rare.gpu_ms, share) - before;
-        for (at, held) in &rare.draws {
+        let Some(details) = &mut self.details else { return changes };
+        details.gpu_ms = details.gpu_ms.max(gpu_ms);
+        let mut before = details.gpu_spent;
+        let mut left = gpu_time(details.gpu_ms, share) - before;
+        for (at, held) in &details.draws {
             let skipped = before.min(*held);
             before -= skipped;
             let spent = left.min(held - skipped);
             if spent > 0 {
                 left -= spent;
-                rare.gpu_spent += spent;
+                details.gpu_spent += spent;
                 changes.push((*at, spent));
             }
         }
@@ -289,7 +291,7 @@ impl Hold {
         back.reverse();
         self.slices.retain(|slice| !slice.span.is_empty());
         self.expires_at = expires_at;
-        self.rare.get_or_insert_default().rate = Some(rate);
+        self.details.get_or_insert_default().rate = Some(rate);
         Ok(back)
     }
 
@@ -299,7 +301,7 @@ impl Hold {
         self.closed_at = at;
         self.moved_at = at;
         if cause != Cause::default() {
-            self.rare.get_or_insert_default().cause = cause;
+            self.details.get_or_insert_default().cause = cause;
         }
         let open = self.slices.iter().rev().filter(|slice| slice.room() > 0);
         let rest = open.map(|slice| (slice.rest(), self.drawn_at(slice))).collect();

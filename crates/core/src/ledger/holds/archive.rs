@@ -8,7 +8,7 @@ use super::hold::Hold;
 use crate::ledger::event::Event;
 use crate::ledger::id::{AccountNo, HoldNo, Name};
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
-use crate::ledger::reply::{Answer, Reply};
+use crate::ledger::reply::{LedgerAnswer, Reply};
 use crate::ledger::state::{Ledger, Movement};
 use crate::ledger::undo::Undo;
 use crate::time::Timestamp;
@@ -43,7 +43,7 @@ pub struct ArchivedAnswer {
     /// The hash of the request.
     pub fingerprint: u128,
     /// The answer.
-    pub answer: Arc<Answer>,
+    pub answer: Arc<LedgerAnswer>,
     /// The id of the request if it was refused or changed nothing.
     pub request: u128,
     /// The hold, charge or movement that it shows.
@@ -66,7 +66,7 @@ impl Ledger {
         (!hold.is_open()).then_some(ArchivedHold { hold, counted: false })
     }
 
-    pub(in crate::ledger) fn decide_revive(
+    pub(in crate::ledger) fn decide_restore_hold(
         &self,
         record: &ArchivedHold,
         events: &mut Vec<Event>,
@@ -82,7 +82,7 @@ impl Ledger {
         }
         let number = HoldNo(self.holds.next());
         let reply = Reply::Hold(hold.reply(number));
-        events.push(Event::HoldRevived { hold: number, record: Box::new(record.clone()) });
+        events.push(Event::HoldRestored { hold: number, record: Box::new(record.clone()) });
         Ok(reply)
     }
 

@@ -10,7 +10,7 @@ use crate::ledger::accounts::budget::Change;
 use crate::ledger::command::{Context, Usage};
 use crate::ledger::credits::bucket::share_of;
 use crate::ledger::credits::price::Rounding;
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::credits::spend_order::overlay::Overlay;
 use crate::ledger::event::{Event, Pieces, SliceAmount, total as total_of};
 use crate::ledger::id::{AccountNo, HoldNo};
@@ -59,11 +59,11 @@ impl Ledger {
         usage: Usage,
         rounding: Rounding,
     ) -> Result<Metered, Refusal> {
-        let seen = hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
+        let seen = hold.details.as_ref().map_or(0, |details| details.gpu_ms);
         match usage {
             Usage::Total(total) => Ok(Metered { total: total.length(), gpu_ms: seen }),
             Usage::GpuMs(gpu_ms) => {
-                let rate = hold.rare.as_ref().and_then(|rare| rare.rate);
+                let rate = hold.details.as_ref().and_then(|details| details.rate);
                 let rate = rate.ok_or(Refusal::Conflict(Conflict::NoRate))?;
                 let total = rate.charge(gpu_ms, rounding).ok_or(Refusal::InvalidField {
                     field: "gpu_ms_total",
@@ -87,7 +87,7 @@ impl Ledger {
             return Err(Refusal::HoldClosed { state: hold.state });
         }
         let metered = self.meter(hold, usage, Rounding::Floor)?;
-        let last = hold.rare.as_ref().and_then(|rare| rare.last_report);
+        let last = hold.details.as_ref().and_then(|details| details.last_report);
         let stale = match (seq, last) {
             (Some(seq), Some((last, seen))) if seq == last && seen.length() != metered.total => {
                 return Err(Refusal::SequenceConflict { seen });
@@ -149,7 +149,7 @@ impl Ledger {
         let added = total_of(&pieces);
         if added > 0 {
             overlay.take(&pieces);
-            let draws = hold.rare.as_ref().map_or(0, |rare| rare.draws.len()).max(1);
+            let draws = hold.details.as_ref().map_or(0, |details| details.draws.len()).max(1);
             let draw = u32::try_from(draws).unwrap_or(u32::MAX);
             projected.slices.extend(slices_of(&pieces, draw));
             let expires_at = hold.expires_at;
@@ -186,8 +186,8 @@ impl Ledger {
             return Pieces::new();
         }
         let default = Context::default();
-        let context = hold.rare.as_ref().map_or(&default, |rare| &rare.context);
-        let request = Request { hold: Some(hold), ..Request::new(&path, context) };
+        let context = hold.details.as_ref().map_or(&default, |details| &details.context);
+        let request = DrawRequest { hold: Some(hold), ..DrawRequest::new(&path, context) };
         // Earlier draws of this decision may count in the same budgets.
         let room = self.budget_room(now, &path).saturating_sub(total_of(&overlay.drawn).into());
         let wanted = u128::from(short).min(room);
@@ -284,13 +284,13 @@ impl Hold {
 
     /// Whether a report exceeds the earlier reports.
     pub(in crate::ledger) fn grows_by(&self, metered: Metered) -> bool {
-        let seen = self.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
+        let seen = self.details.as_ref().map_or(0, |details| details.gpu_ms);
         metered.total > self.metered || metered.gpu_ms > seen
     }
 
     /// GPU time that was held and not used, by draw.
     pub(super) fn unused_gpu_time(&self) -> SmallVec<[(Timestamp, i128); 1]> {
-        let spent = self.rare.as_ref().map_or(0, |rare| rare.gpu_spent);
+        let spent = self.details.as_ref().map_or(0, |details| details.gpu_spent);
         self.gpu_time_unused_by(spent)
     }
 
@@ -304,8 +304,8 @@ impl Hold {
 
     fn gpu_time_unused_by(&self, mut spent: i128) -> SmallVec<[(Timestamp, i128); 1]> {
         let mut unused = SmallVec::new();
-        let Some(rare) = &self.rare else { return unused };
-        for (at, held) in &rare.draws {
+        let Some(details) = &self.details else { return unused };
+        for (at, held) in &details.draws {
             let used = spent.min(*held);
             spent -= used;
             if used < *held {

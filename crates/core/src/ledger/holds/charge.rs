@@ -6,7 +6,7 @@ use super::hold::{Hold, HoldKind};
 use crate::credits::Credits;
 use crate::ledger::accounts::budget::Change;
 use crate::ledger::command::{Charge, Envelope};
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::event::{Charged, Event, Pieces, total};
 use crate::ledger::id::HoldNo;
 use crate::ledger::refusal::{Blocker, Refusal, Resource};
@@ -43,7 +43,7 @@ impl Ledger {
         let late_for = self.lateness(now, command.effective_at)?;
         let path = self.path(account);
         self.require_thawed(&path)?;
-        let request = Request::new(&path, &command.context);
+        let request = DrawRequest::new(&path, &command.context);
         let (pieces, reversed) = match late_for {
             None => (self.draw_charge(now, request, command)?, Pieces::new()),
             Some(at) => self.draw_late(now, at, request, command)?,
@@ -91,7 +91,7 @@ impl Ledger {
     fn draw_charge(
         &self,
         now: Timestamp,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         command: &Charge,
     ) -> Result<Pieces, Refusal> {
         if !command.allow_partial {
@@ -106,7 +106,7 @@ impl Ledger {
     pub(in crate::ledger) fn partial_amount(
         &self,
         now: Timestamp,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         command: &Charge,
         largest: impl Fn(u128) -> u128,
     ) -> Result<u64, Refusal> {

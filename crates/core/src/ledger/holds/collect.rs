@@ -4,7 +4,7 @@ use fefo::Part;
 
 use crate::credits::Credits;
 use crate::ledger::command::{Context, Envelope};
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::event::{Event, NamedMovement, total};
 use crate::ledger::id::AccountNo;
 use crate::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
@@ -33,7 +33,7 @@ impl Ledger {
             return Err(Refusal::Conflict(Conflict::NothingUncollected));
         }
         let context = Context::default();
-        let request = Request::new(&path, &context);
+        let request = DrawRequest::new(&path, &context);
         let owed = owed.min(u128::from(Credits::MAX.length()));
         let amount = self.largest_draw(request, &[], owed);
         let amount = u64::try_from(amount).unwrap_or(Credits::MAX.length());
@@ -50,7 +50,7 @@ impl Ledger {
         let pieces = self.draw(request, amount).unwrap_or_default();
         let movement = self.new_movement(envelope, id, pieces);
         let reply = self.movement_reply(&movement);
-        events.push(Event::UncollectedCollected { movement, account });
+        events.push(Event::DebtRepaid { movement, account });
         Ok(reply)
     }
 

@@ -99,7 +99,7 @@ impl Ledger {
     }
 
     /// How many of the oldest answers are those. Some may have been dropped since, because they were no longer
-    /// promised.
+    /// retained.
     fn leading_answers(&self, archived: &[ArchivedAnswer]) -> u32 {
         let mut present = self.answers.keys().peekable();
         let Some(first) = present.peek().copied() else { return 0 };
@@ -246,7 +246,7 @@ impl Ledger {
             && self.aging.recent.may_contain(hash_of_key(key), looked_up)
     }
 
-    /// Whether an answer that was given at an instant is still promised.
+    /// Whether an answer that was given at an instant is still retained.
     pub fn promises_answer(&self, now: Timestamp, given_at: Timestamp) -> bool {
         super::retention::answer_ends(given_at, self.policy.idempotency_ttl_ms) > now
     }

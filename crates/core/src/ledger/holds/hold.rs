@@ -7,7 +7,7 @@ use crate::credits::Credits;
 use crate::ledger::accounts::budget::Change;
 use crate::ledger::command::{Cause, Context, Envelope, OnExpiry, PlaceHold};
 use crate::ledger::credits::price::{Rate, WHOLE_GPU};
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::event::{Event, HoldPlaced, Piece, Pieces, total};
 use crate::ledger::id::{AccountNo, BucketNo, HoldNo, JobNo};
 use crate::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
@@ -104,7 +104,7 @@ pub struct Hold {
     /// What it has drawn, in order.
     pub slices: SmallVec<[Slice; 1]>,
     /// Fields that most holds do not need.
-    pub rare: Option<Box<HoldRare>>,
+    pub details: Option<Box<HoldDetails>>,
     /// Fields that only charges have.
     pub charge: Option<Box<ChargeTerms>>,
 }
@@ -122,7 +122,7 @@ pub struct ChargeTerms {
 
 /// Fields that most holds do not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct HoldRare {
+pub struct HoldDetails {
     /// What it is for.
     pub context: Context,
     /// What happens to held credits whose grant expires.
@@ -152,7 +152,7 @@ pub struct HoldRare {
 impl Hold {
     /// Whether it was forgotten and came back for a refund.
     pub(in crate::ledger) fn is_revived(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.revived)
+        self.details.as_ref().is_some_and(|details| details.revived)
     }
 
     /// Whether credits are still set aside.
@@ -177,24 +177,24 @@ impl Hold {
 
     /// When a slice was drawn.
     pub fn drawn_at(&self, slice: &Slice) -> Timestamp {
-        let draws = self.rare.as_ref().map_or(&[][..], |rare| &rare.draws[..]);
+        let draws = self.details.as_ref().map_or(&[][..], |details| &details.draws[..]);
         draws.get(slice.draw as usize).map_or(self.placed_at, |(at, _)| *at)
     }
 
     /// Whether it loses credits whose grant expires.
     pub fn is_strict(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.on_expiry == OnExpiry::Strict)
+        self.details.as_ref().is_some_and(|details| details.on_expiry == OnExpiry::Strict)
     }
 
     /// The share of a GPU that its GPU time stands for, in thousandths.
     pub(in crate::ledger) fn share_milli(&self) -> u16 {
-        let rate = self.rare.as_ref().and_then(|rare| rare.rate);
+        let rate = self.details.as_ref().and_then(|details| details.rate);
         rate.map_or(WHOLE_GPU, |rate| rate.share_milli)
     }
 
     /// The job that it pays for.
     pub fn job(&self) -> Option<JobNo> {
-        self.rare.as_ref().and_then(|rare| rare.job)
+        self.details.as_ref().and_then(|details| details.job)
     }
 
     /// The reply to a command on this hold.
@@ -261,7 +261,7 @@ impl Ledger {
         let account = self.existing_account(&command.account)?;
         let tenant = self.account(account).tenant;
         let path = self.path(account);
-        let request = Request::new(&path, &command.context);
+        let request = DrawRequest::new(&path, &command.context);
         // Drawn before the look-up by name, so that the cache misses of both overlap.
         let drawn = self.draw(request, command.amount.length());
         if let Some(hold) = self.find_hold(tenant, HoldKind::Hold, &command.id) {
@@ -341,8 +341,8 @@ impl Ledger {
                 reason: "the hold would exceed the largest amount",
             })?;
             let default = Context::default();
-            let context = present.rare.as_ref().map_or(&default, |rare| &rare.context);
-            let request = Request { hold: Some(present), ..Request::new(&path, context) };
+            let context = present.details.as_ref().map_or(&default, |details| &details.context);
+            let request = DrawRequest { hold: Some(present), ..DrawRequest::new(&path, context) };
             pieces = self.draw_within_budgets(now, request, amount, gpu)?;
             reply.amount = grown;
             reply.slices += u32::try_from(pieces.len()).unwrap_or(0);
@@ -358,7 +358,7 @@ impl Ledger {
     pub(in crate::ledger) fn draw_within_budgets(
         &self,
         now: Timestamp,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         amount: Credits,
         gpu: i128,
     ) -> Result<Pieces, Refusal> {
@@ -370,7 +370,7 @@ impl Ledger {
     fn within_budgets(
         &self,
         now: Timestamp,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         drawn: Option<Pieces>,
         amount: Credits,
         gpu: i128,
@@ -388,7 +388,7 @@ impl Ledger {
     pub(in crate::ledger) fn denied(
         &self,
         now: Timestamp,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         amount: Credits,
         gpu: i128,
     ) -> Refusal {

@@ -150,12 +150,12 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) {
         let hold = source.number.unwrap_or_else(|| {
-            let is_revival = |event: &&Event| matches!(event, Event::HoldRevived { .. });
+            let is_revival = |event: &&Event| matches!(event, Event::HoldRestored { .. });
             let revived = events.iter().filter(is_revival).count();
             let hold = HoldNo(self.holds.next_after(revived));
             let record =
                 Box::new(ArchivedHold { hold: source.hold.clone(), counted: source.counted });
-            events.push(Event::HoldRevived { hold, record });
+            events.push(Event::HoldRestored { hold, record });
             hold
         });
         let pieces = movement.pieces.clone();

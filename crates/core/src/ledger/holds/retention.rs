@@ -24,7 +24,7 @@ fn full_minute(at: Timestamp) -> Timestamp {
     at.plus_millis((STEP_MS - millis.rem_euclid(STEP_MS)) % STEP_MS)
 }
 
-/// When an answer is no longer promised.
+/// When an answer is no longer retained.
 pub(super) fn answer_ends(given_at: Timestamp, ttl_ms: i64) -> Timestamp {
     full_minute(given_at.plus_millis(ttl_ms).plus_millis(1))
 }
@@ -40,7 +40,8 @@ fn first<T>(ages: &VecDeque<(Timestamp, T)>) -> Option<Timestamp> {
 }
 
 impl Ledger {
-    /// Makes it forget closed holds and movements by their age, as earlier releases did: for journals like theirs.
+    /// Makes it forget closed holds and movements by their age, as earlier releases did: for replaying
+    /// journals of earlier releases.
     pub fn forget_by_age(&mut self) {
         self.forgets_by_age = true;
     }

@@ -4,7 +4,7 @@ use fefo::Part;
 
 use crate::ledger::accounts::account::Path;
 use crate::ledger::command::{Context, Envelope, Transfer};
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::event::{Event, GrantOrigin, NamedMovement};
 use crate::ledger::id::{AccountNo, BucketNo};
 use crate::ledger::refusal::{Blocker, Refusal, Resource};
@@ -29,7 +29,7 @@ impl Ledger {
         self.require_thawed(&self.path(from))?;
         let own: Path = std::iter::once(from).collect();
         let context = Context::default();
-        let request = Request { unrestricted: true, ..Request::new(&own, &context) };
+        let request = DrawRequest { unrestricted: true, ..DrawRequest::new(&own, &context) };
         let Some(pieces) = self.draw(request, command.amount.length()) else {
             let source = self.account(from);
             return Err(Refusal::InsufficientCredits {

@@ -15,8 +15,8 @@ use super::accounts::quota::Quota;
 use super::accounts::region::CellBook;
 use super::command::{AccountKind, AccountSettings, GrantKind, Policy, Restriction};
 use super::credits::bucket::Bucket;
-use super::credits::grant::{Grant, GrantRare};
-use super::credits::spend_order::Rank;
+use super::credits::grant::{Grant, GrantDetails};
+use super::credits::spend_order::SpendRank;
 use super::holds::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, HoldNo, JobNo};
 use super::index::aside::LedgerAside;
@@ -24,7 +24,7 @@ use super::index::idempotency::{KeptAnswer, KeptEntry};
 use super::index::recent::RecentlyForgotten;
 use super::jobs::Job;
 use super::jobs::table::Review;
-use super::reply::Answer;
+use super::reply::LedgerAnswer;
 use super::state::{Ledger, Movement};
 use crate::credits::Credits;
 use crate::name::{AccountPath, GrantId, Region};
@@ -158,7 +158,7 @@ pub struct GrantImage {
     /// The terms of its bucket, until it lies in one.
     pub pending: Option<TermsImage>,
     /// Fields that most grants do not need.
-    pub rare: Option<Box<GrantRare>>,
+    pub details: Option<Box<GrantDetails>>,
 }
 
 /// One bucket. The grants name their buckets.
@@ -186,7 +186,7 @@ pub struct AnswerImage {
     /// The hash of the request.
     pub fingerprint: u128,
     /// The answer.
-    pub answer: Arc<Answer>,
+    pub answer: Arc<LedgerAnswer>,
     /// The id of the request that was refused; zero if it was not.
     pub request: u128,
 }
@@ -204,7 +204,7 @@ impl fmt::Display for ImageError {
 impl std::error::Error for ImageError {}
 
 impl TermsImage {
-    fn of(rank: &Rank, restriction: Option<&Restriction>) -> TermsImage {
+    fn of(rank: &SpendRank, restriction: Option<&Restriction>) -> TermsImage {
         TermsImage {
             priority: rank.priority,
             expires_at: rank.expires_at(),
@@ -213,8 +213,8 @@ impl TermsImage {
         }
     }
 
-    fn rank(&self) -> Rank {
-        Rank::new(self.priority, self.expires_at, self.restriction.as_deref(), self.kind)
+    fn rank(&self) -> SpendRank {
+        SpendRank::new(self.priority, self.expires_at, self.restriction.as_deref(), self.kind)
     }
 }
 
@@ -265,21 +265,21 @@ fn answer_image(entry: KeptEntry) -> AnswerImage {
 }
 
 fn account_image(account: &Account) -> AccountImage {
-    let rare = account.rare.as_deref();
+    let details = account.details.as_deref();
     AccountImage {
         path: account.path.clone(),
         kind: account.kind,
         frozen: account.frozen,
         fingerprint: account.fingerprint,
-        settings: rare.map(|rare| rare.settings.clone()).unwrap_or_default(),
+        settings: details.map(|details| details.settings.clone()).unwrap_or_default(),
         uncollected: account.uncollected(),
         budgets: account.budgets().to_vec(),
-        quotas: rare.map_or_else(Vec::new, |rare| {
+        quotas: details.map_or_else(Vec::new, |details| {
             let image = |(region, quota): &(Option<Region>, Quota)| QuotaImage {
                 region: region.clone(),
                 quota: quota.clone(),
             };
-            rare.quotas.iter().map(image).collect()
+            details.quotas.iter().map(image).collect()
         }),
         frozen_by_platform: account.is_frozen_by_platform(),
     }
@@ -298,7 +298,7 @@ fn grant_image(grant: &Grant) -> GrantImage {
         fingerprint: grant.fingerprint,
         revoked: grant.revoked,
         pending: pending.map(|terms| TermsImage::of(&terms.rank, terms.restriction.as_deref())),
-        rare: grant.rare.clone(),
+        details: grant.details.clone(),
     }
 }
 

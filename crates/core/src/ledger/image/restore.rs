@@ -4,7 +4,7 @@ use fefo::{Line, Part, Span};
 use smallvec::SmallVec;
 
 use super::{AccountImage, AnswerImage, BucketImage, GrantImage, Image, ImageError};
-use crate::ledger::accounts::account::{Account, AccountRare};
+use crate::ledger::accounts::account::{Account, AccountDetails};
 use crate::ledger::credits::bucket::Bucket;
 use crate::ledger::credits::grant::{Grant, PendingTerms};
 use crate::ledger::credits::spend_order::{BucketOrder, FirstBucket};
@@ -145,7 +145,7 @@ impl Ledger {
         let tenant = parent.map_or(number, |parent| self.account(parent).tenant);
         let quotas = quotas.into_iter().map(|image| (image.region, image.quota)).collect();
         let expired = BucketOrder::new();
-        let rare = AccountRare {
+        let details = AccountDetails {
             settings,
             uncollected,
             owed_below: 0,
@@ -167,7 +167,7 @@ impl Ledger {
             open: BucketOrder::new(),
             restricted_open: 0,
             first_bucket: FirstBucket::UNKNOWN,
-            rare: (!rare.is_idle()).then(|| Box::new(rare)),
+            details: (!details.is_idle()).then(|| Box::new(details)),
         });
         let hash = self.account_names.hash_of(&path.as_str());
         self.account_names.insert(hash, number.0);
@@ -206,14 +206,9 @@ impl Ledger {
             fingerprint: image.fingerprint,
             revoked: image.revoked,
             pending,
-            rare: image.rare,
+            details: image.details,
         });
-        let (accounts, grants) = (&self.accounts, &self.grants);
-        let named = |number: u32| {
-            let grant = &grants[number as usize];
-            (accounts[grant.account.index()].tenant, grant.id.as_str())
-        };
-        self.grant_names.insert(named(number.0), number.0, named);
+        self.index_grant_name(number);
         Ok(())
     }
 
@@ -439,7 +434,7 @@ fn placeholder_hold() -> Hold {
         closed_at: Timestamp::MIN,
         moved_at: Timestamp::MIN,
         slices: SmallVec::new(),
-        rare: None,
+        details: None,
         charge: None,
     }
 }

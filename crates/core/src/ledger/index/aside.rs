@@ -271,7 +271,7 @@ impl Ledger {
             let policy = self.policy_in(account, region, None);
             self.send(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
         }
-        events.push(Event::RegionBriefed { cell, next: rest.next() });
+        events.push(Event::RegionPoliciesSent { cell, next: rest.next() });
     }
 }
 

@@ -7,7 +7,7 @@ use super::hash_index::HashIndex;
 use crate::credits::Credits;
 use crate::ledger::holds::hold::HoldState;
 use crate::ledger::id::HoldNo;
-use crate::ledger::reply::{Answer, HoldReply, Reply};
+use crate::ledger::reply::{HoldReply, LedgerAnswer, Reply};
 use crate::time::Timestamp;
 
 /// An answer kept for its idempotency key.
@@ -16,7 +16,7 @@ pub struct KeptAnswer {
     /// The hash of the request.
     pub fingerprint: u128,
     /// The answer.
-    pub answer: Arc<Answer>,
+    pub answer: Arc<LedgerAnswer>,
     /// The id of the request if it was refused or changed nothing; zero if it changed something or
     /// if that is not known.
     pub request: u128,
@@ -55,13 +55,13 @@ enum PackedAnswer {
         expires_at: Timestamp,
     },
     /// The answer to a request that was refused or changed nothing, with its id.
-    Refused(Box<(Arc<Answer>, u128)>),
+    Refused(Box<(Arc<LedgerAnswer>, u128)>),
     /// Any other answer.
-    Other(Arc<Answer>),
+    Other(Arc<LedgerAnswer>),
 }
 
 impl PackedAnswer {
-    fn of(answer: Arc<Answer>, request: u128) -> PackedAnswer {
+    fn of(answer: Arc<LedgerAnswer>, request: u128) -> PackedAnswer {
         if request != 0 {
             return PackedAnswer::Refused(Box::new((answer, request)));
         }
@@ -86,7 +86,7 @@ impl PackedAnswer {
         }
     }
 
-    fn unpacked(&self) -> Arc<Answer> {
+    fn unpacked(&self) -> Arc<LedgerAnswer> {
         match self {
             PackedAnswer::Leased { hold, state, slices, amount, captured, expires_at } => {
                 Arc::new(Ok(Reply::Hold(HoldReply {
@@ -110,20 +110,7 @@ impl PackedAnswer {
             PackedAnswer::Refused(refused) => &refused.0,
             PackedAnswer::Other(answer) => answer,
         };
-        match answer.as_ref().as_ref().ok()? {
-            Reply::Hold(reply) => Some(Refers::Hold(reply.hold)),
-            Reply::Charge { hold, .. } => Some(Refers::Hold(*hold)),
-            Reply::Movement { movement, .. } => Some(Refers::Movement(*movement)),
-            Reply::Done
-            | Reply::Account(_)
-            | Reply::Grant { .. }
-            | Reply::Budget(_)
-            | Reply::Jobs { .. }
-            | Reply::Job { .. }
-            | Reply::Region(_)
-            | Reply::Received { .. }
-            | Reply::Archived(_) => None,
-        }
+        answer.as_ref().as_ref().ok()?.refers_to()
     }
 
     fn request(&self) -> u128 {
@@ -266,7 +253,7 @@ mod tests {
             expires_at: Some(Timestamp::MAX),
             slices: 3,
         };
-        let given: Vec<Answer> = vec![
+        let given: Vec<LedgerAnswer> = vec![
             Ok(Reply::Hold(hold)),
             Ok(Reply::Hold(HoldReply { expires_at: None, ..hold })),
             Ok(Reply::Hold(HoldReply { uncollected: hold.captured, ..hold })),
@@ -281,7 +268,8 @@ mod tests {
             answers.push(KeptEntry { at: Timestamp::MIN, key: number, kept: kept.clone() });
             assert_eq!(answers.get(number), Some(kept));
         }
-        let again: Vec<Answer> = answers.iter().map(|entry| (*entry.kept.answer).clone()).collect();
+        let again: Vec<LedgerAnswer> =
+            answers.iter().map(|entry| (*entry.kept.answer).clone()).collect();
         assert_eq!(again, given);
         let in_place = |packed: &&Packed| matches!(packed.answer, PackedAnswer::Leased { .. });
         assert_eq!(answers.entries.iter().filter(in_place).count(), 1);

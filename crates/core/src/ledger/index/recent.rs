@@ -1,8 +1,10 @@
-//! The names and keys that were forgotten last, in a filter.
+//! A Bloom filter of the names and keys that were forgotten last. No false negatives.
 //!
-//! A look-up in the archive is outdated once the ledger has forgotten more. The filter says of nearly every new id and
-//! key that it is not among what was forgotten since, so that it need not be looked up again. It may take a new one for
-//! one that it has; it never misses one that it has.
+//! A look-up in the archive is outdated once the ledger has forgotten more. The filter shows for nearly every new id and
+//! key that it was not forgotten since the look-up, so that it need not be looked up again.
+//!
+//! Not a crate: the bits are part of the ledger's digest and must be the same in every build. Crates for Bloom filters
+//! fix neither their hash nor their layout.
 
 use crate::ledger::id::AccountNo;
 use crate::ledger::refusal::Resource;

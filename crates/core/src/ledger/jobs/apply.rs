@@ -53,7 +53,7 @@ impl Job {
             }
             Event::AttemptStopping { job: _ } => self.state = JobState::Stopping,
             Event::AttemptEnded { job: _, end } => self.attempt_ended(*end),
-            Event::CancelAsked { job: _ } => {
+            Event::CancelRequested { job: _ } => {
                 self.state = JobState::Stopping;
                 self.cancel_asked = true;
             }
@@ -81,21 +81,21 @@ impl Job {
             | Event::Charged(_)
             | Event::Refunded { .. }
             | Event::CreditsMoved { .. }
-            | Event::UncollectedCollected { .. }
+            | Event::DebtRepaid { .. }
             | Event::BudgetSet { .. }
             | Event::BudgetRemoved { .. }
             | Event::BudgetThresholdReached { .. }
             | Event::Answered { .. }
             | Event::CreditsDenied { .. }
             | Event::Forgotten { .. }
-            | Event::HoldRevived { .. }
+            | Event::HoldRestored { .. }
             | Event::RegionOpened { .. }
-            | Event::RegionBriefed { .. }
+            | Event::RegionPoliciesSent { .. }
             | Event::SetAside { .. }
             | Event::QuotaSet { .. }
             | Event::QuotaRemoved { .. }
-            | Event::HeldUpReviewed { .. }
-            | Event::CellTold { .. }
+            | Event::BlockedJobsRechecked { .. }
+            | Event::CellMessageSent { .. }
             | Event::MessageReceived { .. } => {}
         }
     }

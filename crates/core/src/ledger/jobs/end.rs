@@ -10,7 +10,7 @@ use crate::credits::Credits;
 use crate::ledger::accounts::account::Path;
 use crate::ledger::command::{Cause, Usage};
 use crate::ledger::credits::price::Rounding;
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::credits::spend_order::overlay::Overlay;
 use crate::ledger::event::{Event, Piece, Pieces, total};
 use crate::ledger::holds::capture::Projected;
@@ -144,7 +144,7 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) -> Closed {
         let hold = self.live_hold(number);
-        let seen = hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
+        let seen = hold.details.as_ref().map_or(0, |details| details.gpu_ms);
         let usage = match ending.usage {
             Usage::GpuMs(gpu_ms) => Usage::GpuMs(gpu_ms.max(seen)),
             Usage::Total(total) => Usage::Total(total),
@@ -208,7 +208,7 @@ impl Ledger {
         }
         let path = self.path(job.order.account);
         let context = job.order.context();
-        let request = Request::new(&path, &context);
+        let request = DrawRequest::new(&path, &context);
         let (need, gpu_ms) = (job.order.need(), job.next_gpu_ms());
         let gpu = gpu_time(gpu_ms, job.order.terms.rate(Credits::ZERO).share_milli);
         let credits = i128::from(need.micros());
@@ -223,7 +223,7 @@ impl Ledger {
             let retry_at = self.jobs.reviews.get(&tenant).map(|review| review.at);
             let anew = Review { at: now, from: JobNo(0), retry_at };
             let next = Some(self.review_under_way(now, tenant).unwrap_or(anew));
-            events.push(Event::HeldUpReviewed { tenant, next });
+            events.push(Event::BlockedJobsRechecked { tenant, next });
             return;
         };
         let hold = HoldNo(self.holds.next());
@@ -253,7 +253,7 @@ impl Ledger {
     ) -> Result<Pieces, Refusal> {
         let context = job.order.context();
         let gpu = gpu_time(job.next_gpu_ms(), job.order.terms.rate(Credits::ZERO).share_milli);
-        self.draw_within_budgets(now, Request::new(path, &context), job.order.need(), gpu)
+        self.draw_within_budgets(now, DrawRequest::new(path, &context), job.order.need(), gpu)
     }
 
     /// The name of a job's next hold: `<first>.2`, `<first>.3`, and so on.
@@ -333,7 +333,7 @@ impl Ledger {
         let Some(cell) = live.cell else {
             if job.order.terms.external && !job.cancel_asked {
                 // Its usage goes on until the last report. A second request ends it without one.
-                events.push(Event::CancelAsked { job: number });
+                events.push(Event::CancelRequested { job: number });
                 return answer(JobState::Stopping);
             }
             let usage = Usage::GpuMs(0);
@@ -346,7 +346,7 @@ impl Ledger {
         let id = number.in_cell(self.cells[cell.index()].shard);
         if live.started_at.is_some() {
             if !job.cancel_asked {
-                events.push(Event::CancelAsked { job: number });
+                events.push(Event::CancelRequested { job: number });
                 self.send(cell, ToCell::CancelRequested { job: id }, events);
             }
             return answer(JobState::Stopping);
@@ -389,7 +389,7 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) {
         let job = self.live_job(number);
-        let gpu_ms = hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
+        let gpu_ms = hold.details.as_ref().map_or(0, |details| details.gpu_ms);
         let end = AttemptEnd {
             at: now,
             reason: EndReason::Lost,

@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 
 /// One report of usage.
 #[derive(Copy, Clone, Debug)]
-pub(in crate::ledger) struct Report {
+pub(in crate::ledger) struct UsageReport {
     pub(in crate::ledger) seq: u64,
     pub(in crate::ledger) usage: Usage,
     pub(in crate::ledger) ended: Option<UsageEnd>,
@@ -39,7 +39,7 @@ impl Ledger {
         now: Timestamp,
         tenant: &AccountPath,
         of: &UsageOf,
-        report: Report,
+        report: UsageReport,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         match of {
@@ -62,7 +62,7 @@ impl Ledger {
         &self,
         now: Timestamp,
         number: JobNo,
-        report: Report,
+        report: UsageReport,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let job = self.live_job(number);
@@ -115,13 +115,18 @@ impl Ledger {
     }
 
     /// Refuses a report that contradicts an earlier one, before any event is pushed.
-    fn check_report(&self, now: Timestamp, number: JobNo, report: Report) -> Result<(), Refusal> {
+    fn check_report(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        report: UsageReport,
+    ) -> Result<(), Refusal> {
         let Some(number) = self.live_job(number).hold else { return Ok(()) };
         let hold = self.live_hold(number);
         let ended = report.ended.is_some();
         let rounding = if ended { Rounding::HalfEven } else { Rounding::Floor };
         let metered = self.meter(hold, report.usage, rounding)?;
-        let last = hold.rare.as_ref().and_then(|rare| rare.last_report);
+        let last = hold.details.as_ref().and_then(|details| details.last_report);
         if let Some((seq, seen)) = last.filter(|_| !ended)
             && seq == report.seq
             && seen.length() != metered.total

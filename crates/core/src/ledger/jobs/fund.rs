@@ -12,7 +12,7 @@ use crate::credits::Credits;
 use crate::ledger::accounts::account::Path;
 use crate::ledger::command::{BudgetMode, BudgetUnit, Context};
 use crate::ledger::credits::price::{HOUR_MS, WHOLE_GPU};
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::event::{Event, Pieces, total};
 use crate::ledger::holds::hold::gpu_time;
 use crate::ledger::id::{AccountNo, CellNo, JobNo};
@@ -41,7 +41,7 @@ struct Portion {
 }
 
 /// The part of the next window that is paid for, and the reason if it is not the whole window.
-type Found = (Option<Portion>, Option<Refusal>);
+type FoundPortion = (Option<Portion>, Option<Refusal>);
 
 impl Ledger {
     /// Pays for one more window or a part of it, and reports the rest as refused.
@@ -148,7 +148,7 @@ impl Ledger {
             Some(review) => Review { at: review.at.min(at), ..review },
             None => Review { at, from: JobNo(0), retry_at: None },
         };
-        events.push(Event::HeldUpReviewed { tenant, next: Some(next) });
+        events.push(Event::BlockedJobsRechecked { tenant, next: Some(next) });
     }
 
     /// The next window of an attempt, whole or in part, and the refusal if it is not whole.
@@ -159,7 +159,7 @@ impl Ledger {
         job: &Job,
         live: &Attempt,
         funded_ms: i64,
-    ) -> Found {
+    ) -> FoundPortion {
         let terms = &job.order.terms;
         let next = terms.window_after(funded_ms);
         let Some(hold) = job.hold else {
@@ -172,8 +172,8 @@ impl Ledger {
             return (None, Some(refusal));
         }
         let default = Context::default();
-        let context = present.rare.as_ref().map_or(&default, |rare| &rare.context);
-        let request = Request { hold: Some(present), ..Request::new(&path, context) };
+        let context = present.details.as_ref().map_or(&default, |details| &details.context);
+        let request = DrawRequest { hold: Some(present), ..DrawRequest::new(&path, context) };
         let target = terms.hold_at(live.per_gpu_hour, next).map_or(u64::MAX, Credits::length);
         let owed = present.uncollected();
         let wanted = target.saturating_sub(present.amount.saturating_add(owed));
@@ -205,7 +205,7 @@ impl Ledger {
         number: JobNo,
         job: &Job,
         live: &Attempt,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         funded_ms: i64,
     ) -> Option<Portion> {
         let (terms, price, present) = (&job.order.terms, live.per_gpu_hour, request.hold?);
@@ -259,8 +259,8 @@ impl Ledger {
     /// there is no overdraft. An overdraft also counts in hard budgets, beside the amount `drawn`
     /// now.
     fn overdraft_room(&self, now: Timestamp, number: JobNo, path: &Path, drawn: u64) -> u64 {
-        let rare = |account: &AccountNo| self.account(*account).rare.as_ref();
-        let limit = |account: &AccountNo| rare(account).and_then(|r| r.settings.overdraft_limit);
+        let details = |account: &AccountNo| self.account(*account).details.as_ref();
+        let limit = |account: &AccountNo| details(account).and_then(|r| r.settings.overdraft_limit);
         if path.iter().all(|account| limit(account).is_none()) {
             return 0;
         }
@@ -268,7 +268,7 @@ impl Ledger {
         let mut room = i128::MAX;
         for (account, others) in path.iter().zip(&others) {
             if let Some(limit) = limit(account) {
-                let owed = rare(account).map_or(0, |rare| rare.owed_below);
+                let owed = details(account).map_or(0, |details| details.owed_below);
                 room = room.min(i128::from(limit.micros()) - owed - others);
             }
         }

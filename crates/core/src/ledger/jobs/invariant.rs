@@ -90,8 +90,9 @@ fn check_charge(ledger: &Ledger, job: &Job, attempt: &Attempt, tenant: Option<Ac
     let hold = ledger.find_hold(account.tenant, crate::ledger::holds::hold::HoldKind::Hold, name);
     // The hold of an early attempt may be forgotten while the job still runs.
     let Some(hold) = hold.and_then(|hold| ledger.hold(hold)) else { return Ok(()) };
-    let rare = hold.rare.as_ref();
-    let (rate, gpu_ms) = (rare.and_then(|rare| rare.rate), rare.map_or(0, |rare| rare.gpu_ms));
+    let details = hold.details.as_ref();
+    let (rate, gpu_ms) =
+        (details.and_then(|details| details.rate), details.map_or(0, |details| details.gpu_ms));
     if let Some(end) = attempt.end {
         let same = (hold.metered, hold.uncollected()) == (end.charged, end.uncollected);
         holds(same, "L7", tenant, || format!("hold {name} and its attempt do not agree"))?;

@@ -438,28 +438,35 @@ impl JobOrder {
         submitted_at: Timestamp,
         attempts_before: u32,
     ) -> JobSpec {
-        let terms = &self.terms;
         JobSpec {
-            job: id,
-            account: account.clone(),
-            class: terms.rank,
-            class_name: terms.class.clone(),
-            gpu: terms.gpu,
             models: self.models_in(region),
-            gpu_memory_mib: terms.gpu_memory_mib,
-            cpu_milli: terms.cpu_milli,
-            memory_mib: terms.memory_mib,
-            labels: terms.labels.iter().cloned().collect(),
-            nodes: terms.nodes,
-            max_runtime_ms: terms.max_runtime_ms,
-            preemptible: terms.preemptible,
-            resumable: terms.resumable,
-            grace_ms: terms.grace_ms,
-            group: terms.group.clone(),
-            max_requeues: terms.max_requeues,
             submitted_at,
             attempts_before,
             payload: self.payload.clone(),
+            ..self.terms.spec(id, account.clone())
+        }
+    }
+}
+
+impl JobTerms {
+    /// The specification of a job with these terms, for a cell. The caller adds the GPU models and
+    /// what the job needs to run.
+    pub fn spec(&self, job: JobId, account: AccountPath) -> JobSpec {
+        JobSpec {
+            class: self.rank,
+            class_name: self.class.clone(),
+            gpu_memory_mib: self.gpu_memory_mib,
+            cpu_milli: self.cpu_milli,
+            memory_mib: self.memory_mib,
+            labels: self.labels.iter().cloned().collect(),
+            nodes: self.nodes,
+            max_runtime_ms: self.max_runtime_ms,
+            preemptible: self.preemptible,
+            resumable: self.resumable,
+            grace_ms: self.grace_ms,
+            group: self.group.clone(),
+            max_requeues: self.max_requeues,
+            ..JobSpec::new(job, account, self.gpu)
         }
     }
 }

@@ -42,7 +42,7 @@ impl Ledger {
             return AttemptUsage::default();
         };
         AttemptUsage {
-            gpu_ms: hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms),
+            gpu_ms: hold.details.as_ref().map_or(0, |details| details.gpu_ms),
             charged: hold.captured + hold.uncollected(),
             uncollected: hold.uncollected(),
         }

@@ -9,7 +9,7 @@ use super::{Job, JobOrder, JobState};
 use crate::credits::Credits;
 use crate::ledger::accounts::account::Path;
 use crate::ledger::command::{Envelope, OnExpiry, SubmitJob};
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::credits::spend_order::overlay::Overlay;
 use crate::ledger::event::{Event, HoldPlaced, Piece, Pieces};
 use crate::ledger::holds::hold::{HoldKind, gpu_time};
@@ -22,7 +22,7 @@ use crate::name::{HoldId, JobName};
 use crate::time::Timestamp;
 
 /// The plan of a submission, before credits are drawn.
-pub(in crate::ledger) struct Plan {
+pub(in crate::ledger) struct SubmissionPlan {
     pub(in crate::ledger) account: AccountNo,
     pub(in crate::ledger) path: Path,
     pub(in crate::ledger) count: u32,
@@ -87,7 +87,7 @@ impl Ledger {
         &self,
         now: Timestamp,
         frozen: Refusal,
-        plan: &Plan,
+        plan: &SubmissionPlan,
         command: &SubmitJob,
     ) -> Refusal {
         let room = self.require_queue_room(plan).err();
@@ -147,7 +147,7 @@ impl Ledger {
         &self,
         account: AccountNo,
         command: &SubmitJob,
-    ) -> Result<Plan, Refusal> {
+    ) -> Result<SubmissionPlan, Refusal> {
         let tenant = self.account(account).tenant;
         let mut after = Vec::new();
         for name in &command.after {
@@ -194,7 +194,7 @@ impl Ledger {
         let need = command.terms.hold_at(costliest.unwrap_or(Credits::ZERO), window);
         // Cannot fail: validation checked the cost of the whole run.
         let need = need.unwrap_or(Credits::MAX);
-        Ok(Plan {
+        Ok(SubmissionPlan {
             account,
             path: self.path(account),
             count: command.count(),
@@ -205,7 +205,10 @@ impl Ledger {
         })
     }
 
-    pub(in crate::ledger) fn require_queue_room(&self, plan: &Plan) -> Result<(), Refusal> {
+    pub(in crate::ledger) fn require_queue_room(
+        &self,
+        plan: &SubmissionPlan,
+    ) -> Result<(), Refusal> {
         let blockers = self.blocking_quotas(&plan.path, &plan.cells, plan.count);
         if blockers.is_empty() { Ok(()) } else { Err(Refusal::QuotaExceeded { blockers }) }
     }
@@ -214,14 +217,14 @@ impl Ledger {
     pub(in crate::ledger) fn draw_for_all(
         &self,
         now: Timestamp,
-        plan: &Plan,
+        plan: &SubmissionPlan,
         command: &SubmitJob,
     ) -> Result<Vec<Pieces>, Refusal> {
         if plan.need.is_zero() {
             return Ok(vec![Pieces::new(); plan.count as usize]);
         }
         let context = super::context(&command.terms, &command.offers);
-        let request = Request::new(&plan.path, &context);
+        let request = DrawRequest::new(&plan.path, &context);
         let share = command.terms.rate(Credits::ZERO).share_milli;
         let all = i64::from(plan.count).checked_mul(plan.need.micros());
         let all = all.and_then(Credits::from_micros).ok_or(Refusal::InvalidField {
@@ -246,7 +249,7 @@ impl Ledger {
 
     /// Whether several draws take the same units as one draw of their sum. Only share limits depend
     /// on the size of a draw.
-    fn draws_add_up(&self, request: Request<'_>) -> bool {
+    fn draws_add_up(&self, request: DrawRequest<'_>) -> bool {
         request.path.iter().all(|account| {
             let own = self.account(*account);
             own.restricted_open == 0
@@ -258,7 +261,7 @@ impl Ledger {
     }
 
     /// Refuses an array that would be too expensive: each of its jobs walks all free pieces.
-    fn require_few_pieces(&self, request: Request<'_>, count: u32) -> Result<(), Refusal> {
+    fn require_few_pieces(&self, request: DrawRequest<'_>, count: u32) -> Result<(), Refusal> {
         let open = request.path.iter().flat_map(|account| self.account(*account).open.iter());
         let pieces = open.flat_map(|((_, bucket), ())| self.bucket(*bucket).line.free_spans(0));
         let most = MAX_PIECES_LOOKED_AT / count.max(1) as usize;
@@ -274,7 +277,12 @@ impl Ledger {
 
     /// Draws the same amount `count` times in sequence. Used for grants with a share limit. Walks
     /// the free pieces of all buckets once for each job.
-    fn draw_one_by_one(&self, request: Request<'_>, each: u64, count: u32) -> Option<Vec<Pieces>> {
+    fn draw_one_by_one(
+        &self,
+        request: DrawRequest<'_>,
+        each: u64,
+        count: u32,
+    ) -> Option<Vec<Pieces>> {
         let mut overlay = Overlay::default();
         let draws = (0..count).map(|_| {
             let pieces = self.draw_after(&overlay, request, each)?;
@@ -290,7 +298,7 @@ impl Ledger {
         now: Timestamp,
         envelope: &Envelope,
         command: &SubmitJob,
-        plan: &Plan,
+        plan: &SubmissionPlan,
         (job, index): (JobNo, u32),
         pieces: Pieces,
         events: &mut Vec<Event>,
@@ -525,7 +533,7 @@ mod tests {
         let ledger = fragmented(&[(0, 12_000)]);
         let account = ledger.find_account("acme:nlp").expect("the account exists");
         let (path, context) = (ledger.path(account), context());
-        let request = Request::new(&path, &context);
+        let request = DrawRequest::new(&path, &context);
         let refused = ledger.require_few_pieces(request, 1000);
         assert!(
             matches!(refused, Err(Refusal::InvalidField { field: "array", .. })),
@@ -545,7 +553,7 @@ mod tests {
             let ledger = fragmented(&amounts);
             let account = ledger.find_account("acme:nlp").expect("the account exists");
             let (path, context) = (ledger.path(account), context());
-            let request = Request::new(&path, &context);
+            let request = DrawRequest::new(&path, &context);
             prop_assert!(ledger.draws_add_up(request));
             let at_once = ledger.draw(request, each * u64::from(count));
             let at_once = at_once.map(|pieces| split(&pieces, each));

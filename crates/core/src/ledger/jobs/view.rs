@@ -67,11 +67,11 @@ impl Ledger {
             return vec![job];
         }
         let Some(first) = self.find_array(tenant, id) else { return Vec::new() };
-        let print = self.live_job(first).order.fingerprint;
+        let fingerprint = self.live_job(first).order.fingerprint;
         let members = (0..MAX_JOBS).filter_map(|index| {
             let number = JobNo(first.0 + u64::from(index));
             let order = &self.jobs.all.get(&number)?.order;
-            let is_member = order.fingerprint == print
+            let is_member = order.fingerprint == fingerprint
                 && order.id.strip_prefix(id) == Some(&*compact_str::format_compact!(".{index}"));
             is_member.then_some(number)
         });

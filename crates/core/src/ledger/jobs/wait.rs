@@ -5,7 +5,7 @@
 use super::table::Review;
 use super::{Job, JobState};
 use crate::credits::Credits;
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::event::Event;
 use crate::ledger::holds::hold::gpu_time;
 use crate::ledger::id::{AccountNo, CellNo, HoldNo, JobNo};
@@ -84,7 +84,7 @@ impl Ledger {
             Some(last) => Some(Review { at: now, from: JobNo(last.0 + 1), retry_at }),
             None => self.after_review(now, (tenant, from), step, retry_at),
         };
-        events.push(Event::HeldUpReviewed { tenant, next });
+        events.push(Event::BlockedJobsRechecked { tenant, next });
     }
 
     /// The next review after a step in which no job could continue.
@@ -128,7 +128,7 @@ impl Ledger {
                 return Err(next_period(now, &budgets));
             }
             let context = job.order.context();
-            let request = Request::new(&path, &context);
+            let request = DrawRequest::new(&path, &context);
             let pieces = self.draw(request, job.order.need().length()).ok_or(None)?;
             let hold = HoldNo(self.holds.next());
             let id = self.next_hold_name(job);

@@ -1,7 +1,7 @@
 //! Warnings before the paid running time ends: one each time the runway becomes short.
 
 use super::{Attempt, Job, JobState, OnExhausted};
-use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::ledger::event::Event;
 use crate::ledger::id::JobNo;
 use crate::ledger::state::Ledger;
@@ -79,7 +79,7 @@ impl Ledger {
         let (hold, terms) = (self.live_hold(hold), &job.order.terms);
         let path = self.path(hold.account);
         let context = job.order.context();
-        let request = Request { hold: Some(hold), ..Request::new(&path, &context) };
+        let request = DrawRequest { hold: Some(hold), ..DrawRequest::new(&path, &context) };
         let room = self.budget_room(now, &path).min(u128::from(live.overdraft));
         let there = self.largest_draw(request, &[], room);
         let there = u64::try_from(there).unwrap_or(u64::MAX);

@@ -15,7 +15,7 @@ use crate::record::message::stored_small_list;
 
 stored_enum!(Event {
     0 MessageReceived { 0 shard, 1 number, 2 position };
-    1 LedgerTold { 0 shard, 1 number, 2 message };
+    1 LedgerMessageSent { 0 shard, 1 number, 2 message };
     2 Configured(config);
     3 PriceSet { 0 model, 1 price };
     4 AccountSet(policy);
@@ -136,11 +136,11 @@ stored_struct!(CellConfig {
     15 plan_timeout_ms,
 });
 
-/// The name of an event wherever it is shown: its variant in snake case.
+/// The name of an event wherever it is shown. Never changes, even if the variant is renamed.
 pub fn event_name(event: &Event) -> &'static str {
     match event {
         Event::MessageReceived { .. } => "message_received",
-        Event::LedgerTold { .. } => "ledger_told",
+        Event::LedgerMessageSent { .. } => "ledger_told",
         Event::Configured(_) => "configured",
         Event::PriceSet { .. } => "price_set",
         Event::ClassSet { .. } => "class_set",

@@ -3,7 +3,7 @@
 use bursar_core::ledger::command::AccountSettings;
 use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
-use bursar_core::ledger::reply::{AccountReply, Answer, BudgetReply, HoldReply, Reply};
+use bursar_core::ledger::reply::{AccountReply, BudgetReply, HoldReply, LedgerAnswer, Reply};
 
 use crate::record::codec::wire::{
     FormatError, Reader, Stored, Writer, read_fields, stored_choice, stored_enum, stored_struct,
@@ -229,7 +229,7 @@ impl Stored for Refusal {
 }
 
 /// `[0, reply]` or `[1, refusal]`.
-impl Stored for Answer {
+impl Stored for LedgerAnswer {
     fn write(&self, out: &mut Writer<'_>) {
         out.array(2);
         match self {
@@ -244,7 +244,7 @@ impl Stored for Answer {
         }
     }
 
-    fn read(input: &mut Reader<'_>) -> Result<Answer, FormatError> {
+    fn read(input: &mut Reader<'_>) -> Result<LedgerAnswer, FormatError> {
         input.array_of("Answer", 2)?;
         match input.unsigned()? {
             0 => Reply::read(input).map(Ok),

@@ -44,7 +44,7 @@ stored_enum!(Event {
     17 Charged(charged);
     18 Refunded { 0 movement, 1 hold, 2 note = None };
     19 CreditsMoved { 0 movement, 1 from, 2 to };
-    20 UncollectedCollected { 0 movement, 1 account };
+    20 DebtRepaid { 0 movement, 1 account };
     21 BudgetSet { 0 account, 1 budget, 2 terms, 3 period_start, 4 spent = 0, 5 held = 0 };
     22 BudgetRemoved { 0 account, 1 budget };
     23 BudgetThresholdReached { 0 account, 1 budget, 2 percent, 3 used };
@@ -53,7 +53,7 @@ stored_enum!(Event {
     26 Forgotten {
         0 answers = 0, 1 holds = 0, 2 movements = 0, 3 buckets = 0, 4 jobs = 0, 5 archived = None,
     };
-    27 HoldRevived { 0 hold, 1 record };
+    27 HoldRestored { 0 hold, 1 record };
     28 RegionOpened { 0 cell, 1 region, 2 shard = 0 };
     29 QuotaSet { 0 account, 1 region = None, 2 quota };
     30 QuotaRemoved { 0 account, 1 region = None };
@@ -66,15 +66,15 @@ stored_enum!(Event {
     };
     36 AttemptStopping { 0 job };
     37 AttemptEnded { 0 job, 1 end };
-    38 CancelAsked { 0 job };
+    38 CancelRequested { 0 job };
     39 DependenciesMet { 0 job, 1 met };
     40 JobEnded { 0 job, 1 state };
-    41 HeldUpReviewed { 0 tenant, 1 next = None };
-    42 CellTold { 0 cell, 1 number, 2 message };
+    41 BlockedJobsRechecked { 0 tenant, 1 next = None };
+    42 CellMessageSent { 0 cell, 1 number, 2 message };
     43 MessageReceived { 0 cell, 1 number, 2 position };
     44 ExhaustionWarned { 0 job, 1 ends_at, 2 then };
     45 SetAside { 0 what, 1 digest };
-    46 RegionBriefed { 0 cell, 1 next = None };
+    46 RegionPoliciesSent { 0 cell, 1 next = None };
 });
 
 stored_enum!(LedgerAside {
@@ -160,7 +160,7 @@ stored_struct!(NamedMovement {
     3 fingerprint,
 });
 
-/// The name of an event wherever it is shown: its variant in snake case.
+/// The name of an event wherever it is shown. Never changes, even if the variant is renamed.
 pub fn event_name(event: &Event) -> &'static str {
     match event {
         Event::PolicySet(_) => "policy_set",
@@ -183,14 +183,14 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::Charged(_) => "charged",
         Event::Refunded { .. } => "refunded",
         Event::CreditsMoved { .. } => "credits_moved",
-        Event::UncollectedCollected { .. } => "uncollected_collected",
+        Event::DebtRepaid { .. } => "uncollected_collected",
         Event::BudgetSet { .. } => "budget_set",
         Event::BudgetRemoved { .. } => "budget_removed",
         Event::BudgetThresholdReached { .. } => "budget_threshold_reached",
         Event::Answered { .. } => "answered",
         Event::CreditsDenied { .. } => "credits_denied",
         Event::Forgotten { .. } => "forgotten",
-        Event::HoldRevived { .. } => "hold_revived",
+        Event::HoldRestored { .. } => "hold_revived",
         Event::RegionOpened { .. } => "region_opened",
         Event::QuotaSet { .. } => "quota_set",
         Event::QuotaRemoved { .. } => "quota_removed",
@@ -201,14 +201,14 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::AttemptFunded { .. } => "attempt_funded",
         Event::AttemptStopping { .. } => "attempt_stopping",
         Event::AttemptEnded { .. } => "attempt_ended",
-        Event::CancelAsked { .. } => "cancel_asked",
+        Event::CancelRequested { .. } => "cancel_asked",
         Event::DependenciesMet { .. } => "dependencies_met",
         Event::JobEnded { .. } => "job_ended",
-        Event::HeldUpReviewed { .. } => "held_up_reviewed",
-        Event::CellTold { .. } => "cell_told",
+        Event::BlockedJobsRechecked { .. } => "held_up_reviewed",
+        Event::CellMessageSent { .. } => "cell_told",
         Event::MessageReceived { .. } => "message_received",
         Event::ExhaustionWarned { .. } => "exhaustion_warned",
         Event::SetAside { .. } => "set_aside",
-        Event::RegionBriefed { .. } => "region_briefed",
+        Event::RegionPoliciesSent { .. } => "region_briefed",
     }
 }

@@ -4,7 +4,7 @@ use bursar_core::ledger::command::{Cause, Context, OnExpiry};
 use bursar_core::ledger::holds::archive::{
     ArchivedAnswer, ArchivedHold, ArchivedName, RecalledRecord,
 };
-use bursar_core::ledger::holds::hold::{ChargeTerms, Hold, HoldKind, HoldRare, Slice};
+use bursar_core::ledger::holds::hold::{ChargeTerms, Hold, HoldDetails, HoldKind, Slice};
 use bursar_core::ledger::id::BucketNo;
 use bursar_core::time::Timestamp;
 use smallvec::SmallVec;
@@ -30,12 +30,12 @@ stored_struct!(Hold {
     10 expires_at = None,
     11 moved_at,
     12 slices,
-    13 rare = None,
+    13 details = None,
     14 charge = None,
     15 closed_at,
 });
 
-stored_struct!(HoldRare {
+stored_struct!(HoldDetails {
     0 context = Context::default(),
     1 on_expiry = OnExpiry::HonorHold,
     2 rate = None,

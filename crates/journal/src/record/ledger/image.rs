@@ -3,7 +3,7 @@
 use bursar_core::ledger::accounts::budget::Budget;
 use bursar_core::ledger::accounts::past_usage::PastSpending;
 use bursar_core::ledger::command::AccountSettings;
-use bursar_core::ledger::credits::grant::GrantRare;
+use bursar_core::ledger::credits::grant::GrantDetails;
 use bursar_core::ledger::event::GrantOrigin;
 use bursar_core::ledger::image::{
     AccountImage, AnswerImage, BucketImage, GrantImage, Image, QuotaImage, TermsImage,
@@ -112,10 +112,10 @@ stored_struct!(GrantImage {
     7 fingerprint,
     8 revoked = false,
     9 pending = None,
-    10 rare = None,
+    10 details = None,
 });
 
-stored_struct!(GrantRare {
+stored_struct!(GrantDetails {
     0 origin = GrantOrigin::Issued,
     1 reference = None,
     2 metadata = None,

@@ -70,7 +70,7 @@ struct Tokens {
 }
 
 /// What was read of the provider, and when.
-struct Known {
+struct ProviderState {
     description: Description,
     keys: Vec<Value>,
     since: Stopwatch,
@@ -78,7 +78,7 @@ struct Known {
 
 #[derive(Default)]
 struct Knowledge {
-    known: Option<Arc<Known>>,
+    known: Option<Arc<ProviderState>>,
     /// Why the last read failed.
     failure: Option<SignInError>,
 }
@@ -220,7 +220,7 @@ impl Provider {
         Ok(read)
     }
 
-    async fn read(&self) -> Result<Known, SignInError> {
+    async fn read(&self) -> Result<ProviderState, SignInError> {
         let base = self.options.issuer.trim_end_matches('/');
         let url = format!("{base}/.well-known/openid-configuration");
         let description = self.fetch(self.http.get(url), "its description").await?;
@@ -244,11 +244,14 @@ impl Provider {
         let keys =
             keys["keys"].as_array().map(|keys| keys.iter().take(MAX_KEYS).cloned().collect());
         let keys = keys.ok_or_else(|| fault("its keys: there is no list"))?;
-        Ok(Known { description, keys, since: Stopwatch::start() })
+        Ok(ProviderState { description, keys, since: Stopwatch::start() })
     }
 
     /// What is known of the provider, read again if it is old. `unless` is known to be out of date.
-    async fn known(&self, unless: Option<&Arc<Known>>) -> Result<Arc<Known>, SignInError> {
+    async fn known(
+        &self,
+        unless: Option<&Arc<ProviderState>>,
+    ) -> Result<Arc<ProviderState>, SignInError> {
         let failed_before = self.failed_reads.load(Ordering::SeqCst);
         let mut knowledge = self.knowledge.lock().await;
         if let Some(found) = &knowledge.known
@@ -376,7 +379,12 @@ impl Provider {
     }
 
     /// The claims of a token that this provider made for this sign-in.
-    fn verify(&self, known: &Known, token: &str, ticket: &Ticket) -> Result<Value, Unverified> {
+    fn verify(
+        &self,
+        known: &ProviderState,
+        token: &str,
+        ticket: &Ticket,
+    ) -> Result<Value, Unverified> {
         let invalid = |error: jsonwebtoken::errors::Error| Unverified::Invalid(error.to_string());
         let header = decode_header(token).map_err(invalid)?;
         if !ALGORITHMS.contains(&header.alg) {

@@ -107,10 +107,10 @@ fn particulars(names: &impl Names, event: &Event) -> Described {
         | Event::Answered { .. }
         | Event::Forgotten { .. }
         | Event::RegionOpened { .. }
-        | Event::RegionBriefed { .. }
+        | Event::RegionPoliciesSent { .. }
         | Event::SetAside { .. }
-        | Event::HeldUpReviewed { .. }
-        | Event::CellTold { .. }
+        | Event::BlockedJobsRechecked { .. }
+        | Event::CellMessageSent { .. }
         | Event::MessageReceived { .. } => return None,
         Event::AccountOpened { account, .. }
         | Event::AccountChanged { account, .. }
@@ -180,7 +180,7 @@ fn particulars(names: &impl Names, event: &Event) -> Described {
             });
             (Some(*from), data)
         }
-        Event::UncollectedCollected { movement, account } => {
+        Event::DebtRepaid { movement, account } => {
             let data = json!({
                 "collection": movement.id.as_str(), "amount": amount(total(&movement.pieces))
             });
@@ -195,7 +195,7 @@ fn particulars(names: &impl Names, event: &Event) -> Described {
         Event::CreditsDenied { account, refusal } => {
             (Some(*account), json!({ "code": refusal.code() }))
         }
-        Event::HoldRevived { hold, .. } => on_hold(*hold, json!({})),
+        Event::HoldRestored { hold, .. } => on_hold(*hold, json!({})),
         Event::QuotaSet { account, .. } | Event::QuotaRemoved { account, .. } => {
             (Some(*account), json!({}))
         }
@@ -210,7 +210,7 @@ fn particulars(names: &impl Names, event: &Event) -> Described {
         Event::AttemptConfirmed(confirmed) => on_job(confirmed.job, json!({})),
         Event::AttemptStarted { job }
         | Event::AttemptStopping { job }
-        | Event::CancelAsked { job }
+        | Event::CancelRequested { job }
         | Event::DependenciesMet { job, .. } => on_job(*job, json!({})),
         Event::AttemptFunded { job, funded_ms, .. } => {
             on_job(*job, json!({ "funded_seconds": funded_ms.map(|ms| ms / 1000) }))

@@ -48,7 +48,7 @@ pub fn read_event_id(id: &str) -> Option<Place> {
 }
 
 /// How long events are still collected after the last listener has left, so that it can resume.
-const LINGER: Duration = Duration::from_secs(600);
+const RESUME_GRACE: Duration = Duration::from_secs(600);
 
 /// How long the journal grows before the copy follows, while there is no listener. Readers of the
 /// copy accept this delay.
@@ -68,7 +68,7 @@ impl Ring {
     /// Whether to render a record. Without a listener, present or expected to resume, it is
     /// skipped: rendering costs more than following.
     fn tells(&mut self, position: u64) -> bool {
-        let awaited = self.left.as_ref().is_some_and(|left| left.elapsed() < LINGER);
+        let awaited = self.left.as_ref().is_some_and(|left| left.elapsed() < RESUME_GRACE);
         if self.listeners > 0 || awaited {
             return true;
         }

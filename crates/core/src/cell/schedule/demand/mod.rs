@@ -296,7 +296,7 @@ pub struct Demand {
 const MEMORY: u64 = 65_536;
 
 /// A mix is recomputed after at least this many observations.
-const LEAST_NEWS: u64 = 16;
+const MIN_CHANGES: u64 = 16;
 
 impl Demand {
     /// Counts a shape that a job requests on `nodes` nodes.
@@ -319,7 +319,7 @@ impl Demand {
     /// The mix is recomputed when a quarter of the total is new: often at first, once in thousands
     /// of jobs later.
     pub fn refresh(&mut self, shapes: &Shapes) -> bool {
-        if self.news < LEAST_NEWS || self.news < self.total / 4 {
+        if self.news < MIN_CHANGES || self.news < self.total / 4 {
             return false;
         }
         let counted = shapes.values().iter().zip(self.counts.iter().copied());

@@ -5,7 +5,7 @@
 use fefo::Span;
 use smallvec::SmallVec;
 
-use super::{Candidate, Free, Supply};
+use super::{Candidate, Free, SpendSupply};
 use crate::ledger::accounts::account::Path;
 use crate::ledger::command::Context;
 use crate::ledger::credits::bucket::share_of;
@@ -17,7 +17,7 @@ use crate::ledger::state::Ledger;
 
 /// A request to draw credits.
 #[derive(Copy, Clone, Debug)]
-pub(in crate::ledger) struct Request<'a> {
+pub(in crate::ledger) struct DrawRequest<'a> {
     /// The account that spends and its ancestors, nearest first.
     pub(in crate::ledger) path: &'a Path,
     /// What it is for.
@@ -28,10 +28,10 @@ pub(in crate::ledger) struct Request<'a> {
     pub(in crate::ledger) unrestricted: bool,
 }
 
-impl<'a> Request<'a> {
+impl<'a> DrawRequest<'a> {
     /// A draw for a new hold or charge.
-    pub(in crate::ledger) fn new(path: &'a Path, context: &'a Context) -> Request<'a> {
-        Request { path, context, hold: None, unrestricted: false }
+    pub(in crate::ledger) fn new(path: &'a Path, context: &'a Context) -> DrawRequest<'a> {
+        DrawRequest { path, context, hold: None, unrestricted: false }
     }
 
     /// How much the hold has drawn before.
@@ -90,7 +90,7 @@ impl Stock {
 
 impl Ledger {
     /// Draws `amount` of the free units, all or nothing.
-    pub(in crate::ledger) fn draw(&self, request: Request<'_>, amount: u64) -> Option<Pieces> {
+    pub(in crate::ledger) fn draw(&self, request: DrawRequest<'_>, amount: u64) -> Option<Pieces> {
         if let Some(pieces) = self.draw_from_first(request, amount) {
             return Some(pieces);
         }
@@ -104,7 +104,7 @@ impl Ledger {
 
     /// The common case: the first bucket in spend order is unrestricted, has no equals and has
     /// enough, usually in one piece.
-    fn draw_from_first(&self, request: Request<'_>, amount: u64) -> Option<Pieces> {
+    fn draw_from_first(&self, request: DrawRequest<'_>, amount: u64) -> Option<Pieces> {
         let bucket = self.first_bucket(request.path)?;
         let line = &self.bucket(bucket).line;
         let mut pieces = Pieces::new();
@@ -120,10 +120,10 @@ impl Ledger {
     }
 
     /// Draws `amount` of a supply, all or nothing.
-    pub(super) fn draw_from<S: Supply>(
+    pub(super) fn draw_from<S: SpendSupply>(
         &self,
         supply: &S,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         amount: u64,
     ) -> Option<Pieces> {
         let mut pieces = Pieces::new();
@@ -152,7 +152,7 @@ impl Ledger {
     }
 
     /// Up to `limit` units of a bucket, lowest first.
-    fn lowest_units<'a, S: Supply>(
+    fn lowest_units<'a, S: SpendSupply>(
         &'a self,
         supply: &'a S,
         bucket: BucketNo,
@@ -168,7 +168,7 @@ impl Ledger {
     }
 
     /// The most that a draw may take from a bucket for a hold of `total` after the draw.
-    fn limit(&self, request: Request<'_>, bucket: BucketNo, total: u128) -> u128 {
+    fn limit(&self, request: DrawRequest<'_>, bucket: BucketNo, total: u128) -> u128 {
         match self.bucket(bucket).max_share().filter(|_| !request.unrestricted) {
             None => u128::MAX,
             Some(share) => share_of(share, total).saturating_sub(request.drawn_from(bucket)),
@@ -176,10 +176,10 @@ impl Ledger {
     }
 
     /// Draws from buckets of equal order, grant by grant. Returns the amount still missing.
-    fn draw_from_equals<S: Supply>(
+    fn draw_from_equals<S: SpendSupply>(
         &self,
         supply: &S,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         equals: &[Candidate],
         (total, wanted): (u128, u64),
         pieces: &mut Pieces,
@@ -211,7 +211,7 @@ impl Ledger {
     /// `without`.
     pub(in crate::ledger) fn largest_draw(
         &self,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         without: &[Piece],
         wanted: u128,
     ) -> u128 {

@@ -5,8 +5,8 @@
 
 use fefo::{Part, Span};
 
-use super::draw::{Request, Stock};
-use super::{Rank, Supply};
+use super::draw::{DrawRequest, Stock};
+use super::{SpendRank, SpendSupply};
 use crate::ledger::command::Charge;
 use crate::ledger::credits::grant::push_joined;
 use crate::ledger::event::{Piece, Pieces};
@@ -19,16 +19,16 @@ use crate::time::Timestamp;
 #[derive(Copy, Clone, Debug)]
 struct ValidAt(Timestamp);
 
-impl Supply for ValidAt {
+impl SpendSupply for ValidAt {
     fn buckets<'a>(
         &'a self,
         ledger: &'a Ledger,
         account: AccountNo,
-    ) -> impl Iterator<Item = (Rank, BucketNo)> + 'a {
+    ) -> impl Iterator<Item = (SpendRank, BucketNo)> + 'a {
         let account = ledger.account(account);
-        let expired = account.rare.iter().flat_map(|rare| rare.expired.iter());
+        let expired = account.details.iter().flat_map(|details| details.expired.iter());
         let all = account.open.iter().chain(expired).map(|(key, ())| *key);
-        let mut buckets: Vec<(Rank, BucketNo)> =
+        let mut buckets: Vec<(SpendRank, BucketNo)> =
             all.filter(|(rank, _)| rank.is_unexpired_at(self.0)).collect();
         buckets.sort_unstable();
         buckets.into_iter()
@@ -58,7 +58,7 @@ impl Ledger {
         &self,
         now: Timestamp,
         at: Timestamp,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         command: &Charge,
     ) -> Result<(Pieces, Pieces), Refusal> {
         let supply = ValidAt(at);
@@ -86,7 +86,7 @@ impl Ledger {
     }
 
     /// The largest charge up to `wanted` that the supply can pay.
-    fn largest_late(&self, supply: &ValidAt, request: Request<'_>, wanted: u128) -> u128 {
+    fn largest_late(&self, supply: &ValidAt, request: DrawRequest<'_>, wanted: u128) -> u128 {
         let mut stock = Stock::default();
         for candidate in self.spend_order(supply, request) {
             let units = supply.units(self, candidate.bucket).map(|span| u128::from(span.len()));

@@ -1,6 +1,6 @@
 //! The spend order. It is defined in this file alone.
 //!
-//! Buckets are spent by [`Rank`], then nearest account first. Buckets that are still equal are
+//! Buckets are spent by [`SpendRank`], then nearest account first. Buckets that are still equal are
 //! spent grant by grant, in the order in which the grants became spendable. The units of one bucket
 //! are spent along its line, where its grants lie in that order.
 //!
@@ -15,7 +15,7 @@ pub(in crate::ledger) mod overlay;
 use fefo::{SmallMap, Span};
 use smallvec::SmallVec;
 
-use self::draw::Request;
+use self::draw::DrawRequest;
 use super::bucket::Bucket;
 use crate::ledger::accounts::account::{Account, Path};
 use crate::ledger::command::{GrantKind, Restriction};
@@ -28,7 +28,7 @@ use crate::time::Timestamp;
 /// Compared field by field, in this order: priority, expiry (never is last), narrowness (more
 /// restricted dimensions first, then fewer listed values), kind.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rank {
+pub struct SpendRank {
     /// Lower is spent first.
     pub priority: u8,
     /// The last instant at which it can be spent, in milliseconds; `i64::MAX` if it never expires.
@@ -41,18 +41,18 @@ pub struct Rank {
     pub kind: GrantKind,
 }
 
-impl Rank {
+impl SpendRank {
     /// The rank of a grant.
     pub fn new(
         priority: u8,
         expires_at: Option<Timestamp>,
         restriction: Option<&Restriction>,
         kind: GrantKind,
-    ) -> Rank {
+    ) -> SpendRank {
         let lists = restriction.map_or([None, None, None], Restriction::lengths);
         let open = lists.iter().filter(|list| list.is_none()).count();
         let values: usize = lists.iter().flatten().sum();
-        Rank {
+        SpendRank {
             priority,
             expires: expires_at.map_or(i64::MAX, Timestamp::millis),
             open_dimensions: u8::try_from(open).unwrap_or(3),
@@ -73,7 +73,7 @@ impl Rank {
 }
 
 /// Buckets in spend order.
-pub type BucketOrder = SmallMap<(Rank, BucketNo), ()>;
+pub type BucketOrder = SmallMap<(SpendRank, BucketNo), ()>;
 
 /// The bucket that an account spends first, if it is unrestricted and no other bucket has its rank.
 /// Stored in the account, so that a draw need not read the order, which lies elsewhere in memory.
@@ -102,13 +102,13 @@ impl FirstBucket {
 }
 
 /// Credits that a draw can take.
-pub(in crate::ledger) trait Supply {
+pub(in crate::ledger) trait SpendSupply {
     /// The buckets of an account that have such credits, by rank and number.
     fn buckets<'a>(
         &'a self,
         ledger: &'a Ledger,
         account: AccountNo,
-    ) -> impl Iterator<Item = (Rank, BucketNo)> + 'a;
+    ) -> impl Iterator<Item = (SpendRank, BucketNo)> + 'a;
 
     /// The units of a bucket that can be taken, lowest first.
     fn units<'a>(&'a self, ledger: &'a Ledger, bucket: BucketNo)
@@ -119,12 +119,12 @@ pub(in crate::ledger) trait Supply {
 #[derive(Copy, Clone, Debug)]
 pub(in crate::ledger) struct Free;
 
-impl Supply for Free {
+impl SpendSupply for Free {
     fn buckets<'a>(
         &'a self,
         ledger: &'a Ledger,
         account: AccountNo,
-    ) -> impl Iterator<Item = (Rank, BucketNo)> + 'a {
+    ) -> impl Iterator<Item = (SpendRank, BucketNo)> + 'a {
         ledger.account(account).open.iter().map(|(key, ())| *key)
     }
 
@@ -141,7 +141,7 @@ impl Supply for Free {
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Candidate {
     /// Its rank, and the distance of its account from the one that spends.
-    order: (Rank, u8),
+    order: (SpendRank, u8),
     /// The bucket.
     pub(in crate::ledger) bucket: BucketNo,
 }
@@ -155,10 +155,10 @@ impl Candidate {
 
 impl Ledger {
     /// The buckets that a draw may take from, in spend order.
-    pub(super) fn spend_order<'a, S: Supply>(
+    pub(super) fn spend_order<'a, S: SpendSupply>(
         &'a self,
         supply: &'a S,
-        request: Request<'a>,
+        request: DrawRequest<'a>,
     ) -> impl Iterator<Item = Candidate> + 'a {
         let mut levels: SmallVec<[_; 4]> = SmallVec::new();
         for (level, account) in (0u8..).zip(request.path) {
@@ -219,23 +219,23 @@ mod tests {
         let two = Restriction { gpu_types: names(&["A100", "H100"]), ..Restriction::default() };
         let dims = Restriction { regions: names(&["eu", "us"]), ..two.clone() };
         let ranks = [
-            Rank::new(1, None, None, GrantKind::Purchase),
-            Rank::new(2, at(5), None, GrantKind::Purchase),
-            Rank::new(2, at(6), Some(&dims), GrantKind::Purchase),
-            Rank::new(2, at(6), Some(&one), GrantKind::Purchase),
-            Rank::new(2, at(6), Some(&two), GrantKind::Purchase),
-            Rank::new(2, at(6), None, GrantKind::Promotion),
-            Rank::new(2, at(6), None, GrantKind::Compensation),
-            Rank::new(2, at(6), None, GrantKind::Grant),
-            Rank::new(2, at(6), None, GrantKind::Purchase),
-            Rank::new(2, None, Some(&dims), GrantKind::Promotion),
+            SpendRank::new(1, None, None, GrantKind::Purchase),
+            SpendRank::new(2, at(5), None, GrantKind::Purchase),
+            SpendRank::new(2, at(6), Some(&dims), GrantKind::Purchase),
+            SpendRank::new(2, at(6), Some(&one), GrantKind::Purchase),
+            SpendRank::new(2, at(6), Some(&two), GrantKind::Purchase),
+            SpendRank::new(2, at(6), None, GrantKind::Promotion),
+            SpendRank::new(2, at(6), None, GrantKind::Compensation),
+            SpendRank::new(2, at(6), None, GrantKind::Grant),
+            SpendRank::new(2, at(6), None, GrantKind::Purchase),
+            SpendRank::new(2, None, Some(&dims), GrantKind::Promotion),
         ];
         assert!(ranks.is_sorted());
     }
 
     #[test]
     fn the_expiry_instant_is_the_last_valid_one() {
-        let rank = Rank::new(0, Some(Timestamp::from_millis(100)), None, GrantKind::Grant);
+        let rank = SpendRank::new(0, Some(Timestamp::from_millis(100)), None, GrantKind::Grant);
         assert!(rank.is_unexpired_at(Timestamp::from_millis(99)));
         assert!(rank.is_unexpired_at(Timestamp::from_millis(100)));
         assert!(!rank.is_unexpired_at(Timestamp::from_millis(101)));

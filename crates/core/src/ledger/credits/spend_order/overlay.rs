@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use fefo::Span;
 use smallvec::SmallVec;
 
-use super::draw::Request;
-use super::{Rank, Supply};
+use super::draw::DrawRequest;
+use super::{SpendRank, SpendSupply};
 use crate::ledger::accounts::account::Path;
 use crate::ledger::credits::grant::push_joined;
 use crate::ledger::event::{Piece, Pieces};
@@ -52,14 +52,14 @@ impl Overlay {
     }
 }
 
-impl Supply for Overlay {
+impl SpendSupply for Overlay {
     fn buckets<'a>(
         &'a self,
         ledger: &'a Ledger,
         account: AccountNo,
-    ) -> impl Iterator<Item = (Rank, BucketNo)> + 'a {
+    ) -> impl Iterator<Item = (SpendRank, BucketNo)> + 'a {
         let open = ledger.account(account).open.iter();
-        let mut buckets: Vec<(Rank, BucketNo)> = open.map(|(key, ())| *key).collect();
+        let mut buckets: Vec<(SpendRank, BucketNo)> = open.map(|(key, ())| *key).collect();
         for piece in &self.returned {
             let bucket = ledger.bucket(piece.bucket);
             if bucket.account == account && !bucket.expired {
@@ -91,7 +91,7 @@ impl Ledger {
     pub(in crate::ledger) fn draw_after(
         &self,
         overlay: &Overlay,
-        request: Request<'_>,
+        request: DrawRequest<'_>,
         amount: u64,
     ) -> Option<Pieces> {
         if overlay.returned.is_empty() && overlay.drawn.is_empty() {

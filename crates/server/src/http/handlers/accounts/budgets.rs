@@ -20,7 +20,7 @@ use super::history::known;
 use super::visible;
 use crate::app::App;
 use crate::auth::permissions::Authority;
-use crate::change::{Plan, Target};
+use crate::change::{ChangePlan, Target};
 use crate::http::convert::budget_terms;
 use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::whole_list;
@@ -29,13 +29,17 @@ use crate::operations::Operation;
 use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
 
-pub(in crate::http) fn plan_set(id: String, name: String, body: Value) -> Result<Plan, Failure> {
+pub(in crate::http) fn plan_set(
+    id: String,
+    name: String,
+    body: Value,
+) -> Result<ChangePlan, Failure> {
     let set: SetBudget = convert(body)?;
     let path = account_path(id)?;
     let budget = new_name(name)?.into();
     let terms = budget_terms(set)?;
     let set = Command::SetBudget { path: path.clone(), budget, terms };
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::SetBudget,
         authority: Authority::Role,
         target: Target::Account(path),
@@ -46,11 +50,15 @@ pub(in crate::http) fn plan_set(id: String, name: String, body: Value) -> Result
     })
 }
 
-pub(in crate::http) fn plan_remove(id: String, name: String, body: Value) -> Result<Plan, Failure> {
+pub(in crate::http) fn plan_remove(
+    id: String,
+    name: String,
+    body: Value,
+) -> Result<ChangePlan, Failure> {
     let Release {} = convert(body)?;
     let path = account_path(id)?;
     let budget = named("budget", name)?.into();
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::RemoveBudget,
         authority: Authority::Role,
         target: Target::Account(path.clone()),

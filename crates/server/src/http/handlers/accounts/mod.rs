@@ -27,10 +27,10 @@ use serde_json::Value;
 use crate::app::App;
 use crate::auth::is_org;
 use crate::auth::permissions::Authority;
-use crate::change::{Plan, Target};
+use crate::change::{ChangePlan, Target};
 use crate::http::convert::{account_kind, credits, metadata, millis, name, text};
 use crate::http::extract::{Params, Path, Tree};
-use crate::http::list::{Step, page_size, walk};
+use crate::http::list::{PageStep, page_size, walk};
 use crate::http::respond::{Answer, account_field, account_path, change, json, new_id};
 use crate::operations::Operation;
 use crate::render::{self, AnswerShape, time};
@@ -83,7 +83,7 @@ fn home_region(app: &App, named: Option<String>) -> Result<Option<Region>, Failu
     }
 }
 
-pub(super) fn plan_open(app: &App, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_open(app: &App, body: Value) -> Result<ChangePlan, Failure> {
     let open: OpenAccount = convert(body)?;
     let path = account_field(open.id, "id")?;
     let kind = account_kind(open.kind);
@@ -95,7 +95,7 @@ pub(super) fn plan_open(app: &App, body: Value) -> Result<Plan, Failure> {
         overdraft_limit: open.overdraft_limit,
     };
     let settings = settings(given, home_region(app, open.home_region)?)?;
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::OpenAccount,
         authority: authority(&path, &settings, ClearedSettings::default()),
         target: Target::Account(path.clone()),
@@ -106,7 +106,7 @@ pub(super) fn plan_open(app: &App, body: Value) -> Result<Plan, Failure> {
     })
 }
 
-pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<ChangePlan, Failure> {
     let is_null = |field: &str| body.get(field).is_some_and(Value::is_null);
     let cleared = ClearedSettings {
         name: is_null("name"),
@@ -118,7 +118,7 @@ pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Fail
     let mut settings = settings(convert(body)?, None)?;
     settings.weight_milli = settings.weight_milli.or(usual_weight);
     let path = account_path(id)?;
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::ChangeAccount,
         authority: authority(&path, &settings, cleared),
         target: Target::Account(path.clone()),
@@ -129,10 +129,10 @@ pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Fail
     })
 }
 
-pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<ChangePlan, Failure> {
     let _: bursar_api::credits::hold::Release = convert(body)?;
     let path = account_path(id)?;
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: if freeze { Operation::FreezeAccount } else { Operation::UnfreezeAccount },
         authority: Authority::Role,
         target: Target::Account(path.clone()),
@@ -151,11 +151,11 @@ pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<Plan,
     })
 }
 
-pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<ChangePlan, Failure> {
     let collect: Collect = convert(body)?;
     let path = account_path(id)?;
     let (id, creates) = new_id(app, Resource::Collection, collect.id, "collection")?;
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::Collect,
         authority: Authority::Role,
         target: Target::Account(path.clone()),
@@ -301,10 +301,14 @@ pub(in crate::http) async fn list(
     });
     let page = walk(&app, size, cursor, move |ledger, before, count| {
         let end = u32::try_from(before).unwrap_or(u32::MAX);
-        Step::over(count, ledger.accounts_before(end).map(|(number, _)| number.0.into()), |place| {
-            let number = AccountNo(u32::try_from(place).ok()?);
-            wanted(ledger, number).then(|| render::account(ledger, number))
-        })
+        PageStep::over(
+            count,
+            ledger.accounts_before(end).map(|(number, _)| number.0.into()),
+            |place| {
+                let number = AccountNo(u32::try_from(place).ok()?);
+                wanted(ledger, number).then(|| render::account(ledger, number))
+            },
+        )
     });
     Ok(json(StatusCode::OK, &page.await?))
 }

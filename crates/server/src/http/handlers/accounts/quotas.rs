@@ -17,7 +17,7 @@ use super::visible;
 use crate::app::App;
 use crate::auth::is_org;
 use crate::auth::permissions::Authority;
-use crate::change::{Plan, Target};
+use crate::change::{ChangePlan, Target};
 use crate::http::convert::name;
 use crate::http::extract::{Params, Path, Tree};
 use crate::http::respond::{Answer, account_path, change, json};
@@ -41,7 +41,7 @@ fn quota_authority(path: &str) -> Authority {
     if is_org(path) { Authority::Platform } else { Authority::Role }
 }
 
-pub(in crate::http) fn plan_set(id: String, body: Value) -> Result<Plan, Failure> {
+pub(in crate::http) fn plan_set(id: String, body: Value) -> Result<ChangePlan, Failure> {
     let set: SetQuota = convert(body)?;
     let path = account_path(id)?;
     let region = name(set.region, "region", Region::parse)?;
@@ -55,7 +55,7 @@ pub(in crate::http) fn plan_set(id: String, body: Value) -> Result<Plan, Failure
         waiting_jobs: set.waiting_jobs,
     };
     let shape = AnswerShape::Quota(Box::new(shown(&path, region.as_ref(), &quota)));
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::SetQuota,
         authority: quota_authority(&path),
         target: Target::Account(path.clone()),
@@ -70,11 +70,11 @@ pub(in crate::http) fn plan_remove(
     id: String,
     region: Option<String>,
     body: Value,
-) -> Result<Plan, Failure> {
+) -> Result<ChangePlan, Failure> {
     let Release {} = convert(body)?;
     let path = account_path(id)?;
     let region = name(region, "region", Region::parse)?;
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::RemoveQuota,
         authority: quota_authority(&path),
         target: Target::Account(path.clone()),

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::holds::look;
 use crate::app::App;
 use crate::auth::permissions::Authority;
-use crate::change::{Plan, Target};
+use crate::change::{ChangePlan, Target};
 use crate::http::convert::{context, credits, instant, text};
 use crate::http::extract::{Path, Sent, Tree};
 use crate::http::respond::{Answer, account_field, change, job_named, json, named, new_id};
@@ -28,7 +28,7 @@ use crate::request::{Caller, Failure};
 /// The most characters of the reason and of the reference of a refund.
 const MAX_NOTE: usize = 1024;
 
-pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failure> {
+pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<ChangePlan, Failure> {
     let account = account_field(create.account, "account")?;
     let (id, creates) = new_id(app, Resource::Charge, create.id, "charge")?;
     let command = command::Charge {
@@ -39,7 +39,7 @@ pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failu
         context: context(create.context)?,
         effective_at: create.effective_at.map(instant),
     };
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::CreateCharge,
         authority: Authority::Role,
         target: Target::Account(account),
@@ -50,7 +50,7 @@ pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failu
     })
 }
 
-pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_refund(app: &App, body: Value) -> Result<ChangePlan, Failure> {
     let create: CreateRefund = convert(body)?;
     let (resource, name) = match (create.charge, create.hold, create.job) {
         (Some(charge), None, None) => (Resource::Charge, named("charge", charge)?),
@@ -71,7 +71,7 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
         Resource::Job => RefundOf::Job(name.clone().into()),
         _ => RefundOf::Hold(name.clone().into()),
     };
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::CreateRefund,
         authority: if compensate { Authority::Issue } else { Authority::Role },
         target: Target::Named(resource, name),
@@ -85,7 +85,11 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
     })
 }
 
-pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_transfer(
+    app: &App,
+    caller: &Caller,
+    body: Value,
+) -> Result<ChangePlan, Failure> {
     let create: CreateTransfer = convert(body)?;
     let from = account_field(create.from, "from")?;
     let to = account_field(create.to, "to")?;
@@ -95,7 +99,7 @@ pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<P
         return Err(Failure::not_found("account", &to));
     }
     let shape = AnswerShape::Transfer { from: from.clone(), to: to.clone() };
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::CreateTransfer,
         authority: Authority::Role,
         target: Target::Account(from.clone()),

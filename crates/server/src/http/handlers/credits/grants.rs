@@ -17,16 +17,16 @@ use serde_json::Value;
 use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::auth::tenant_of;
-use crate::change::{Plan, Target, find};
+use crate::change::{ChangePlan, Target, find};
 use crate::http::convert::{credits, instant, metadata, restriction, text};
 use crate::http::extract::{Params, Path, Tree};
-use crate::http::list::{Step, page_size, walk};
+use crate::http::list::{PageStep, page_size, walk};
 use crate::http::respond::{Answer, account_field, change, json, named, new_id};
 use crate::operations::Operation;
 use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
 
-pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_issue(app: &App, body: Value) -> Result<ChangePlan, Failure> {
     let issue: IssueGrant = convert(body)?;
     let account = account_field(issue.account, "account")?;
     let (id, creates) = new_id(app, Resource::Grant, issue.id, "grant")?;
@@ -42,7 +42,7 @@ pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
         reference: text(issue.reference, "reference", 1024)?,
         metadata: metadata(issue.metadata)?,
     };
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::IssueGrant,
         authority: Authority::Role,
         target: Target::Account(account),
@@ -53,10 +53,10 @@ pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
     })
 }
 
-pub(super) fn plan_revoke(id: String, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_revoke(id: String, body: Value) -> Result<ChangePlan, Failure> {
     let Release {} = convert(body)?;
     let grant = named("grant", id)?;
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::RevokeGrant,
         authority: Authority::Role,
         target: Target::Named(Resource::Grant, grant.clone()),
@@ -137,13 +137,17 @@ pub(in crate::http) async fn list(
     let principal = caller.principal;
     let page = walk(&app, size, filter.cursor, move |ledger, before, count| {
         let end = u32::try_from(before).unwrap_or(u32::MAX);
-        Step::over(count, ledger.grants_before(end).map(|(number, _)| number.0.into()), |place| {
-            let number = GrantNo(u32::try_from(place).ok()?);
-            let path = ledger.account(ledger.grant(number).account).path.as_str();
-            let wanted = account.as_deref().is_none_or(|account| account == path);
-            (wanted && principal.sees(path))
-                .then(|| render::grant(ledger, number, &ledger.grant_parts(number)))
-        })
+        PageStep::over(
+            count,
+            ledger.grants_before(end).map(|(number, _)| number.0.into()),
+            |place| {
+                let number = GrantNo(u32::try_from(place).ok()?);
+                let path = ledger.account(ledger.grant(number).account).path.as_str();
+                let wanted = account.as_deref().is_none_or(|account| account == path);
+                (wanted && principal.sees(path))
+                    .then(|| render::grant(ledger, number, &ledger.grant_parts(number)))
+            },
+        )
     });
     Ok(json(StatusCode::OK, &page.await?))
 }

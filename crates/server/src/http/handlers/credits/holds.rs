@@ -21,7 +21,7 @@ use bursar_history::{History, Sqlite};
 use super::movements;
 use crate::app::App;
 use crate::auth::permissions::Authority;
-use crate::change::{LookUps, Looked, MAX_LOOKS, Plan, Target, hold_in, may_have_forgotten};
+use crate::change::{ChangePlan, LookUps, Looked, MAX_LOOKS, Target, hold_in, may_have_forgotten};
 use crate::http::convert::{context, credits, millis, on_expiry, text};
 use crate::http::extract::{Params, Path, Sent};
 use crate::http::list::{page, page_size, past_cursor, read_cursor};
@@ -32,7 +32,7 @@ use crate::request::{Caller, Failure};
 
 const DEFAULT_TTL_SECONDS: u64 = 3600;
 
-pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
+pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<ChangePlan, Failure> {
     let account = account_field(place.account, "account")?;
     let (id, creates) = new_id(app, Resource::Hold, place.id, "hold")?;
     let command = command::PlaceHold {
@@ -46,7 +46,7 @@ pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
         gpu_ms: 0,
         reference: text(place.reference, "reference", 1024)?,
     };
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::PlaceHold,
         authority: Authority::Role,
         target: Target::Account(account),
@@ -63,8 +63,8 @@ fn plan(
     hold: &HoldId,
     closing: bool,
     build: impl FnOnce(AccountPath) -> Command + Send + 'static,
-) -> Plan {
-    Plan {
+) -> ChangePlan {
+    ChangePlan {
         operation,
         authority: Authority::Role,
         target: Target::Named(Resource::Hold, hold.clone().into()),
@@ -75,7 +75,7 @@ fn plan(
     }
 }
 
-pub(super) fn plan_capture(id: String, capture: &Capture) -> Result<Plan, Failure> {
+pub(super) fn plan_capture(id: String, capture: &Capture) -> Result<ChangePlan, Failure> {
     let hold = HoldId::from(named("hold", id)?);
     let usage = Usage::Total(credits(capture.total, "total")?);
     let seq = capture.seq;
@@ -87,7 +87,7 @@ pub(super) fn plan_capture(id: String, capture: &Capture) -> Result<Plan, Failur
     }))
 }
 
-pub(super) fn plan_extend(id: String, extend: &Extend) -> Result<Plan, Failure> {
+pub(super) fn plan_extend(id: String, extend: &Extend) -> Result<ChangePlan, Failure> {
     let hold = HoldId::from(named("hold", id)?);
     let amount = extend.amount.map(|amount| credits(amount, "amount")).transpose()?;
     let ttl_ms = extend.ttl_seconds.map(millis);
@@ -100,7 +100,7 @@ pub(super) fn plan_extend(id: String, extend: &Extend) -> Result<Plan, Failure> 
     }))
 }
 
-pub(super) fn plan_settle(id: String, settle: &Settle) -> Result<Plan, Failure> {
+pub(super) fn plan_settle(id: String, settle: &Settle) -> Result<ChangePlan, Failure> {
     let hold = HoldId::from(named("hold", id)?);
     let usage = Usage::Total(credits(settle.total, "total")?);
     Ok(plan(Operation::SettleHold, &hold.clone(), true, move |tenant| Command::SettleHold {
@@ -111,7 +111,7 @@ pub(super) fn plan_settle(id: String, settle: &Settle) -> Result<Plan, Failure> 
     }))
 }
 
-pub(super) fn plan_release(id: String, Release {}: &Release) -> Result<Plan, Failure> {
+pub(super) fn plan_release(id: String, Release {}: &Release) -> Result<ChangePlan, Failure> {
     let hold = HoldId::from(named("hold", id)?);
     Ok(plan(Operation::ReleaseHold, &hold.clone(), true, move |tenant| Command::ReleaseHold {
         tenant,

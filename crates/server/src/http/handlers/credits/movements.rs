@@ -197,7 +197,7 @@ pub(in crate::http) async fn transfer(
     Ok(json(StatusCode::OK, &transfer))
 }
 
-/// The only refund or transfer with this id that the caller can mean.
+/// The only refund or transfer with this id that is visible to the caller.
 async fn one<T: Send + 'static>(
     app: &App,
     caller: &Caller,

@@ -16,7 +16,7 @@ use bursar_core::ledger::refusal::Resource;
 use super::batch::{Requested, derived_key, separate};
 use crate::app::App;
 use crate::auth::permissions::Authority;
-use crate::change::{Plan, Target};
+use crate::change::{ChangePlan, Target};
 use crate::http::convert::credits;
 use crate::http::extract::Tree;
 use crate::http::respond::{Answer, job_named, named};
@@ -36,7 +36,7 @@ fn usage_end(ended: UsageEnded) -> Option<UsageEnd> {
     }
 }
 
-fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
+fn plan(app: &App, record: UsageRecord) -> Result<ChangePlan, Failure> {
     let (resource, name, of) = match (record.job, record.hold) {
         (Some(job), None) => {
             let job = job_named(job)?;
@@ -63,7 +63,7 @@ fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
         Resource::Job => AnswerShape::Job(app.attempt_ids),
         _ => AnswerShape::Hold { closing: ended.is_some() },
     };
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::ReportUsage,
         authority: Authority::Role,
         target: Target::Named(resource, name),

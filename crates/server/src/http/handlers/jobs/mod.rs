@@ -32,22 +32,22 @@ use super::jobs::submission::submission;
 use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::auth::{Principal, is_at_or_below, tenant_of};
-use crate::change::{Plan, Target, find};
+use crate::change::{ChangePlan, Target, find};
 use crate::followers::past_jobs::{self, Wanted};
 use crate::http::extract::{Params, Path, Tree};
-use crate::http::idempotent_call::{Begun, Once, RecordPlace};
-use crate::http::list::{Step, page_size, read_cursor, walk, write_cursor};
+use crate::http::idempotent_call::{CallState, IdempotentCall, RecordPlace};
+use crate::http::list::{PageStep, page_size, read_cursor, walk, write_cursor};
 use crate::http::respond::{Answer, change, job_named, json};
 use crate::machines::cells::SHARD;
 use crate::operations::Operation;
-use crate::render::waiting::{Waiting, ask_cells};
+use crate::render::waiting::{WaitingJob, ask_cells};
 use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
 
-pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_submit(app: &App, body: Value) -> Result<ChangePlan, Failure> {
     let submission = submission(app, body)?;
     let command = submission.command;
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::SubmitJob,
         authority: Authority::Role,
         target: Target::Account(command.account.clone()),
@@ -58,11 +58,11 @@ pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
     })
 }
 
-pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<ChangePlan, Failure> {
     let CancelJob {} = convert(body)?;
     let id = job_named(id)?;
     let job = id.clone();
-    Ok(Plan {
+    Ok(ChangePlan {
         operation: Operation::CancelJob,
         authority: Authority::Role,
         target: Target::Named(Resource::Job, id),
@@ -165,7 +165,8 @@ async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Jo
         }
         return Ok(job);
     }
-    let known = Waiting { blockers: job.blockers.take().unwrap_or_default(), ..Waiting::default() };
+    let known =
+        WaitingJob { blockers: job.blockers.take().unwrap_or_default(), ..WaitingJob::default() };
     let answer = ask_cells(app, principal, &cells, cell_id(number), known).await?;
     job.position = answer.position;
     job.estimated_start_at = answer.estimated_start_at;
@@ -261,7 +262,7 @@ pub(in crate::http) async fn list(
     let (ids, now) = (app.attempt_ids, app.clock.now());
     let page = walk(&app, size, filter.cursor, move |ledger, before, wanted| {
         let before = u64::try_from(before).unwrap_or(u64::MAX);
-        Step::over(
+        PageStep::over(
             wanted,
             ledger.jobs_before(Some(JobNo(before))).map(|(number, _)| number.0.into()),
             |place| {
@@ -339,9 +340,9 @@ pub(in crate::http) async fn preempt(
     let id = job_named(id)?;
     let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require(Operation::PreemptJob)?;
-    let once = match Once::begin(&app, &caller, tenant_of(&account), &body).await? {
-        Begun::Answered(answer) => return Ok(answer),
-        Begun::Open(once) => once,
+    let once = match IdempotentCall::begin(&app, &caller, tenant_of(&account), &body).await? {
+        CallState::Answered(answer) => return Ok(answer),
+        CallState::Open(once) => once,
     };
     let (answer, place) = match stop(&app, &caller, &once, &account, &id).await {
         Ok(place) => (shown(&app, &caller, &account, &id).await, place),
@@ -354,7 +355,7 @@ pub(in crate::http) async fn preempt(
 async fn stop(
     app: &App,
     caller: &Caller,
-    once: &Once<'_>,
+    once: &IdempotentCall<'_>,
     account: &AccountPath,
     id: &Name,
 ) -> Result<Option<RecordPlace>, Failure> {

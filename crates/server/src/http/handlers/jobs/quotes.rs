@@ -88,22 +88,10 @@ async fn ask_cells(
 
 /// The job as a cell would receive it if this offer were the only one.
 fn spec(submit: &Submit, offer: &Offer) -> JobSpec {
-    let terms = &submit.terms;
-    let mut spec = JobSpec::new(HYPOTHETICAL_JOB, submit.account.clone(), terms.gpu);
-    spec.class = terms.rank;
-    spec.class_name = terms.class.clone();
-    spec.models = std::iter::once(offer.gpu_type.clone()).collect();
-    spec.gpu_memory_mib = terms.gpu_memory_mib;
-    spec.cpu_milli = terms.cpu_milli;
-    spec.memory_mib = terms.memory_mib;
-    spec.labels = terms.labels.iter().cloned().collect();
-    spec.nodes = terms.nodes;
-    spec.max_runtime_ms = terms.max_runtime_ms;
-    spec.preemptible = terms.preemptible;
-    spec.resumable = terms.resumable;
-    spec.grace_ms = terms.grace_ms;
-    spec.group = terms.group.clone();
-    spec
+    JobSpec {
+        models: std::iter::once(offer.gpu_type.clone()).collect(),
+        ..submit.terms.spec(HYPOTHETICAL_JOB, submit.account.clone())
+    }
 }
 
 fn offer(quoted: &QuotedOffer, estimated_start_at: Option<Time>) -> QuoteOffer {

@@ -164,7 +164,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
             let detail = format!("attempt over: {reason}, {} of GPU time", gpu_time(end.gpu_ms));
             Words::new(detail).amount(end.charged)
         }
-        Event::CancelAsked { .. } => Words::new("cancellation was requested"),
+        Event::CancelRequested { .. } => Words::new("cancellation was requested"),
         Event::DependenciesMet { met, .. } => {
             Words::new(format!("{} that it waited for succeeded", counted(met.len(), "job")))
         }
@@ -180,21 +180,21 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
         | Event::ExpiryReversed { .. }
         | Event::Charged(_)
         | Event::CreditsMoved { .. }
-        | Event::UncollectedCollected { .. }
+        | Event::DebtRepaid { .. }
         | Event::BudgetSet { .. }
         | Event::BudgetRemoved { .. }
         | Event::BudgetThresholdReached { .. }
         | Event::CreditsDenied { .. }
-        | Event::HoldRevived { .. }
+        | Event::HoldRestored { .. }
         | Event::Answered { .. }
         | Event::Forgotten { .. }
         | Event::RegionOpened { .. }
-        | Event::RegionBriefed { .. }
+        | Event::RegionPoliciesSent { .. }
         | Event::SetAside { .. }
         | Event::QuotaSet { .. }
         | Event::QuotaRemoved { .. }
-        | Event::HeldUpReviewed { .. }
-        | Event::CellTold { .. }
+        | Event::BlockedJobsRechecked { .. }
+        | Event::CellMessageSent { .. }
         | Event::MessageReceived { .. } => Words::new(""),
     }
 }
@@ -306,7 +306,7 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
         }
         Of::FenceLifted { attempt, .. } => ("its GPUs are free again".into(), Some(*attempt)),
         Of::MessageReceived { .. }
-        | Of::LedgerTold { .. }
+        | Of::LedgerMessageSent { .. }
         | Of::Configured(_)
         | Of::PriceSet { .. }
         | Of::ClassSet { .. }

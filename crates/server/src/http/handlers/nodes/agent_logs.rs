@@ -28,7 +28,7 @@ use crate::operations::Operation;
 use crate::request::{Caller, Failure};
 
 /// Attempts of a cell by the ids that an agent uses.
-pub(in crate::http) type Known = BTreeMap<String, AttemptId>;
+pub(in crate::http) type KnownAttempts = BTreeMap<String, AttemptId>;
 
 /// Resolves ids to attempts of a cell. An agent knows attempts that were started before the store
 /// had a secret under their stored ids and continues to use them.
@@ -37,7 +37,7 @@ pub(super) async fn known_attempts<'a>(
     cell: &CellService,
     node: &NodeKey,
     ids: impl IntoIterator<Item = &'a str>,
-) -> Result<Known, Failure> {
+) -> Result<KnownAttempts, Failure> {
     let ids: Vec<String> = ids.into_iter().map(str::to_owned).collect();
     let (names, number, node) = (app.attempt_ids, cell.number, node.clone());
     let look =
@@ -51,7 +51,7 @@ pub(super) fn known_in<'a>(
     names: AttemptIds,
     (number, node): (CellNo, &NodeKey),
     ids: impl IntoIterator<Item = &'a str>,
-) -> Known {
+) -> KnownAttempts {
     let own = |(at, attempt): (u16, AttemptId)| (at == number.0).then_some(attempt);
     let earlier = |id| {
         let attempt = read_stored(id).and_then(own)?;
@@ -143,18 +143,18 @@ pub(super) async fn add_ended_parts(
 }
 
 /// The attempts of a report that come with output or a message.
-pub(super) fn with_words(known: &Known, beat: &Heartbeat) -> Vec<AttemptId> {
+pub(super) fn attempts_with_output(known: &KnownAttempts, beat: &Heartbeat) -> Vec<AttemptId> {
     let said = beat.attempts.iter();
     let said = said.filter(|said| said.message.is_some() || said.log_tail.is_some());
     said.filter_map(|said| known.get(&said.id).copied()).collect()
 }
 
 /// Stores the output and messages of a report. Losing them loses no credits.
-pub(super) fn keep_words(
+pub(super) fn store_output(
     app: &App,
     cell: &CellService,
     node: &NodeKey,
-    (beat, known): (&Heartbeat, &Known),
+    (beat, known): (&Heartbeat, &KnownAttempts),
     parts: &BTreeMap<AttemptId, Part>,
 ) {
     let node = NodeTag::of(&cell.region, node);

@@ -13,7 +13,7 @@ use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::jobs::Attempt;
 use bursar_core::time::Timestamp;
 
-use super::agent_logs::{Known, rank_in};
+use super::agent_logs::{KnownAttempts, rank_in};
 use super::heartbeat::shown_refusal;
 use crate::app::App;
 use crate::auth::{Principal, no_longer_works};
@@ -21,7 +21,7 @@ use crate::machines::cells::CellService;
 use crate::request::Failure;
 
 /// The longest wait: a handler has thirty seconds.
-const LONGEST_WAIT: Duration = Duration::from_secs(25);
+const MAX_WAIT: Duration = Duration::from_secs(25);
 
 /// The API name of a stop reason.
 pub(in crate::http) fn reason(reason: StopReason) -> &'static str {
@@ -147,7 +147,7 @@ async fn read_orders(cell: &CellService, beat: &command::Heartbeat) -> Result<Or
 async fn rendered(
     app: &App,
     cell: &CellService,
-    (beat, known): (&command::Heartbeat, &Known),
+    (beat, known): (&command::Heartbeat, &KnownAttempts),
     read: OrdersRead,
 ) -> Result<Vec<Order>, Failure> {
     let orders = read.orders.map_err(|refusal| {
@@ -184,12 +184,12 @@ pub(super) async fn wait_for_orders(
     app: &App,
     principal: &Principal,
     cell: &CellService,
-    (beat, known): (&command::Heartbeat, &Known),
+    (beat, known): (&command::Heartbeat, &KnownAttempts),
     (wait, mut read): (Duration, Option<OrdersRead>),
 ) -> Result<Vec<Order>, Failure> {
     let mut moved = cell.moved();
     let mut stopped = app.stopped.clone();
-    let deadline = tokio::time::sleep(wait.min(LONGEST_WAIT));
+    let deadline = tokio::time::sleep(wait.min(MAX_WAIT));
     tokio::pin!(deadline);
     let waits = (!wait.is_zero()).then(|| app.wait_aside(principal)).transpose();
     let _waits = waits.map_err(|failure| {
@@ -200,7 +200,7 @@ pub(super) async fn wait_for_orders(
     loop {
         moved.mark_unchanged();
         let read = match read.take() {
-            // What changed afterwards would not end the wait.
+            // Otherwise a change after the read would be missed.
             Some(read) if wait.is_zero() || cell.is_durable_only_to(read.position) => read,
             Some(_) | None => read_orders(cell, beat).await?,
         };

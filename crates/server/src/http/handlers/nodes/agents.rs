@@ -16,7 +16,7 @@ use super::names::find_node;
 use super::origin;
 use crate::app::App;
 use crate::http::extract::Tree;
-use crate::http::idempotent_call::{Begun, Once, reach};
+use crate::http::idempotent_call::{CallState, IdempotentCall, reach};
 use crate::http::labels::{label_list, memory_mib};
 use crate::http::respond::{Answer, json};
 use crate::machines::cells::CellService;
@@ -101,9 +101,9 @@ pub(in crate::http) async fn register(
     let reason = "there is no such region here";
     let cell = app.cells.of_region(&node.region);
     let cell = cell.ok_or_else(|| Failure::invalid("region", reason))?;
-    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
-        Begun::Answered(answer) => return Ok(answer),
-        Begun::Open(once) => once,
+    let once = match IdempotentCall::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        CallState::Answered(answer) => return Ok(answer),
+        CallState::Open(once) => once,
     };
     let answer = start(&app, &caller, cell, node).await;
     once.finish(answer, None).await

@@ -16,7 +16,9 @@ use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;
 use bursar_engine::{EngineError, Seen, Transaction};
 
-use super::agent_logs::{Known, Part, add_ended_parts, keep_words, known_in, parts_in, with_words};
+use super::agent_logs::{
+    KnownAttempts, Part, add_ended_parts, attempts_with_output, known_in, parts_in, store_output,
+};
 use super::agent_orders::{OrdersRead, forget, wait_for_orders};
 use super::agents::check_binding;
 use super::names::{Resolve, likely_node, owned};
@@ -54,7 +56,7 @@ fn check(beat: &Heartbeat) -> Result<(), Failure> {
 /// A report in the form of the cell, and the ids in it that are not attempts of the cell.
 fn report(
     (node, incarnation): (&NodeKey, u32),
-    known: &Known,
+    known: &KnownAttempts,
     beat: &Heartbeat,
 ) -> (command::Heartbeat, Vec<String>) {
     let mut reports = Vec::new();
@@ -103,7 +105,7 @@ pub(super) fn shown_refusal(cell: &CellService, refusal: Refusal) -> Refusal {
 
 /// A heartbeat that a cell has applied.
 struct Applied {
-    known: Known,
+    known: KnownAttempts,
     said: command::Heartbeat,
     foreign: Vec<String>,
     ahead_ms: Option<i64>,
@@ -135,7 +137,7 @@ async fn apply(
         let known = known_in(all, ids, (number, &key), said);
         let (said, foreign) = report((&key, incarnation), &known, &beat);
         let ahead_ms = ahead_ms(all, &said, cell.now());
-        let parts = parts_in(all, &key, with_words(&known, &beat));
+        let parts = parts_in(all, &key, attempts_with_output(&known, &beat));
         let reported = match cell.execute(&origin, &Command::Heartbeat(said.clone())) {
             Ok(reported) => reported,
             Err(error) => return Some(Err(error)),
@@ -199,8 +201,9 @@ pub(in crate::http) async fn heartbeat(
         unreachable!("a report is answered with the lease")
     };
     app.metrics.heartbeat(&cell.region, watch.elapsed(), ahead_ms);
-    add_ended_parts(&app, cell, &said.node, with_words(&known, &beat), &mut parts).await?;
-    keep_words(&app, cell, &said.node, (&beat, &known), &parts);
+    add_ended_parts(&app, cell, &said.node, attempts_with_output(&known, &beat), &mut parts)
+        .await?;
+    store_output(&app, cell, &said.node, (&beat, &known), &parts);
     app.quiesce_if_manual().await?;
     // With a manual clock, messages that the report caused have been delivered since.
     let read = app.manual.is_none().then_some(OrdersRead { orders, at, position });

@@ -26,11 +26,11 @@ use bursar_core::ledger::id::Name;
 use bursar_core::name::Region;
 use serde_json::Value;
 
-use super::nodes::names::{Found, Resolve, owned, visible};
+use super::nodes::names::{FoundNode, Resolve, owned, visible};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::http::extract::{Params, Path, Tree};
-use crate::http::idempotent_call::{Begun, Once, RecordPlace, reach};
+use crate::http::idempotent_call::{CallState, IdempotentCall, RecordPlace, reach};
 use crate::http::list::{page_size, read_after, write_after};
 use crate::http::respond::{Answer, json, named};
 use crate::ids::attempt::AttemptIds;
@@ -128,7 +128,7 @@ impl Showing {
     }
 }
 
-async fn show(app: &App, found: &Found<'_>, principal: &Principal) -> Answer {
+async fn show(app: &App, found: &FoundNode<'_>, principal: &Principal) -> Answer {
     let (wanted, showing) = (found.key.clone(), Showing::new(app, found.cell, principal));
     let read = move |all: &Cell| all.node_named(&wanted).map(|view| showing.node(all, &view));
     let node = found.cell.gateway.read(read).await?.value;
@@ -217,7 +217,7 @@ pub(in crate::http) async fn get(
 async fn command(
     app: &App,
     caller: &Caller,
-    once: &Once<'_>,
+    once: &IdempotentCall<'_>,
     id: &Name,
     command: impl FnOnce(NodeKey) -> Command,
 ) -> Result<Option<RecordPlace>, Failure> {
@@ -240,9 +240,9 @@ async fn change(
     id: &Name,
     wanted: impl FnOnce(NodeKey) -> Command,
 ) -> Answer {
-    let once = match Once::begin(app, caller, reach(&caller.principal), body).await? {
-        Begun::Answered(answer) => return Ok(answer),
-        Begun::Open(once) => once,
+    let once = match IdempotentCall::begin(app, caller, reach(&caller.principal), body).await? {
+        CallState::Answered(answer) => return Ok(answer),
+        CallState::Open(once) => once,
     };
     let (answer, place) = match command(app, caller, &once, id, wanted).await {
         Ok(place) => (shown(app, caller, id).await, place),
@@ -302,9 +302,9 @@ pub(in crate::http) async fn delete(
     let Release {} = convert(body.clone())?;
     caller.principal.require(Operation::DeleteNode)?;
     let id = named("node", id)?;
-    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
-        Begun::Answered(answer) => return Ok(answer),
-        Begun::Open(once) => once,
+    let once = match IdempotentCall::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        CallState::Answered(answer) => return Ok(answer),
+        CallState::Open(once) => once,
     };
     let mut gone = None;
     let removed = command(&app, &caller, &once, &id, |node| {

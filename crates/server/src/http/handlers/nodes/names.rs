@@ -16,7 +16,7 @@ use crate::request::{Caller, Failure};
 const MAX_LISTED: usize = 20;
 
 /// A node and its cell.
-pub(in crate::http) struct Found<'a> {
+pub(in crate::http) struct FoundNode<'a> {
     pub(in crate::http) cell: &'a CellService,
     pub(in crate::http) key: NodeKey,
     /// The account whose jobs it runs; `None` if it runs jobs of all accounts.
@@ -37,20 +37,20 @@ pub(super) enum Resolve {
 pub(super) async fn find_node<'a>(
     app: &'a App,
     key: NodeKey,
-) -> Result<Option<Found<'a>>, Failure> {
+) -> Result<Option<FoundNode<'a>>, Failure> {
     for cell in app.cells.iter() {
         let wanted = key.clone();
         let scope =
             move |cell: &Cell| cell.node_named(&wanted).map(|view| view.offer.scope.clone());
         if let Some(scope) = cell.gateway.read(scope).await?.value {
-            return Ok(Some(Found { cell, key, scope }));
+            return Ok(Some(FoundNode { cell, key, scope }));
         }
     }
     Ok(None)
 }
 
 /// The nodes with this name, of all owners and in all regions.
-async fn called<'a>(app: &'a App, id: &Name) -> Result<Vec<Found<'a>>, Failure> {
+async fn called<'a>(app: &'a App, id: &Name) -> Result<Vec<FoundNode<'a>>, Failure> {
     let mut found = Vec::new();
     for cell in app.cells.iter() {
         let wanted = id.clone();
@@ -60,13 +60,13 @@ async fn called<'a>(app: &'a App, id: &Name) -> Result<Vec<Found<'a>>, Failure> 
         };
         for scope in cell.gateway.read(look).await?.value {
             let key = NodeKey::new(id.clone(), scope.as_deref());
-            found.push(Found { cell, key, scope });
+            found.push(FoundNode { cell, key, scope });
         }
     }
     Ok(found)
 }
 
-fn ambiguous(id: &Name, found: &[Found<'_>]) -> Failure {
+fn ambiguous(id: &Name, found: &[FoundNode<'_>]) -> Failure {
     let owners = found.iter().map(|found| found.key.owner.as_deref().unwrap_or(PLATFORM_TENANT));
     let owners: Vec<&str> = owners.collect();
     let detail = format!(
@@ -77,7 +77,7 @@ fn ambiguous(id: &Name, found: &[Found<'_>]) -> Failure {
     Failure::new(Code::AmbiguousId, detail)
 }
 
-/// The cell and the key of a node that an agent names, if they are known without a question: there
+/// The cell and the key of a node that an agent names, if they are known without asking a cell: there
 /// is one cell, or the agent's key is bound to a region. The cell may have no such node.
 pub(super) fn likely_node<'a>(
     app: &'a App,
@@ -106,10 +106,10 @@ pub(in crate::http) async fn visible<'a>(
     caller: &Caller,
     id: &Name,
     resolve: Resolve,
-) -> Result<Found<'a>, Failure> {
+) -> Result<FoundNode<'a>, Failure> {
     let missing = || Failure::not_found("node", id);
     let principal = &caller.principal;
-    let seen = |found: &Found<'_>| principal.sees_node(found.scope.as_deref());
+    let seen = |found: &FoundNode<'_>| principal.sees_node(found.scope.as_deref());
     let own = principal.tenant();
     // For a tenant its own nodes come first, then nodes that run jobs of all accounts.
     let owners: Vec<Option<&str>> = match (caller.tenant.as_deref(), own) {
@@ -143,7 +143,7 @@ pub(in crate::http) async fn owned<'a>(
     caller: &Caller,
     id: &Name,
     resolve: Resolve,
-) -> Result<Found<'a>, Failure> {
+) -> Result<FoundNode<'a>, Failure> {
     let found = visible(app, caller, id, resolve).await?;
     if covers(caller.principal.scope.as_deref(), found.scope.as_deref()) {
         return Ok(found);

@@ -29,7 +29,7 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::http::convert::instant;
 use crate::http::extract::{Params, Path, Tree};
-use crate::http::idempotent_call::{Begun, Once, reach};
+use crate::http::idempotent_call::{CallState, IdempotentCall, reach};
 use crate::http::list::{page_size, read_after, whole_list, write_after};
 use crate::http::respond::{Answer, json};
 use crate::machines::cells::CellService;
@@ -330,9 +330,9 @@ pub(in crate::http) async fn plan(
     let plan: PlanMaintenance = convert(body.clone())?;
     caller.principal.require(Operation::PlanMaintenance)?;
     let cell = cell_of(&app, &id)?;
-    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
-        Begun::Answered(answer) => return Ok(answer),
-        Begun::Open(once) => once,
+    let once = match IdempotentCall::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        CallState::Answered(answer) => return Ok(answer),
+        CallState::Open(once) => once,
     };
     let answer = match begin_plan(&app, &caller, cell, &once, plan).await {
         Ok(()) => show_plan(cell, &caller).await,
@@ -345,7 +345,7 @@ async fn begin_plan(
     app: &App,
     caller: &Caller,
     cell: &CellService,
-    once: &Once<'_>,
+    once: &IdempotentCall<'_>,
     plan: PlanMaintenance,
 ) -> Result<(), Failure> {
     if once.done {
@@ -413,15 +413,19 @@ pub(in crate::http) async fn cancel_plan(
     let Release {} = convert(body.clone())?;
     caller.principal.require(Operation::CancelMaintenance)?;
     let cell = cell_of(&app, &id)?;
-    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
-        Begun::Answered(answer) => return Ok(answer),
-        Begun::Open(once) => once,
+    let once = match IdempotentCall::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        CallState::Answered(answer) => return Ok(answer),
+        CallState::Open(once) => once,
     };
     let answer = drop_plan(&app, cell, &once).await;
     once.finish(answer.map(|()| StatusCode::NO_CONTENT.into_response()), None).await
 }
 
-async fn drop_plan(app: &App, cell: &CellService, once: &Once<'_>) -> Result<(), Failure> {
+async fn drop_plan(
+    app: &App,
+    cell: &CellService,
+    once: &IdempotentCall<'_>,
+) -> Result<(), Failure> {
     if once.done {
         return Ok(());
     }

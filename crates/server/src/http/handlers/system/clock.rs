@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use bursar_api::credits::hold::Release;
 use bursar_api::json::convert;
 use bursar_api::system::clock::{Clock, MoveClock};
-use bursar_core::directory::{Command, Reply};
+use bursar_core::directory::{Command, DirectoryAccepted, Reply};
 use bursar_core::ledger::Envelope;
 use bursar_core::time::Timestamp;
 use bursar_engine::ManualClock;
@@ -51,8 +51,7 @@ pub(in crate::http) async fn set(
     // One move at a time, from reading the clock to the answer.
     let _one_at_a_time = app.moving.lock().await;
     let envelope = platform_envelope(&app, &caller, &body).await?;
-    let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
-    let accepted = match known {
+    let accepted = match answered_before(&app, &envelope)? {
         Some(accepted) => accepted.into(),
         None => {
             let target = aim(manual, &asked)?;
@@ -94,8 +93,7 @@ pub(in crate::http) async fn accept(
     let _one_at_a_time = app.moving.lock().await;
     let envelope = platform_envelope(&app, &caller, &body).await?;
     // A repeat must not accept a later jump, which no operator has checked.
-    let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
-    let accepted = match known {
+    let accepted = match answered_before(&app, &envelope)? {
         Some(accepted) => accepted.into(),
         None => {
             app.require_unused_key(&envelope).await?;
@@ -120,6 +118,11 @@ pub(in crate::http) async fn accept(
         unreachable!("an instant is answered with itself")
     };
     Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), &accepted))
+}
+
+/// The stored answer to an earlier call under the same idempotency key.
+fn answered_before(app: &App, envelope: &Envelope) -> Result<Option<DirectoryAccepted>, Failure> {
+    app.directory.current().answered(envelope).transpose().map_err(Failure::from)
 }
 
 /// The requested instant of the clock.

@@ -48,12 +48,12 @@ struct Search {
 
 /// What was found so far.
 #[derive(Default)]
-struct Found {
+struct SearchHits {
     hits: Vec<Hit>,
     seen: BTreeSet<(HitType, String, Option<String>)>,
 }
 
-impl Found {
+impl SearchHits {
     fn add(&mut self, hit: Hit) {
         if self.seen.insert((hit.kind, hit.id.clone(), hit.account.clone())) {
             self.hits.push(hit);
@@ -115,7 +115,8 @@ impl Search {
     fn accounts(&self, ledger: &Ledger, paths: &[String]) -> Vec<Hit> {
         let meant = paths.iter().filter_map(|path| {
             let account = ledger.account(ledger.find_account(path)?);
-            let name = account.rare.as_ref().and_then(|rare| rare.settings.name.as_deref());
+            let name =
+                account.details.as_ref().and_then(|details| details.settings.name.as_deref());
             let last = path.rsplit(':').next().unwrap_or(path);
             let is_meant = path.starts_with(&self.text)
                 || last.starts_with(&self.small)
@@ -226,7 +227,7 @@ pub(in crate::http) async fn search(
     }
     let principal = caller.principal.clone();
     let search = Search { small: text.to_lowercase(), text, principal, size };
-    let mut found = Found::default();
+    let mut found = SearchHits::default();
     let look = search.clone();
     let seen = app.read(move |ledger| {
         let tenants = look.tenants(ledger);

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::key::{BatchKey, Earlier};
-use super::{Body, Outcome, Promises, failed, outcome, prepare, promise, rendered};
+use super::{Body, OperationOutcome, Promises, failed, outcome, prepare, promise, rendered};
 use crate::app::App;
 use crate::change::{AnsweredBefore, MAX_LOOKS, ReadyChange};
 use crate::http::respond::{Answer, known};
@@ -25,7 +25,7 @@ use crate::request::{Caller, Failure, reused};
 
 /// The stored answer to a failed batch: which operation failed, and how.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct StoredFailure {
     place: usize,
     status: u16,
     body: Value,
@@ -41,10 +41,10 @@ struct Prepared {
     lead: Option<(BatchKey, AccountPath)>,
 }
 
-/// What came of a batch.
-enum Verdict {
+/// The outcome of a batch.
+enum BatchOutcome {
     /// It is applied, or was before.
-    Applied { results: Vec<Outcome>, all_replayed: bool },
+    Applied { results: Vec<OperationOutcome>, all_replayed: bool },
     /// It is not.
     Stopped(Stopped),
 }
@@ -63,10 +63,10 @@ pub(super) async fn run(
     app: &App,
     caller: &Caller,
     operations: &[BatchItem],
-    print: Option<u128>,
+    fingerprint: Option<u128>,
 ) -> Answer {
     for looks in 0..MAX_LOOKS {
-        if let Some(answer) = attempt(app, caller, operations, (print, looks)).await {
+        if let Some(answer) = attempt(app, caller, operations, (fingerprint, looks)).await {
             return answer;
         }
         // The same batch was applied before this failure was stored: its answer is the answer. Or a resource
@@ -81,12 +81,12 @@ async fn attempt(
     app: &App,
     caller: &Caller,
     operations: &[BatchItem],
-    (print, looks): (Option<u128>, u8),
+    (fingerprint, looks): (Option<u128>, u8),
 ) -> Option<Answer> {
     let count = operations.len();
     let mut tenant = None;
-    let gathered = gather(app, caller, operations, (print, looks), &mut tenant).await;
-    let mut lead = BatchKey::of(caller, print).zip(tenant);
+    let gathered = gather(app, caller, operations, (fingerprint, looks), &mut tenant).await;
+    let mut lead = BatchKey::of(caller, fingerprint).zip(tenant);
     if let Some((key, tenant)) = &mut lead
         && let Err(failure) = key.look_up(app, [tenant.clone()].into(), looks == 0).await
     {
@@ -96,10 +96,10 @@ async fn attempt(
         Ok(ready) => {
             let prepared = Prepared { ready, lead: lead.clone() };
             match decide(app, caller, prepared).await {
-                Ok(Verdict::Applied { results, all_replayed }) => {
+                Ok(BatchOutcome::Applied { results, all_replayed }) => {
                     return Some(rendered(results, all_replayed).await);
                 }
-                Ok(Verdict::Stopped(stopped)) => stopped,
+                Ok(BatchOutcome::Stopped(stopped)) => stopped,
                 Err(failure) => return Some(Err(failure)),
             }
         }
@@ -115,8 +115,8 @@ async fn attempt(
 impl Prepared {
     /// Decides it in one turn, or does a part of what has to be counted before. Answers are put into words at once: what
     /// they show may be forgotten soon.
-    fn turn(&self, ledger: &mut dyn Transaction<Ledger>) -> Option<Verdict> {
-        let (mut items, stopped) = (Items::new(), |stopped| Some(Verdict::Stopped(stopped)));
+    fn turn(&self, ledger: &mut dyn Transaction<Ledger>) -> Option<BatchOutcome> {
+        let (mut items, stopped) = (Items::new(), |stopped| Some(BatchOutcome::Stopped(stopped)));
         if let Some((key, tenant)) = &self.lead {
             match key.earlier(ledger.machine(), ledger.now(), tenant) {
                 Earlier::Other => return stopped(Stopped::Whole(reused())),
@@ -173,7 +173,7 @@ impl Prepared {
         ledger: &dyn Transaction<Ledger>,
         before: Vec<Option<AnsweredBefore>>,
         mut accepted: impl Iterator<Item = Accepted>,
-    ) -> Verdict {
+    ) -> BatchOutcome {
         let (position, mut all_replayed) = (ledger.position(), true);
         let mut results = Vec::with_capacity(before.len());
         for (answered, (ready, existed)) in before.into_iter().zip(&self.ready) {
@@ -182,18 +182,18 @@ impl Prepared {
                 None => {
                     let Some(accepted) = accepted.next() else { break };
                     all_replayed &= accepted.replayed;
-                    ready.finish().settled(accepted, *existed, position)
+                    ready.finish().accepted(accepted, *existed, position)
                 }
             };
             results.push(outcome(Ok(settled.done(ledger.machine()))));
         }
-        Verdict::Applied { results, all_replayed }
+        BatchOutcome::Applied { results, all_replayed }
     }
 }
 
 /// Decides a batch. What new budgets start with is counted before, in turns with other requests, and the batch is
 /// decided in the turn that completes it: nothing changes in between.
-async fn decide(app: &App, caller: &Caller, prepared: Prepared) -> Result<Verdict, Failure> {
+async fn decide(app: &App, caller: &Caller, prepared: Prepared) -> Result<BatchOutcome, Failure> {
     let mut commands = prepared.ready.iter().map(|(ready, _)| &ready.command);
     let sets_budget = commands.any(|command| matches!(command, Command::SetBudget { .. }));
     let (mut prepared, mut place) = (prepared, None);
@@ -231,14 +231,14 @@ async fn gather(
     app: &App,
     caller: &Caller,
     operations: &[BatchItem],
-    (print, looks): (Option<u128>, u8),
+    (fingerprint, looks): (Option<u128>, u8),
     tenant: &mut Option<AccountPath>,
 ) -> Result<Vec<(ReadyChange, bool)>, Stopped> {
     let mut changes = Vec::with_capacity(operations.len());
     let mut failure = None;
     for (place, operation) in operations.iter().enumerate() {
         let body = operation.body.clone().map_or_else(Body::none, Body::Tree);
-        match prepare(app, caller, place, operation.into(), body, print) {
+        match prepare(app, caller, place, operation.into(), body, fingerprint) {
             Ok(change) => match known(app, change.after_looks(looks)).await {
                 Ok(Ok(change)) => changes.push(change),
                 Ok(Err(_)) => failure = Some((place, long_ago())),
@@ -303,10 +303,10 @@ async fn keep(
         return Some(failure);
     }
     let OperationResult { status, body } = failed(failure);
-    let told = Told { place, status, body };
-    let Some((key, tenant)) = lead else { return Some(aborted(told, count)) };
+    let stored = StoredFailure { place, status, body };
+    let Some((key, tenant)) = lead else { return Some(aborted(stored, count)) };
     let envelope = key.envelope(&tenant);
-    let text = serde_json::to_string(&told).expect("a problem has only plain fields");
+    let text = serde_json::to_string(&stored).expect("a problem has only plain fields");
     let command = Command::KeepBatch { aborted: Some(text.into()) };
     match app.ledger.post(envelope, command).answer().await {
         Ok(seen) => match seen.value.err()? {
@@ -319,16 +319,18 @@ async fn keep(
 
 /// The answer that was stored under a batch's key, unchanged.
 fn kept(refused: Refused, count: usize) -> Failure {
-    if let Refusal::BatchAborted { answer: told } = &refused.refusal
-        && let Ok(told) = serde_json::from_str::<Told>(told.text())
+    if let Refusal::BatchAborted { answer } = &refused.refusal
+        && let Ok(stored) = serde_json::from_str::<StoredFailure>(answer.text())
     {
-        return aborted(told, count).replayed(refused.replayed).first_answered_to(refused.request);
+        return aborted(stored, count)
+            .replayed(refused.replayed)
+            .first_answered_to(refused.request);
     }
     Failure::from(refused)
 }
 
-fn aborted(told: Told, count: usize) -> Failure {
-    let Told { place, status, body } = told;
+fn aborted(stored: StoredFailure, count: usize) -> Failure {
+    let StoredFailure { place, status, body } = stored;
     let code = body["code"].as_str().unwrap_or("a problem").to_owned();
     let detail = format!("operation {place} failed with {code}; nothing happened");
     let mut whole = Failure::new(Code::BatchAborted, detail);

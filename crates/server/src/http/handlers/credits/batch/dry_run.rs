@@ -33,7 +33,7 @@ pub(in crate::http) async fn dry_run(
     operation.idempotency_key = None;
     let asked = Caller { idempotency_key: None, dry_run: true, ..caller };
     let own = caller_of(&asked, 0, (&operation).into())?;
-    let print = body.fingerprint((&operation).into());
+    let fingerprint = body.fingerprint((&operation).into());
     let (path, query) = operation.path.split_once('?').unwrap_or((&operation.path, ""));
     let found = Operation::find(&operation.method, path);
     // Batches do not take quotas.
@@ -46,7 +46,7 @@ pub(in crate::http) async fn dry_run(
         }
         _ => plan(&app, &own, (&operation).into(), body)?,
     };
-    change(&app, own, print, plan).await
+    change(&app, own, fingerprint, plan).await
 }
 
 fn id_in(segment: Option<&str>) -> String {

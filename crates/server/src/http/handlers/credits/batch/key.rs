@@ -19,7 +19,7 @@ use crate::request::{Caller, Failure, reused};
 pub(super) struct BatchKey {
     pub(super) caller: Caller,
     key: Name,
-    print: u128,
+    fingerprint: u128,
     /// What the archive has under it, by tenant.
     looked: BTreeMap<AccountPath, Looked>,
 }
@@ -49,9 +49,9 @@ pub(super) enum Earlier {
 }
 
 impl BatchKey {
-    pub(super) fn of(caller: &Caller, print: Option<u128>) -> Option<BatchKey> {
+    pub(super) fn of(caller: &Caller, fingerprint: Option<u128>) -> Option<BatchKey> {
         let (caller, key) = (caller.clone(), caller.idempotency_key.clone()?);
-        Some(BatchKey { caller, key, print: print?, looked: BTreeMap::new() })
+        Some(BatchKey { caller, key, fingerprint: fingerprint?, looked: BTreeMap::new() })
     }
 
     /// Asks the archive for it in these tenants.
@@ -89,7 +89,7 @@ impl BatchKey {
     pub(super) fn earlier(&self, ledger: &Ledger, now: Timestamp, tenant: &AccountPath) -> Earlier {
         let key = key_hash(tenant, &self.key);
         if let Some(kept) = ledger.kept_fingerprint(key) {
-            return if kept == self.print { Earlier::InMemory } else { Earlier::Other };
+            return if kept == self.fingerprint { Earlier::InMemory } else { Earlier::Other };
         }
         let nothing = Looked::default();
         let looked = self.looked.get(tenant).unwrap_or(&nothing);
@@ -98,7 +98,7 @@ impl BatchKey {
         }
         match looked.answer(ledger, now, key) {
             None => Earlier::None,
-            Some((answer, _)) if answer.fingerprint != self.print => Earlier::Other,
+            Some((answer, _)) if answer.fingerprint != self.fingerprint => Earlier::Other,
             Some((answer, _)) => match answer.answer.as_ref() {
                 Ok(_) => Earlier::Applied,
                 Err(refusal) => {
@@ -138,7 +138,7 @@ impl BatchKey {
         let (actor, request) = (self.caller.principal.id.clone().into(), self.caller.request);
         Envelope {
             actor,
-            fingerprint: self.print,
+            fingerprint: self.fingerprint,
             key: Some(key_hash(tenant, &self.key)),
             request,
             archive: Some(self.looked.get(tenant).map_or(0, |looked| looked.position)),

@@ -29,7 +29,7 @@ use serde_json::{Map, Value};
 use super::{charges, grants, holds};
 use crate::app::App;
 use crate::change::{
-    Change, Decision, Done, MAX_LOOKS, Plan, Probe, fingerprint, fingerprint_of, urgency_of,
+    Change, ChangePlan, Decision, Done, MAX_LOOKS, Probe, fingerprint, fingerprint_of, urgency_of,
 };
 use crate::http::extract::{Arrived, is_idempotency_key};
 use crate::http::handlers::accounts::{self, budgets};
@@ -109,7 +109,7 @@ fn plan(
     caller: &Caller,
     operation: OperationFacts<'_>,
     body: Body<'_>,
-) -> Result<Plan, Failure> {
+) -> Result<ChangePlan, Failure> {
     let OperationFacts { method, path, .. } = operation;
     let not_a_part = || {
         let reason = format!("{method} {path} is not a change of a ledger resource");
@@ -206,7 +206,7 @@ fn promise(command: &Command, promises: &mut Promises) {
         | Command::CollectUncollected { .. }
         | Command::SetBudget { .. }
         | Command::RemoveBudget { .. }
-        | Command::ReviveHold { .. }
+        | Command::RestoreHold { .. }
         | Command::Forget(_)
         | Command::OpenRegion { .. }
         | Command::SetQuota { .. }
@@ -225,12 +225,12 @@ fn prepare(
     place: usize,
     operation: OperationFacts<'_>,
     body: Body<'_>,
-    print: Option<u128>,
+    fingerprint: Option<u128>,
 ) -> Result<Change, Failure> {
     let own = caller_of(caller, place, operation)?;
     // A created resource has the operation's own fingerprint, whatever batch it comes in. A derived
     // key stands for the whole batch.
-    let whole = print.filter(|_| operation.idempotency_key.is_none());
+    let whole = fingerprint.filter(|_| operation.idempotency_key.is_none());
     let own_print = body.fingerprint(operation);
     Ok(plan(app, &own, operation, body)?.requested_by(own, own_print).in_batch(whole))
 }
@@ -256,7 +256,7 @@ fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Requested>, Opt
     if batch.is_atomic() || !(1..=MAX_OPERATIONS).contains(&batch.operations().len()) {
         return None;
     }
-    let print = match &caller.idempotency_key {
+    let fingerprint = match &caller.idempotency_key {
         None => None,
         Some(_) => {
             let mut canonical = Vec::with_capacity(body.len() + 16);
@@ -274,26 +274,26 @@ fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Requested>, Opt
                 Body::Flat(&flat, bytes)
             }
         };
-        all.push(prepare(app, caller, place, operation.into(), body, print));
+        all.push(prepare(app, caller, place, operation.into(), body, fingerprint));
     }
-    Some((all, print))
+    Some((all, fingerprint))
 }
 
 /// The result of one operation.
-struct Outcome {
+struct OperationOutcome {
     status: u16,
     body: Shown,
 }
 
-fn outcome(done: Result<Done, Failure>) -> Outcome {
+fn outcome(done: Result<Done, Failure>) -> OperationOutcome {
     match done {
         Ok(done) => {
             let body = done.body.unwrap_or(Shown::Other(Value::Null));
-            Outcome { status: done.status, body }
+            OperationOutcome { status: done.status, body }
         }
         Err(failure) => {
             let OperationResult { status, body } = failed(failure);
-            Outcome { status, body: Shown::Other(body) }
+            OperationOutcome { status, body: Shown::Other(body) }
         }
     }
 }
@@ -305,10 +305,10 @@ fn failed(failure: Failure) -> OperationResult {
 }
 
 /// All results in order, as a [`BatchResults`].
-fn results_body(results: &[Outcome]) -> Vec<u8> {
+fn results_body(results: &[OperationOutcome]) -> Vec<u8> {
     let mut out = Vec::with_capacity(results.len() * DEFAULT_BODY);
     out.extend_from_slice(b"{\"results\":[");
-    for (place, Outcome { status, body }) in results.iter().enumerate() {
+    for (place, OperationOutcome { status, body }) in results.iter().enumerate() {
         if place > 0 {
             out.push(b',');
         }
@@ -329,10 +329,10 @@ const AT_ONCE: usize = 64;
 const MAX_TURN_BYTES: usize = 64 << 10;
 
 /// A change to decide, or its earlier result.
-type Known = Result<Change, Result<Done, Failure>>;
+type LookedUpChange = Result<Change, Result<Done, Failure>>;
 
 /// Looks up what a change needs.
-async fn recall_one(app: &App, change: Change) -> Known {
+async fn recall_one(app: &App, change: Change) -> LookedUpChange {
     match known(app, change).await {
         Ok(Ok(change)) => Ok(change),
         Ok(Err(done)) => Err(Ok(done)),
@@ -341,7 +341,7 @@ async fn recall_one(app: &App, change: Change) -> Known {
 }
 
 /// The same for all of them.
-async fn recall_all(app: &App, changes: Vec<Requested>) -> Vec<Known> {
+async fn recall_all(app: &App, changes: Vec<Requested>) -> Vec<LookedUpChange> {
     let mut ready = Vec::with_capacity(changes.len());
     for change in changes {
         ready.push(match change {
@@ -355,7 +355,7 @@ async fn recall_all(app: &App, changes: Vec<Requested>) -> Vec<Known> {
 /// Decides one operation. If it panics, it fails alone.
 fn decide_one(
     ledger: &mut dyn Transaction<Ledger>,
-    known: Known,
+    known: LookedUpChange,
     key: Option<&BatchKey>,
     changed: &mut BTreeSet<AccountPath>,
 ) -> Decision {
@@ -425,12 +425,12 @@ async fn decide_all(
     }
 }
 
-fn probes_of(changes: &[Known]) -> Vec<Probe> {
+fn probes_of(changes: &[LookedUpChange]) -> Vec<Probe> {
     changes.iter().filter_map(|known| known.as_ref().ok().and_then(Change::probe)).collect()
 }
 
 /// Looks up again what may have been forgotten since.
-async fn recall_again(app: &App, changes: Vec<Known>) -> Vec<Known> {
+async fn recall_again(app: &App, changes: Vec<LookedUpChange>) -> Vec<LookedUpChange> {
     let mut left = Vec::with_capacity(changes.len());
     for known in changes {
         left.push(match known {
@@ -441,21 +441,21 @@ async fn recall_again(app: &App, changes: Vec<Known>) -> Vec<Known> {
     left
 }
 
-/// What came of some changes.
+/// The outcome of several changes.
 enum Turned {
     /// All are decided.
     Done(Vec<Result<Done, Failure>>),
     /// Some are decided; the next one must be looked up again.
-    Partly(Vec<Result<Done, Failure>>, Box<Change>, Vec<Known>),
+    Partly(Vec<Result<Done, Failure>>, Box<Change>, Vec<LookedUpChange>),
     /// None is decided.
-    Refused(KeyTrouble, Vec<Known>),
+    Refused(KeyTrouble, Vec<LookedUpChange>),
 }
 
 /// Decides changes up to the first that must be looked up again. If it fails, no outcome is known.
 async fn decide_some(
     app: &App,
     tenant: Option<&str>,
-    ready: Vec<Known>,
+    ready: Vec<LookedUpChange>,
     key: Option<BatchKey>,
     mut probes: Vec<Probe>,
 ) -> Result<Result<Turned, Failure>, Failure> {
@@ -521,13 +521,14 @@ pub(in crate::http) async fn run(
     caller: Caller,
     Arrived(body): Arrived,
 ) -> Answer {
-    if let Some((all, print)) = short(&app, &caller, &body) {
+    if let Some((all, fingerprint)) = short(&app, &caller, &body) {
         caller.principal.require(Operation::RunBatch)?;
         app.limits.take_operations(&caller.principal, all.len() as u64)?;
-        return separate(&app, &caller, all, print).await;
+        return separate(&app, &caller, all, fingerprint).await;
     }
     let body = json::parse(&body)?;
-    let print = caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
+    let fingerprint =
+        caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
     let batch: Batch = convert(body)?;
     caller.principal.require(Operation::RunBatch)?;
     if !(1..=MAX_OPERATIONS).contains(&batch.operations.len()) {
@@ -542,13 +543,13 @@ pub(in crate::http) async fn run(
                           submit fewer, or without atomic";
             return Err(Failure::invalid("operations", reason));
         }
-        return atomic::run(&app, &caller, &batch.operations, print).await;
+        return atomic::run(&app, &caller, &batch.operations, fingerprint).await;
     }
     let changes = batch.operations.into_iter().enumerate().map(|(place, mut operation)| {
         let body = operation.body.take().map_or_else(Body::none, Body::Tree);
-        prepare(&app, &caller, place, (&operation).into(), body, print)
+        prepare(&app, &caller, place, (&operation).into(), body, fingerprint)
     });
-    separate(&app, &caller, changes.collect(), print).await
+    separate(&app, &caller, changes.collect(), fingerprint).await
 }
 
 /// Decides independent operations, under the key of the whole request if it has one.
@@ -556,10 +557,11 @@ pub(super) async fn separate(
     app: &App,
     caller: &Caller,
     changes: Vec<Requested>,
-    print: Option<u128>,
+    fingerprint: Option<u128>,
 ) -> Answer {
     let decided =
-        decide_all(app, caller.principal.tenant(), changes, BatchKey::of(caller, print)).await?;
+        decide_all(app, caller.principal.tenant(), changes, BatchKey::of(caller, fingerprint))
+            .await?;
     let mut results = Vec::with_capacity(decided.len());
     let mut all_replayed = true;
     for done in decided {
@@ -571,7 +573,7 @@ pub(super) async fn separate(
 
 /// Renders the answer. It can be megabytes for a long batch, so it is rendered where it delays no
 /// other request.
-async fn rendered(results: Vec<Outcome>, replayed: bool) -> Answer {
+async fn rendered(results: Vec<OperationOutcome>, replayed: bool) -> Answer {
     if results.len() <= AT_ONCE {
         return Ok(finished(results, replayed));
     }
@@ -579,7 +581,7 @@ async fn rendered(results: Vec<Outcome>, replayed: bool) -> Answer {
     rendering.await.map_err(|_| EngineError::Internal.into())
 }
 
-fn finished(results: Vec<Outcome>, replayed: bool) -> axum::response::Response {
+fn finished(results: Vec<OperationOutcome>, replayed: bool) -> axum::response::Response {
     let mut response = json_bytes(StatusCode::OK, results_body(&results));
     if replayed {
         response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));

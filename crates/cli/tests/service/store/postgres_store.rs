@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use crate::journal_support::postgres::TestPostgres;
-use crate::postgres_serve::{address, start};
 use crate::server::{Server, tool};
+use crate::store::postgres_serve::{address, start};
 
 /// Starts a server that must not start; returns its error.
 #[track_caller]

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::journal_support::postgres::TestPostgres;
-use crate::postgres_serve::address;
 use crate::server::{Answer, Server};
+use crate::store::postgres_serve::address;
 
 pub(crate) const NO_WINDOW: &str = "[ledger]\nclosed_memory = 0\n";
 

@@ -127,7 +127,7 @@ async fn a_root_key_that_may_be_guessed_begins_no_store_and_stops_none_that_is_t
 }
 
 #[tokio::test]
-async fn a_missing_ledger_is_named_by_those_who_look_at_the_folder() {
+async fn a_missing_ledger_is_named_by_every_command_that_opens_the_folder() {
     let server = store(true).await;
     let file = server.data().join("ledger-0.db");
     let kept = std::fs::read(&file).expect("it is there");

@@ -6,7 +6,7 @@ use bursar_core::ledger::event::Event;
 use bursar_core::ledger::id::HoldNo;
 use serde_json::{Value, json};
 
-use crate::self_check::write_behind;
+use crate::operation::self_check::write_behind;
 use crate::server::Server;
 
 fn operation(path: &str, body: Value) -> Value {

@@ -6,8 +6,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::journal_support::postgres::TestPostgres;
-use crate::postgres_store::{content, refused, start_logged};
 use crate::server::{Server, tool};
+use crate::store::postgres_store::{content, refused, start_logged};
 
 /// The address of a database whose socket lies in a folder.
 pub(crate) fn address(database: &TestPostgres) -> String {

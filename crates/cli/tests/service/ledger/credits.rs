@@ -270,7 +270,8 @@ async fn what_a_closed_hold_returned_is_listed_whole() {
     let settle = json!({ "total": "10.25" });
     let closed = server.call("POST", "/v1/holds/h/settle", settle).await.expect(200);
     let returned = closed["returned"].as_array().expect("a list");
-    let sum: i128 = returned.iter().map(|lot| crate::concurrency::micros(&lot["amount"])).sum();
+    let sum: i128 =
+        returned.iter().map(|lot| crate::ledger::concurrency::micros(&lot["amount"])).sum();
     assert_eq!(sum, 139_250_000);
     assert!(closed.get("returned_truncated").is_none());
 }

@@ -122,8 +122,8 @@ async fn output_of_jobs_is_escaped_on_a_terminal() {
     let attempt = loop {
         seq += 1;
         let beat = json!({ "incarnation": incarnation, "seq": seq, "attempts": [] });
-        let told = server.call("POST", "/v1/nodes/n1/heartbeat", beat).await.expect(200);
-        if let Some(attempt) = told["orders"][0]["attempt"].as_str() {
+        let answered = server.call("POST", "/v1/nodes/n1/heartbeat", beat).await.expect(200);
+        if let Some(attempt) = answered["orders"][0]["attempt"].as_str() {
             break attempt.to_owned();
         }
     };

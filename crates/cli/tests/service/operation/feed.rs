@@ -132,15 +132,15 @@ async fn old_events_are_the_same_as_when_they_were_new() {
         let last = live[place]["id"].as_str().map(str::to_owned);
         all(last, live.len() - place - 1)
     });
-    for (place, told) in places.into_iter().zip(futures_util::future::join_all(reads).await) {
-        assert_eq!(told, live[place + 1..], "behind {place}");
+    for (place, received) in places.into_iter().zip(futures_util::future::join_all(reads).await) {
+        assert_eq!(received, live[place + 1..], "behind {place}");
     }
     assert_eq!(all(None, live.len()).await, live);
     let scoped = server.key("viewer", "acme:vision").await;
     let own = |event: &&Value| event["account"] == "acme:vision";
     let wanted: Vec<Value> = live.iter().filter(own).cloned().collect();
-    let told = events(&server, &scoped, "/v1/events?after=0", None, wanted.len()).await;
-    assert_eq!(told, wanted);
+    let received = events(&server, &scoped, "/v1/events?after=0", None, wanted.len()).await;
+    assert_eq!(received, wanted);
 }
 
 #[tokio::test]

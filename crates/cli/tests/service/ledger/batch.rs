@@ -135,7 +135,7 @@ async fn a_failed_batch_keeps_its_answer_under_its_key() {
         });
         problem
     };
-    let mut told = Vec::new();
+    let mut problems = Vec::new();
     for (key, operations, code) in &batches {
         let body = json!({ "atomic": true, "operations": operations });
         let header = [("Idempotency-Key", *key)];
@@ -144,7 +144,7 @@ async fn a_failed_batch_keeps_its_answer_under_its_key() {
         let problem = first.problem("batch_aborted");
         let codes = problem["results"].as_array().expect("a list").iter();
         assert!(codes.filter_map(|one| one["body"]["code"].as_str()).eq([*code]), "{problem}");
-        told.push(bare(problem));
+        problems.push(bare(problem));
     }
     // The cause is removed; the first answers are still replayed, also after a crash.
     server.grant("g", "acme", "10").await;
@@ -154,7 +154,7 @@ async fn a_failed_batch_keeps_its_answer_under_its_key() {
         if crash {
             server.crash_and_restart(&["--clock", "manual"]);
         }
-        for ((key, operations, _), first) in batches.iter().zip(&told) {
+        for ((key, operations, _), first) in batches.iter().zip(&problems) {
             let body = json!({ "atomic": true, "operations": operations });
             let header = [("Idempotency-Key", *key)];
             let again = server.send("POST", "/v1/batch", body, &root, &header).await;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::journal_support::postgres::TestPostgres;
-use crate::standby::Member;
+use crate::store::standby::Member;
 
 /// Leases that a server holds, of the store and of machines.
 const HELD: &str = "SELECT (SELECT count(*) FROM bursar_store WHERE until > clock_timestamp())
@@ -89,16 +89,16 @@ async fn a_server_whose_clock_is_not_the_databases_takes_no_machine_and_says_so(
     let mut leader = Member::start(&database.url(), folder.path());
     assert_eq!(leader.hear(), None);
     set("5 s");
-    let told = async || {
+    let reported = async || {
         let ready = leader.server.until_status("/readyz", 200).await;
         ready["time"]["database_clock"].as_str().map(str::to_owned)
     };
-    while told().await.is_none_or(|said| !said.contains("s behind")) {}
+    while reported().await.is_none_or(|said| !said.contains("s behind")) {}
     leader.server.open("acme", "org").await;
     let mut standby = Member::start(&database.url(), folder.path());
     assert_eq!(standby.hear().as_ref(), Some(&leader.server.url), "it still names the leader");
     set("0 s");
-    while told().await.is_some() {}
+    while reported().await.is_some() {}
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use bursar_testkit::histories::{
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 
-use crate::concurrency::micros;
+use crate::ledger::concurrency::micros;
 use crate::server::Server;
 
 const CLIENTS: u32 = 6;

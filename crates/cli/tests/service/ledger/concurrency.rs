@@ -64,9 +64,9 @@ async fn run(server: &Server, rounds: u64) -> Vec<tokio::task::JoinHandle<u64>> 
         .collect()
 }
 
-async fn check(server: &Server, told: u64) {
+async fn check(server: &Server, answered: u64) {
     let grant = server.get("/v1/grants/g").await;
-    assert_eq!(micros(&grant["spent"]), i128::from(told), "the answers match what was spent");
+    assert_eq!(micros(&grant["spent"]), i128::from(answered), "the answers match what was spent");
     let sum = ["available", "held", "spent", "expired", "revoked", "moved"]
         .map(|part| micros(&grant[part]))
         .iter()
@@ -84,24 +84,24 @@ async fn check(server: &Server, told: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_clients_never_spend_a_micro_credit_too_much() {
     let server = Server::with(&[]);
-    let mut told = 0;
+    let mut answered = 0;
     for task in run(&server, 8).await {
-        told += task.await.expect("no panic");
+        answered += task.await.expect("no panic");
     }
-    check(&server, told).await;
+    check(&server, answered).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_holds_when_the_server_is_killed_under_them() {
     let mut server = Server::with(&[]);
     let tasks = run(&server, 8).await;
-    let told = Arc::new(AtomicU64::new(0));
+    let answered = Arc::new(AtomicU64::new(0));
     let finished = Arc::new(AtomicBool::new(false));
     let collect = {
-        let (told, finished) = (Arc::clone(&told), Arc::clone(&finished));
+        let (answered, finished) = (Arc::clone(&answered), Arc::clone(&finished));
         tokio::spawn(async move {
             for task in tasks {
-                told.fetch_add(task.await.expect("no panic"), Ordering::SeqCst);
+                answered.fetch_add(task.await.expect("no panic"), Ordering::SeqCst);
             }
             finished.store(true, Ordering::SeqCst);
         })
@@ -122,5 +122,5 @@ async fn the_same_holds_when_the_server_is_killed_under_them() {
     }
     collect.await.expect("no panic");
     assert!(crashes > 0);
-    check(&server, told.load(Ordering::SeqCst)).await;
+    check(&server, answered.load(Ordering::SeqCst)).await;
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::json;
 
-use crate::feed::events;
+use crate::operation::feed::events;
 use crate::server::Server;
 
 /// Snapshots are frequent and segments small, so that a short test seals some.

@@ -159,10 +159,10 @@ async fn the_first_of_two(method: &str, path: &str, first: Value, second: Value)
     server.tree().await;
     server.grant("g", "acme", "10").await;
     let root = server.root.clone();
-    let told = server.send(method, path, first.clone(), &root, &KEY).await.expect(200);
+    let answered = server.send(method, path, first.clone(), &root, &KEY).await.expect(200);
     let other = [("Idempotency-Key", "k-2")];
     let changed = server.send(method, path, second, &root, &other).await.expect(200);
-    assert_ne!(told, changed);
+    assert_ne!(answered, changed);
     server.call("POST", "/v1/accounts/acme/freeze", json!({})).await.expect(200);
     for crash in [false, true] {
         if crash {
@@ -170,7 +170,7 @@ async fn the_first_of_two(method: &str, path: &str, first: Value, second: Value)
         }
         let again = server.send(method, path, first.clone(), &root, &KEY).await;
         assert!(again.is_replayed());
-        assert_eq!(again.expect(200), told, "{method} {path}");
+        assert_eq!(again.expect(200), answered, "{method} {path}");
     }
 }
 
@@ -201,13 +201,13 @@ async fn replayed_answers_are_the_same_as_the_first_ones() {
         ("POST", "/v1/accounts/acme:new/unfreeze", json!({})),
         ("PUT", "/v1/accounts/acme:new/budgets/b", budget),
     ];
-    let mut told = Vec::new();
+    let mut answered = Vec::new();
     for (number, (method, path, body)) in steps.iter().enumerate() {
         let key = format!("step-{number}");
         let header = [("Idempotency-Key", key.as_str())];
-        told.push(server.send(method, path, body.clone(), &root, &header).await);
+        answered.push(server.send(method, path, body.clone(), &root, &header).await);
     }
-    let grant = told[1].body["id"].as_str().expect("an id").to_owned();
+    let grant = answered[1].body["id"].as_str().expect("an id").to_owned();
     let rename = json!({ "name": "other" });
     server.call("PATCH", "/v1/accounts/acme:new", rename).await.expect(200);
     let charge = json!({ "account": "acme:new", "amount": "2" });
@@ -218,7 +218,7 @@ async fn replayed_answers_are_the_same_as_the_first_ones() {
         let header = [("Idempotency-Key", key.as_str())];
         let again = server.send(method, path, body, &root, &header).await;
         assert!(again.is_replayed(), "{method} {path}");
-        assert_eq!((again.status, &again.body), (told[number].status, &told[number].body));
+        assert_eq!((again.status, &again.body), (answered[number].status, &answered[number].body));
     }
 }
 
@@ -248,11 +248,11 @@ async fn the_clock_moves_once_under_a_key_also_after_a_crash() {
     // What was right the first time stays right, although time has gone on.
     let named = json!({ "now": "2020-01-01T02:00:00Z" });
     let key = [("Idempotency-Key", "k-2")];
-    let told = server.send("POST", "/v1/clock", named.clone(), &root, &key).await.expect(200);
+    let answered = server.send("POST", "/v1/clock", named.clone(), &root, &key).await.expect(200);
     server.advance(1).await;
     let again = server.send("POST", "/v1/clock", named.clone(), &root, &key).await;
     assert!(again.is_replayed());
-    assert_eq!(again.expect(200), told);
+    assert_eq!(again.expect(200), answered);
     assert_eq!(shown(&server).await, "2020-01-01T02:00:01.000Z");
     // A mistake is not kept.
     let key = [("Idempotency-Key", "k-3")];
@@ -277,9 +277,10 @@ async fn a_move_of_the_clock_that_a_crash_cuts_off_is_finished_and_not_made_twic
             let _answer = tokio::time::timeout(cut, moving).await;
         }
         server.crash_and_restart(&["--clock", "manual"]);
-        let told = server.send("POST", "/v1/clock", step.clone(), &root, &header).await.expect(200);
+        let answered =
+            server.send("POST", "/v1/clock", step.clone(), &root, &header).await.expect(200);
         let now = format!("2020-01-{:02}T00:00:00.000Z", day + 1);
-        assert_eq!(told["now"], now.as_str());
+        assert_eq!(answered["now"], now.as_str());
         assert_eq!(server.get("/v1/clock").await["now"], now.as_str());
     }
 }
@@ -325,11 +326,11 @@ async fn a_refusal_comes_again_byte_for_byte_also_after_a_crash() {
         let replayed = response.headers().contains_key("idempotent-replayed");
         (replayed, response.text().await.expect("the whole body"))
     };
-    let mut told = Vec::new();
+    let mut answered = Vec::new();
     for place in 0..asked.len() {
         let (replayed, body) = ask(&server, place).await;
         assert!(!replayed && body.contains("\"request_id\":\"req_"), "{body}");
-        told.push(body);
+        answered.push(body);
     }
     // A fix of the cause does not change the stored answer.
     server.grant("more", "acme", "100").await;
@@ -337,7 +338,7 @@ async fn a_refusal_comes_again_byte_for_byte_also_after_a_crash() {
         if crash {
             server.crash_and_restart(&["--clock", "manual"]);
         }
-        for (place, first) in told.iter().enumerate() {
+        for (place, first) in answered.iter().enumerate() {
             let (replayed, again) = ask(&server, place).await;
             assert!(replayed, "{again}");
             assert_eq!(again, *first);

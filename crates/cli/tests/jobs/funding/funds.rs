@@ -42,7 +42,7 @@ async fn a_job_that_cannot_be_paid_for_is_refused_with_everything_that_blocks() 
 }
 
 #[tokio::test]
-async fn the_dearest_type_is_held_and_the_surplus_comes_back_at_placement() {
+async fn the_costliest_type_is_held_and_the_surplus_comes_back_at_placement() {
     let server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "A100", 4).await;
     let body = with(small("j"), "gpus", json!({ "types": ["H100", "A100"], "count": 2 }));

@@ -1,0 +1,8 @@
+//! Keys, roles and limits, and the answers to requests that are refused.
+
+mod authorization;
+mod codes;
+mod edges;
+mod keys;
+mod problems;
+mod terminal;

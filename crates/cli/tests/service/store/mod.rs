@@ -1,0 +1,15 @@
+//! Files and databases: the archive, sealed segments, damage, full disks, takeover.
+
+mod archive;
+mod archive_moves;
+mod file_table;
+mod files;
+mod postgres;
+pub(crate) mod postgres_serve;
+pub(crate) mod postgres_store;
+mod retention;
+mod segments;
+pub(crate) mod standby;
+mod storage;
+mod store_test;
+mod takeover;
