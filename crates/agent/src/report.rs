@@ -249,7 +249,7 @@ mod tests {
     fn a_report_is_bounded_and_includes_running_attempts() {
         let mut many = vec![observed(Local::Ended, Some(Exit::Code(0)), None); 2000];
         many.push(observed(Local::Running, None, None));
-        let reports = all(&many);
+        let reports = all(&many, &AttemptUtilization::default());
         assert_eq!(reports.len(), MAX_REPORTED);
         assert_eq!(reports[0].state, AttemptState::Running);
     }

@@ -57,7 +57,10 @@ fn a_tenant_has_so_many_accounts_and_others_are_not_affected() {
         };
         let envelope = Envelope::default();
         let refused = execute(&mut ledger, start(), &envelope, &more("acme:more"), &mut Vec::new());
-        let Err(Refusal::InvalidField { field, reason }) = refused else { panic!("{refused:?}") };
+        let Err(refused) = refused else { panic!("{refused:?}") };
+        let Refusal::InvalidField { field, reason } = refused.refusal else {
+            panic!("{refused:?}")
+        };
         assert_eq!(field, "id");
         assert!(reason.contains(&MAX_ACCOUNTS_PER_TENANT.to_string()), "{reason}");
         open(&mut ledger, "umbra:t1", AccountKind::Team, AccountSettings::default());
