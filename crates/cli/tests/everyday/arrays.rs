@@ -1,6 +1,6 @@
 //! Arrays: one state line, the total cost, and jobs that are submitted once more.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::person::Person;
@@ -72,7 +72,9 @@ async fn a_submitted_array_is_shown_as_a_whole() {
     assert_eq!(field(&said.out, "state"), "3 queued");
     assert!(said.err.contains("next: bursar logs -f sweep\n"), "{}", said.err);
     assert!(said.err.contains("bursar wait sweep\n"), "{}", said.err);
-    let again = person.json(&[&run[..], &["--id", "other", "--", "true"]].concat());
+    // What follows the dashes belongs to the job.
+    let again = person.done(&[&run[..], &["-o", "json", "--id", "other", "--", "true"]].concat());
+    let again: Value = serde_json::from_str(&again).expect("JSON");
     assert_eq!((&again["id"], &again["held"]), (&json!("other"), &json!("18")));
     assert_eq!(again["states"], json!({ "queued": 3 }));
     let shown = person.json(&["job", "show", "sweep"]);

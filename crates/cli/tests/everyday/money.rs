@@ -11,10 +11,10 @@ async fn a_forecast_counts_what_runs_now() {
     let server = priced(&[]).await;
     let person = Person::of(&server);
     let mut agent = Agent::register(&server, "n1", "H100", 4).await;
-    submit(&server, with(small("j"), "gpus", json!({ "types": ["H100"], "count": 4 }))).await;
     let before = person.json(&["forecast", "acme:nlp"]);
     assert_eq!(before["running_per_hour"], "0");
     assert_eq!(before["running_runway_seconds"], json!(null));
+    submit(&server, with(small("j"), "gpus", json!({ "types": ["H100"], "count": 4 }))).await;
     agent.beat(&server).await;
     // Nothing was charged yet, so spending in the past says nothing.
     for account in ["acme", "acme:nlp"] {

@@ -162,6 +162,11 @@ mod tests {
             captured        0    -20       20      3
             closing       971.2    8.8     20
 
+            statement of:
+            account  acme
+            from     2026-11-01T00:00:00Z
+            to       2026-12-01T00:00:00Z
+
             spent by subtree:
             GROUP     SPENT
             acme:nlp     14
