@@ -373,7 +373,8 @@ impl Source {
         };
         let key = (self.below(3) == 0).then(|| u128::from(self.below(20)));
         // Equal requests have equal fingerprints; some keys and ids come with another request.
-        let fingerprint = 1 + u128::from(self.below(2));
+        let of_job = matches!(&command, Command::Refund(Refund { of: RefundOf::PastJob(..), .. }));
+        let fingerprint = 1 + u128::from(self.below(2)) + if of_job { 2 } else { 0 };
         (Envelope { key, fingerprint, request: 7, ..Envelope::default() }, command)
     }
 
@@ -492,15 +493,15 @@ fn a_small_window_gives_the_answers_of_a_ledger_that_never_forgets() {
     let mut counts = BTreeMap::new();
     (0..40).for_each(|seed| compare(seed, 400, &mut counts));
     println!("{counts:?}");
-    for what in [
-        "accepted",
-        "refused",
-        "from the archive",
-        "looked up again",
-        "revived",
-        "parts of refunds",
+    for (what, least) in [
+        ("accepted", 50),
+        ("refused", 50),
+        ("from the archive", 50),
+        ("looked up again", 50),
+        ("revived", 50),
+        ("parts of refunds", 10),
     ] {
-        assert!(counts.get(what).is_some_and(|count| *count > 50), "{what}: {counts:?}");
+        assert!(counts.get(what).is_some_and(|count| *count > least), "{what}: {counts:?}");
     }
 }
 
