@@ -372,11 +372,11 @@ impl World {
     /// Advances time until every job has left, at most by the limit.
     pub fn pass_until_empty(&mut self, limit: i64, step: i64) {
         let end = self.now + limit;
-        let everybody = |world: &World| {
+        let jobs_left = |world: &World| {
             let shares = world.cell.fair_shares(at(world.now));
             shares[0].running_jobs + shares[0].waiting_jobs
         };
-        while self.now < end && everybody(self) > 0 {
+        while self.now < end && jobs_left(self) > 0 {
             self.pass(step, step);
         }
     }

@@ -105,8 +105,8 @@ fn ids_of_keys_are_unique_per_tenant() {
     assert_eq!(directory.keys_named("k").count(), 3);
     run(&mut directory, 3, &envelope(5, None), &revoke_command("k", "acme")).expect("there");
     assert!(directory.key("k", Some("acme")).is_none());
-    let everybody = Command::RevokeKey { id: "k".into(), tenant: None, by_platform: true };
-    run(&mut directory, 3, &envelope(6, None), &everybody).expect("there");
+    let platform_key = Command::RevokeKey { id: "k".into(), tenant: None, by_platform: true };
+    run(&mut directory, 3, &envelope(6, None), &platform_key).expect("there");
     assert!(directory.key("k", Some("umbra")).is_some());
     assert_eq!(directory.keys_named("k").count(), 1);
     let ended: Vec<(Option<&str>, bool)> =
