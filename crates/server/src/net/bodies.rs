@@ -135,6 +135,11 @@ impl Bodies {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The number of incomplete bodies.
+    pub fn count(&self) -> usize {
+        self.counts().all.bodies
+    }
+
     /// Takes a place for a body of which so many bytes have arrived. Its request does not count as
     /// in flight until the place is dropped.
     pub fn wait(

@@ -83,6 +83,7 @@ pub struct Metrics {
     problems: Family<Refused, Counter>,
     in_flight: Gauge,
     only_waiting: Gauge,
+    incomplete_bodies: Gauge,
     log_bytes: Gauge,
     log_files: Gauge,
     log_no_room: Gauge,
@@ -149,6 +150,7 @@ impl Metrics {
             problems: Family::default(),
             in_flight: Gauge::default(),
             only_waiting: Gauge::default(),
+            incomplete_bodies: Gauge::default(),
             log_bytes: Gauge::default(),
             log_files: Gauge::default(),
             log_no_room: Gauge::default(),
@@ -203,6 +205,8 @@ impl Metrics {
         all.register("http_in_flight", "Requests being handled", self.in_flight.clone());
         let help = "Long polls, streams and reads that wait for a position";
         all.register("http_waiting", help, self.only_waiting.clone());
+        let help = "Requests whose bodies are incomplete";
+        all.register("http_incomplete_bodies", help, self.incomplete_bodies.clone());
         all.register("log_bytes", "Bytes of output of jobs that are kept", self.log_bytes.clone());
         all.register("log_files", "Files of output of jobs", self.log_files.clone());
         let help =
@@ -394,6 +398,11 @@ impl Metrics {
         set(&self.replayed, stats.replayed);
         set(&self.replay_until, stats.replay_until);
         set(&self.serving, u64::from(*status == Status::Serving));
+    }
+
+    /// Records the number of requests with incomplete bodies.
+    pub fn incomplete_bodies(&self, count: usize) {
+        self.incomplete_bodies.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Records the number of waiting requests.

@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -142,48 +143,89 @@ async fn the_soft_limit_of_files_is_raised_to_the_hard_one() {
 }
 
 #[tokio::test]
-async fn when_too_much_is_waiting_reads_are_shed_before_holds_and_holds_before_settlements() {
+async fn when_too_much_is_in_flight_reads_are_shed_before_holds_and_holds_before_settlements() {
     let server = Server::configured("[limits]\nin_flight = 8\n", &["--clock", "manual"]);
     server.tree().await;
-    server.grant("g", "acme", "10").await;
-    for number in 0..4 {
-        let hold = json!({ "id": format!("h{number}"), "account": "acme", "amount": "1" });
-        server.call("POST", "/v1/holds", hold).await.expect(201);
-    }
-    let look = || server.call("GET", "/v1/accounts/acme", Value::Null);
-    let reserve = || server.call("POST", "/v1/holds", json!({ "account": "acme", "amount": "1" }));
-    let settle = async |number: u32| {
-        let path = format!("/v1/holds/h{number}/settle");
-        server.call("POST", &path, json!({ "total": "0.5" })).await
+    server.grant("g", "acme", "1000").await;
+    let charge = json!({ "method": "POST", "path": "/v1/charges",
+        "body": { "account": "acme", "amount": "0.000001" } });
+    let batch = json!({ "operations": vec![charge; 1000] });
+    let (shed_reads, shed_changes) = (AtomicU32::new(0), AtomicU32::new(0));
+    let is_over =
+        || shed_reads.load(Ordering::Relaxed) >= 3 && shed_changes.load(Ordering::Relaxed) >= 3;
+    // More batches than changes have places: all places of changes are taken again and again.
+    let changes = async || {
+        while !is_over() {
+            let answer = server.call("POST", "/v1/batch", batch.clone()).await;
+            if answer.status != 200 {
+                answer.problem("unavailable");
+                shed_changes.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     };
+    let reads = async || {
+        while !is_over() {
+            let answer = server.call("GET", "/v1/accounts/acme", Value::Null).await;
+            if answer.status != 200 {
+                answer.problem("unavailable");
+                shed_reads.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    // Metering is never shed by other traffic.
+    let settlements = async || {
+        for number in 0.. {
+            if is_over() {
+                break;
+            }
+            let path = format!("/v1/holds/none{number}/settle");
+            let answer = server.call("POST", &path, json!({ "total": "0.5" })).await;
+            answer.problem("not_found");
+        }
+    };
+    let many = futures_util::future::join_all((0..8).map(|_| changes()));
+    tokio::join!(many, reads(), settlements());
+    server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
+    server.until_metric("bursar_http_in_flight", |inside| inside == 0.0).await;
+    server.call("GET", "/v1/accounts/acme", Value::Null).await.expect(200);
+}
+
+#[tokio::test]
+async fn requests_whose_bodies_do_not_come_take_no_place() {
+    let config = "[limits]\nin_flight = 8\n";
+    let server = Server::configured(config, &["--clock", "manual"]);
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let hold = json!({ "id": "h", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
     let mut stuck = Vec::new();
-    // Requests whose bodies do not come are being handled until they do.
-    let mut fill = async |count: u32| {
-        while stuck.len() < count as usize {
+    let sign_in = "POST /v1/session HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+                   content-length: 90\r\n\r\n{";
+    for _ in 0..20 {
+        let settle = post(&server, "/v1/holds/none/settle", 2);
+        let batch = post(&server, "/v1/batch", 100) + "{";
+        for request in [settle.as_str(), batch.as_str(), sign_in] {
             let mut stream = connect(&server);
-            let request = post(&server, "/v1/holds/none/settle", 2);
             stream.write_all(request.as_bytes()).expect("it listens");
             stuck.push(stream);
         }
-        server.until_metric("bursar_http_in_flight", |inside| inside == f64::from(count)).await;
-    };
-    fill(3).await;
-    look().await.expect(200);
-    fill(4).await;
-    look().await.problem("unavailable");
-    reserve().await.expect(201);
-    fill(6).await;
-    reserve().await.problem("unavailable");
-    settle(0).await.expect(200);
-    fill(8).await;
-    settle(1).await.problem("unavailable");
-    server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
-    for mut stream in stuck {
-        stream.write_all(b"{}").expect("it is still read");
     }
+    // All sixty have been seen, and none of them is in flight.
+    server.until_metric("bursar_http_incomplete_bodies", |count| count == 60.0).await;
     server.until_metric("bursar_http_in_flight", |inside| inside == 0.0).await;
-    look().await.expect(200);
-    settle(1).await.expect(200);
+    server.call("GET", "/v1/accounts/acme", Value::Null).await.expect(200);
+    server.call("POST", "/v1/holds", json!({ "account": "acme", "amount": "1" })).await.expect(201);
+    server.call("POST", "/v1/holds/h/settle", json!({ "total": "0.5" })).await.expect(200);
+    drop(stuck);
+    server.until_metric("bursar_http_incomplete_bodies", |count| count == 0.0).await;
+}
+
+#[tokio::test]
+async fn without_a_key_a_body_is_small() {
+    let server = Server::configured("", &["--clock", "manual"]);
+    let key = "k".repeat(20_000);
+    let answer = server.send("POST", "/v1/session", json!({ "key": key }), "", &[]).await;
+    answer.problem("body_too_large");
 }
 
 #[tokio::test]

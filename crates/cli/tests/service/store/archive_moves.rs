@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::archive::{NO_WINDOW, balances, forgetful, live, same_again};
+use super::standby::Member;
 use crate::journal_support::postgres::TestPostgres;
 use crate::server::{Server, tool};
-use super::standby::Member;
 
 #[tokio::test]
 async fn a_restored_store_answers_from_the_archive_of_its_backup() {

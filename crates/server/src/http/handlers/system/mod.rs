@@ -111,6 +111,7 @@ pub(in crate::http) async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.measure_time();
     app.measure_regions().await;
     app.metrics.only_waiting(app.waits.count());
+    app.metrics.incomplete_bodies(app.bodies.count());
     app.metrics.logs(app.logs.status());
     let closed = app.feed.look(bursar_core::ledger::Ledger::closed_in_memory).value;
     app.metrics.archive(app.archive.position(), closed);
