@@ -15,7 +15,7 @@ use bursar_core::cell::nodes::used_names::{
 };
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, JobId, NodeKey, OrderKind};
-use bursar_core::machine::{Machine, execute};
+use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::message::ToLedger;
 use bursar_core::name::GpuModel;
 use cell_world::*;
@@ -234,6 +234,7 @@ fn jobs_of_a_tenant_ask_for_so_much_and_no_more() {
     let admit = |cell: &mut Cell, spec: &JobSpec| {
         let mut events = Vec::new();
         let admit = Command::AdmitJob(spec.clone());
+        advance(cell, at(0), |_, _| {});
         execute(cell, at(0), &origin, &admit, &mut events).expect("a fine job");
         let cancel = Command::CancelJob { job: spec.job };
         let refused = events.iter().find_map(|event| match event {
@@ -241,6 +242,7 @@ fn jobs_of_a_tenant_ask_for_so_much_and_no_more() {
             _ => None,
         });
         if refused.is_none() {
+            advance(cell, at(0), |_, _| {});
             execute(cell, at(0), &origin, &cancel, &mut Vec::new()).expect("it waits");
         }
         refused

@@ -434,8 +434,12 @@ impl World {
                 ToLedger::AttemptEnded { attempt, outcome, gpu_ms, exit_code: None, requeued }
             }
             _ => {
-                let outcomes =
-                    [JobOutcome::Withdrawn, JobOutcome::TooManyDemands, JobOutcome::WaitingQuota];
+                let outcomes = [
+                    JobOutcome::Withdrawn,
+                    JobOutcome::Cancelled,
+                    JobOutcome::TooManyDemands,
+                    JobOutcome::WaitingQuota,
+                ];
                 let outcome = outcomes[b as usize % outcomes.len()];
                 ToLedger::JobEnded { job: attempt.job, outcome }
             }

@@ -94,7 +94,7 @@ pub struct EntriesQuery {
     pub spender: Option<String>,
     /// Only what concerns this job.
     pub job: Option<String>,
-    /// Only movements of the credits of this grant.
+    /// Only entries that name this grant.
     pub grant: Option<String>,
     /// How many entries at most: 1 to 100, 25 if absent. With a filter a page may have fewer, or none,
     /// although more follow.

@@ -133,6 +133,9 @@ impl Source {
     }
 
     fn job_outcome(&mut self) -> JobOutcome {
+        if self.later && self.below(9) == 0 {
+            return JobOutcome::TooManyDemands;
+        }
         self.pick(&[
             JobOutcome::Succeeded,
             JobOutcome::Failed,
@@ -142,7 +145,6 @@ impl Source {
             JobOutcome::TimedOut,
             JobOutcome::Withdrawn,
             JobOutcome::WaitingQuota,
-            JobOutcome::TooManyDemands,
         ])
     }
 

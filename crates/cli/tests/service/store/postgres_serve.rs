@@ -216,7 +216,7 @@ async fn history_of_a_postgresql_store_goes_on_where_it_was_after_a_restart() {
     let place = state.display().to_string();
     let flags = ["--state", place.as_str()];
     let begins_at = |said: &str| -> u64 {
-        let line = said.lines().find(|line| line.contains("history goes on")).expect(said);
+        let line = said.lines().find(|line| line.contains("history continues")).expect(said);
         let number = line.rsplit_once("position").expect(line).1;
         let digits: String = number
             .chars()
