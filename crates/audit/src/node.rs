@@ -141,7 +141,7 @@ impl Node {
     pub(crate) fn map(&self) -> Read<&BTreeMap<u64, Node>> {
         match self {
             Node::Map(map) => Ok(map),
-            other => Err(format!("{other:?} is not a map").into()),
+            other => Err(format!("{} is not a map", other.kind()).into()),
         }
     }
 

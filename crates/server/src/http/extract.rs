@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::auth::Principal;
 use crate::change::fingerprint_of;
-use crate::net::bodies::{MAX_ANONYMOUS_BODY, Sender};
+use crate::net::bodies::{BodySender, MAX_ANONYMOUS_BODY};
 use crate::net::serve::PeerAddress;
 use crate::request::meta;
 use crate::request::{Caller, Failure};
@@ -139,8 +139,8 @@ where
     B: HttpBody<Data = Bytes, Error: std::fmt::Display> + Unpin,
 {
     let sender = match meta::sender() {
-        0 => Sender::Address(PeerAddress::of(&parts.extensions)),
-        number => Sender::Caller(number),
+        0 => BodySender::Address(PeerAddress::of(&parts.extensions)),
+        number => BodySender::Caller(number),
     };
     let bytes = match tokio::time::timeout(meta::body_timeout(), read_all(body, sender)).await {
         Ok(bytes) => bytes?,
@@ -170,13 +170,13 @@ fn all(headers: &HeaderMap, name: HeaderName, expected: &str) -> bool {
 }
 
 /// Reads a body. One that is not there at once takes a place among the incomplete ones.
-async fn read_all<B>(mut body: B, sender: Sender) -> Result<Bytes, Failure>
+async fn read_all<B>(mut body: B, sender: BodySender) -> Result<Bytes, Failure>
 where
     B: HttpBody<Data = Bytes, Error: std::fmt::Display> + Unpin,
 {
     let most = match sender {
-        Sender::Caller(_) => MAX_BODY,
-        Sender::Address(_) => MAX_ANONYMOUS_BODY,
+        BodySender::Caller(_) => MAX_BODY,
+        BodySender::Address(_) => MAX_ANONYMOUS_BODY,
     };
     let bodies = meta::bodies();
     let mut incomplete = None;

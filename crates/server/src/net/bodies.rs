@@ -18,7 +18,7 @@ const RETRY_SECONDS: u64 = 2;
 
 /// The sender of a body.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Sender {
+pub enum BodySender {
     /// A tenant, or a key of the platform, by its number in this process.
     Caller(u64),
     /// An address that has shown no key.
@@ -27,31 +27,31 @@ pub enum Sender {
 
 /// The number and the bytes of incomplete bodies.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-struct Amount {
+struct BodyCount {
     bodies: usize,
     bytes: usize,
 }
 
-impl Amount {
-    fn exceeds(self, limit: Amount) -> bool {
+impl BodyCount {
+    fn exceeds(self, limit: BodyCount) -> bool {
         self.bodies > limit.bodies || self.bytes > limit.bytes
     }
 }
 
 /// All senders together.
-const MAX_ALL: Amount = Amount { bodies: 16_384, bytes: 256 << 20 };
+const MAX_ALL: BodyCount = BodyCount { bodies: 16_384, bytes: 256 << 20 };
 /// One tenant, or one key of the platform.
-const MAX_CALLER: Amount = Amount { bodies: 1_024, bytes: 64 << 20 };
+const MAX_CALLER: BodyCount = BodyCount { bodies: 1_024, bytes: 64 << 20 };
 /// All requests without a key.
-const MAX_ANONYMOUS: Amount = Amount { bodies: 4_096, bytes: 16 << 20 };
+const MAX_ANONYMOUS: BodyCount = BodyCount { bodies: 4_096, bytes: 16 << 20 };
 /// One address without a key.
-const MAX_ADDRESS: Amount = Amount { bodies: 64, bytes: 1 << 20 };
+const MAX_ADDRESS: BodyCount = BodyCount { bodies: 64, bytes: 1 << 20 };
 
 #[derive(Debug, Default)]
 struct Counts {
-    all: Amount,
-    anonymous: Amount,
-    senders: HashMap<Sender, Amount>,
+    all: BodyCount,
+    anonymous: BodyCount,
+    senders: HashMap<BodySender, BodyCount>,
 }
 
 /// The incomplete bodies of a server.
@@ -64,7 +64,7 @@ pub struct Bodies {
 /// An incomplete body. Dropping it frees its place and its bytes.
 pub struct IncompleteBody<'a> {
     bodies: &'a Bodies,
-    sender: Sender,
+    sender: BodySender,
     bytes: usize,
     _paused: PausedRequest<'a>,
 }
@@ -72,11 +72,11 @@ pub struct IncompleteBody<'a> {
 impl Drop for IncompleteBody<'_> {
     fn drop(&mut self) {
         let mut counts = self.bodies.counts();
-        counts.change(self.sender, |amount| {
-            amount.bodies -= 1;
-            amount.bytes -= self.bytes;
+        counts.change(self.sender, |count| {
+            count.bodies -= 1;
+            count.bytes -= self.bytes;
         });
-        if counts.senders.get(&self.sender).is_some_and(|amount| *amount == Amount::default()) {
+        if counts.senders.get(&self.sender).is_some_and(|count| *count == BodyCount::default()) {
             counts.senders.remove(&self.sender);
         }
     }
@@ -85,42 +85,42 @@ impl Drop for IncompleteBody<'_> {
 impl IncompleteBody<'_> {
     /// Counts bytes that arrived, or refuses them.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
-        self.bodies.counts().add(self.sender, Amount { bodies: 0, bytes })?;
+        self.bodies.counts().add(self.sender, BodyCount { bodies: 0, bytes })?;
         self.bytes += bytes;
         Ok(())
     }
 }
 
 impl Counts {
-    fn change(&mut self, sender: Sender, change: impl Fn(&mut Amount)) {
+    fn change(&mut self, sender: BodySender, change: impl Fn(&mut BodyCount)) {
         change(&mut self.all);
-        if matches!(sender, Sender::Address(_)) {
+        if matches!(sender, BodySender::Address(_)) {
             change(&mut self.anonymous);
         }
         change(self.senders.entry(sender).or_default());
     }
 
-    /// Adds an amount if it is within every limit of its sender.
-    fn add(&mut self, sender: Sender, more: Amount) -> Result<(), Failure> {
-        let after = |amount: Amount| Amount {
-            bodies: amount.bodies + more.bodies,
-            bytes: amount.bytes + more.bytes,
+    /// Adds a count if it is within every limit of its sender.
+    fn add(&mut self, sender: BodySender, more: BodyCount) -> Result<(), Failure> {
+        let after = |count: BodyCount| BodyCount {
+            bodies: count.bodies + more.bodies,
+            bytes: count.bytes + more.bytes,
         };
         let of_sender = after(self.senders.get(&sender).copied().unwrap_or_default());
         let is_full = match sender {
-            Sender::Caller(_) => of_sender.exceeds(MAX_CALLER),
-            Sender::Address(_) => of_sender.exceeds(MAX_ADDRESS),
+            BodySender::Caller(_) => of_sender.exceeds(MAX_CALLER),
+            BodySender::Address(_) => of_sender.exceeds(MAX_ADDRESS),
         };
         if is_full {
             return Err(refusal(Code::RateLimited, "this sender"));
         }
-        let is_anonymous = matches!(sender, Sender::Address(_));
+        let is_anonymous = matches!(sender, BodySender::Address(_));
         if after(self.all).exceeds(MAX_ALL)
             || is_anonymous && after(self.anonymous).exceeds(MAX_ANONYMOUS)
         {
             return Err(refusal(Code::Unavailable, "the server"));
         }
-        self.change(sender, |amount| *amount = after(*amount));
+        self.change(sender, |count| *count = after(*count));
         Ok(())
     }
 }
@@ -144,11 +144,11 @@ impl Bodies {
     /// in flight until the place is dropped.
     pub fn wait(
         &self,
-        sender: Sender,
+        sender: BodySender,
         priority: Priority,
         bytes: usize,
     ) -> Result<IncompleteBody<'_>, Failure> {
-        self.counts().add(sender, Amount { bodies: 1, bytes })?;
+        self.counts().add(sender, BodyCount { bodies: 1, bytes })?;
         let paused = self.load.aside(priority);
         Ok(IncompleteBody { bodies: self, sender, bytes, _paused: paused })
     }
@@ -173,8 +173,8 @@ mod tests {
         Bodies::new(Arc::new(Load::new(LimitOptions::default())))
     }
 
-    fn address(number: u32) -> Sender {
-        Sender::Address(IpAddr::V4(Ipv4Addr::from(number)))
+    fn address(number: u32) -> BodySender {
+        BodySender::Address(IpAddr::V4(Ipv4Addr::from(number)))
     }
 
     #[test]
@@ -182,7 +182,8 @@ mod tests {
         let bodies = bodies();
         let admitted = bodies.load.admit(Priority::Metering).expect("there is room");
         assert_eq!(bodies.load.in_flight(), 1);
-        let body = bodies.wait(Sender::Caller(1), Priority::Metering, 1).expect("there is room");
+        let body =
+            bodies.wait(BodySender::Caller(1), Priority::Metering, 1).expect("there is room");
         assert_eq!(bodies.load.in_flight(), 0);
         drop(body);
         assert_eq!(bodies.load.in_flight(), 1);
@@ -194,7 +195,7 @@ mod tests {
     fn a_sender_has_a_bounded_part_and_gets_it_back() {
         let bodies = bodies();
         for (sender, limit, other) in [
-            (Sender::Caller(1), MAX_CALLER, Sender::Caller(2)),
+            (BodySender::Caller(1), MAX_CALLER, BodySender::Caller(2)),
             (address(1), MAX_ADDRESS, address(2)),
         ] {
             let wait = |sender| bodies.wait(sender, Priority::Change, 0);
@@ -210,7 +211,7 @@ mod tests {
             let refused = body.grow(1).expect_err("not one byte more");
             assert_eq!(refused.problem.code, Code::RateLimited);
         }
-        assert_eq!(bodies.counts().all, Amount::default());
+        assert_eq!(bodies.counts().all, BodyCount::default());
         assert!(bodies.counts().senders.is_empty());
     }
 
@@ -228,6 +229,6 @@ mod tests {
             }
         }
         assert_eq!(held.len(), MAX_ANONYMOUS.bodies);
-        assert!(bodies.wait(Sender::Caller(1), Priority::Change, 0).is_ok());
+        assert!(bodies.wait(BodySender::Caller(1), Priority::Change, 0).is_ok());
     }
 }

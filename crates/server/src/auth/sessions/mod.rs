@@ -493,12 +493,13 @@ mod tests {
     #[test]
     fn all_sessions_of_a_key_end_at_once_and_no_others() {
         let sessions = sessions();
-        let begin = |id, scope| sessions.begin(of(id, scope), None, None, at(0)).secret;
+        let key = |id, scope| Principal { secret_hash: Some([7; 32]), ..of(id, scope) };
+        let begin = |id, scope| sessions.begin(key(id, scope), None, None, at(0)).secret;
         let own = [begin("k", "acme"), begin("k", "acme")];
         let others = [begin("l", "acme"), begin("k", "umbra")];
         let renewed = Principal { secret_hash: Some([1; 32]), ..of("k", "acme") };
         let renewed = sessions.begin(renewed, None, None, at(0)).secret;
-        sessions.end_all_of(&of("k", "acme"));
+        sessions.end_all_of(&key("k", "acme"));
         assert!(own.iter().all(|secret| sessions.used(secret, at(1)).is_none()));
         let lasts = |secret: &String| sessions.used(secret, at(1)).is_some();
         assert!(others.iter().all(lasts) && lasts(&renewed));
