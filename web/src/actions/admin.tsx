@@ -70,7 +70,8 @@ export function RevokeKeyDialog({ apiKey, close }: { apiKey: Key; close: () => v
 
 export function DrainDialog({ node, close }: { node: MachineNode; close: () => void }) {
   const [force, setForce] = useState(false);
-  const resume = node.state === "draining" || node.state === "drained";
+  // Decided when it opens: the node changes its state while the dialog shows the answer.
+  const [resume] = useState(node.state === "draining" || node.state === "drained");
   const jobs = node.attempts.length;
   return (
     <ActionDialog
