@@ -1,6 +1,6 @@
 //! Requests under idempotency keys: one effect, one answer, for a week.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::Cell;
 use bursar_core::cell::command::{Command, Origin, Refusal, Reply, RequestKey, StoredAnswer};

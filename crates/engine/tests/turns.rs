@@ -1,6 +1,6 @@
 //! Senders take turns, however many messages one of them has sent.
 
-mod support;
+use crate::support;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};

@@ -23,6 +23,8 @@ mod repository;
 mod rust;
 #[path = "tidy/sizes.rs"]
 mod sizes;
+#[path = "tidy/targets.rs"]
+mod targets;
 #[path = "tidy/types.rs"]
 mod types;
 #[path = "tidy/width.rs"]
@@ -56,6 +58,11 @@ fn folders_are_small() {
 #[test]
 fn source_files_are_short() {
     report("source_files_are_short", &sizes::check_files(&Repository::read()));
+}
+
+#[test]
+fn every_test_file_belongs_to_a_binary() {
+    report("every_test_file_belongs_to_a_binary", &targets::check(&Repository::read()));
 }
 
 #[test]
