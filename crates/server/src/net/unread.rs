@@ -24,12 +24,12 @@ const SWEEP: usize = 64;
 pub(super) struct UnreadAnswers {
     patience: Duration,
     clock: Stopwatch,
-    answers: Mutex<Vec<Weak<Mutex<Progress>>>>,
+    answers: Mutex<Vec<Weak<Mutex<AnswerProgress>>>>,
     first: Notify,
 }
 
 /// How far one answer has come.
-struct Progress {
+struct AnswerProgress {
     /// When it last moved.
     at: Duration,
     /// Pieces that the connection has and has not sent.
@@ -38,7 +38,7 @@ struct Progress {
     waits: bool,
 }
 
-fn locked(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+fn locked(progress: &Mutex<AnswerProgress>) -> MutexGuard<'_, AnswerProgress> {
     // Nothing that holds this lock can panic half way.
     progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -56,7 +56,7 @@ impl UnreadAnswers {
             if body.is_end_stream() {
                 return body;
             }
-            let progress = Progress { at: self.clock.elapsed(), unsent: 0, waits: true };
+            let progress = AnswerProgress { at: self.clock.elapsed(), unsent: 0, waits: true };
             let progress = Arc::new(Mutex::new(progress));
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
             if answers.len() >= SWEEP {
@@ -93,24 +93,24 @@ struct WatchedBody {
     body: Body,
     /// The part of the last frame that was not handed over.
     rest: Bytes,
-    progress: Arc<Mutex<Progress>>,
+    progress: Arc<Mutex<AnswerProgress>>,
     of: Arc<UnreadAnswers>,
 }
 
 /// A piece until it is sent.
-struct Piece {
+struct UnsentPiece {
     bytes: Bytes,
-    progress: Arc<Mutex<Progress>>,
+    progress: Arc<Mutex<AnswerProgress>>,
     of: Arc<UnreadAnswers>,
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for UnsentPiece {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Piece {
+impl Drop for UnsentPiece {
     fn drop(&mut self) {
         let mut progress = locked(&self.progress);
         progress.unsent -= 1;
@@ -134,7 +134,7 @@ impl WatchedBody {
         let bytes = self.rest.split_to(self.rest.len().min(PIECE));
         locked(&self.progress).unsent += 1;
         let (progress, of) = (Arc::clone(&self.progress), Arc::clone(&self.of));
-        Some(Bytes::from_owner(Piece { bytes, progress, of }))
+        Some(Bytes::from_owner(UnsentPiece { bytes, progress, of }))
     }
 }
 

@@ -263,6 +263,11 @@ fn too_many_counts() -> Failure {
     Failure::invalid("operations", reason)
 }
 
+/// Batches that only settle and meter go first, to read as to decide.
+fn urgency_of_all(changes: &[Change]) -> Urgency {
+    urgency_of(changes.iter().map(Change::meters))
+}
+
 async fn gather(
     app: &App,
     caller: &Caller,
@@ -286,7 +291,7 @@ async fn gather(
             break;
         }
     }
-    let urgency = urgency_of(changes.iter().map(Change::meters));
+    let urgency = urgency_of_all(&changes);
     let look = move |ledger: &Ledger| {
         let mut promises = Promises::new();
         let ready = changes.into_iter().map(|change| {
@@ -381,4 +386,47 @@ fn aborted(stored: StoredFailure, count: usize) -> Failure {
     whole.problem.results = Some(results.collect());
     whole.problem.param = Some(format!("operations[{place}]"));
     whole
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Method;
+    use serde_json::{from_value, json};
+
+    use super::*;
+    use crate::auth::Principal;
+    use crate::change::ChangePlan;
+    use crate::http::handlers::credits::holds::{
+        plan_capture, plan_extend, plan_release, plan_settle,
+    };
+
+    fn change(plan: Result<ChangePlan, Failure>) -> Change {
+        let caller = Caller {
+            principal: Principal::root(),
+            method: Method::POST,
+            path: "/v1/batch".to_owned(),
+            idempotency_key: None,
+            tenant: None,
+            request: 0,
+            dry_run: false,
+        };
+        plan.expect("it is valid").requested_by(caller, 0)
+    }
+
+    #[test]
+    fn an_atomic_batch_goes_first_only_if_it_settles_and_meters_alone() {
+        let body = || from_value(json!({ "total": "1" })).expect("a total");
+        let settle = || change(plan_settle("h".into(), &body()));
+        let capture = change(plan_capture(
+            "h".into(),
+            &from_value(json!({ "total": "1" })).expect("a total"),
+        ));
+        let release = change(plan_release("h".into(), &from_value(json!({})).expect("nothing")));
+        let extend = change(plan_extend(
+            "h".into(),
+            &from_value(json!({ "amount": "1" })).expect("an amount"),
+        ));
+        assert_eq!(urgency_of_all(&[settle(), capture, release]), Urgency::Urgent);
+        assert_eq!(urgency_of_all(&[settle(), extend]), Urgency::Ordinary);
+    }
 }
