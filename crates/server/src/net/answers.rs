@@ -173,7 +173,8 @@ mod tests {
         assert!(small.is_ok(), "small answers are not counted");
         assert!(answers.hold((0, READ), answer(LARGE)).is_ok(), "nor those without a key");
         drop(held);
-        assert_eq!((answers.unread().all, answers.unread().senders.len()), (0, 0));
+        let left = answers.unread();
+        assert_eq!((left.all, left.senders.len()), (0, 0));
     }
 
     #[tokio::test]

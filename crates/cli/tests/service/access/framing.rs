@@ -40,7 +40,7 @@ async fn exists(server: &Server, account: &str) -> bool {
 #[tokio::test]
 async fn a_body_that_is_announced_as_too_large_is_not_asked_for() {
     let server = Server::start();
-    for length in [4 * 1024 * 1024 + 1, 1 << 50] {
+    for length in [4 * 1024 * 1024 + 1, 1_u64 << 50] {
         let framing = format!("content-length: {length}\r\nexpect: 100-continue");
         let answer = exchange(&server, &post(&server, &framing));
         assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");

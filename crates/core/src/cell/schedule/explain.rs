@@ -548,7 +548,7 @@ mod tests {
     use crate::cell::command::{Command, JobSpec};
     use crate::cell::schedule::shape::GpuDemand;
     use crate::cell::share::accounts::VISITS;
-    use crate::machine::execute;
+    use crate::machine::{advance, execute};
 
     /// How many accounts are looked at for the shares of a tenant's teams, each of which has a job.
     fn visits(teams: u32) -> u64 {
@@ -558,6 +558,7 @@ mod tests {
             let spec = JobSpec::new(JobId(team.into()), account.as_str(), GpuDemand::Whole(1));
             let (origin, admit) = (Origin::component("test"), Command::AdmitJob(spec));
             execute(&mut cell, now, &origin, &admit, &mut Vec::new()).expect("admitted");
+            advance(&mut cell, now, |_, _| {});
         }
         VISITS.set(0);
         let shares = cell.fair_shares(now);

@@ -5,7 +5,6 @@ use crate::credits::Credits;
 use crate::directory::key_ring::{MAX_ENDED_KEYS, MAX_TENANT_KEYS};
 use crate::directory::state::{Role, Secret};
 use crate::machine::{advance, execute};
-use crate::name::AccountPath;
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
