@@ -385,6 +385,7 @@ impl Started {
                 ids: IdMaker::new(0),
                 limits: Limits::new(config.limits),
                 bodies: Arc::new(Bodies::new(Arc::clone(&load))),
+                answers: Arc::default(),
                 load,
                 waits: Waits::new(config.limits),
                 shed: Shed::new(&base_url),
@@ -402,6 +403,7 @@ impl Started {
                 write_timeout: Duration::from_millis(config.timeouts.write_ms.get()),
                 base_url,
                 may_be_proxied: config.may_be_proxied(),
+                job_refunds: config.ledger.job_refunds,
                 status: Box::new(move || {
                     let (ledger, directory) = (&ledger_status, &directory_status);
                     vec![

@@ -17,6 +17,8 @@ mod money;
 mod named_tests;
 #[path = "tidy/paths.rs"]
 mod paths;
+#[path = "tidy/rehearsals.rs"]
+mod rehearsals;
 #[path = "tidy/repository.rs"]
 mod repository;
 #[path = "tidy/rust.rs"]
@@ -48,6 +50,12 @@ fn plain_words() {
 #[test]
 fn lines_of_docs_fit_on_a_screen() {
     report("lines_of_docs_fit_on_a_screen", &width::check(&Repository::read()));
+}
+
+#[test]
+fn tests_that_start_a_server_rehearse_the_loss_of_its_store() {
+    let check = "tests_that_start_a_server_rehearse_the_loss_of_its_store";
+    report(check, &rehearsals::check(&Repository::read()));
 }
 
 #[test]

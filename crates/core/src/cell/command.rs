@@ -388,6 +388,8 @@ pub struct StoredAnswer {
     pub code: u16,
     /// The body, if there is one.
     pub body: Option<CompactString>,
+    /// The scope of the key that was answered, as an account path or `*`. Earlier builds did not note it.
+    pub scope: Option<CompactString>,
 }
 
 /// The answer to a command that was accepted.

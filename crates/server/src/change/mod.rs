@@ -8,7 +8,8 @@ mod used_key;
 
 use bursar_core::ledger::command::{Command, RecalledHold};
 use bursar_core::ledger::holds::archive::RecalledRecord;
-use bursar_core::ledger::id::Name;
+use bursar_core::ledger::holds::hold::HoldKind;
+use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::refusal::{Refusal, Resource};
 use bursar_core::ledger::{Accepted, Envelope, Ledger, LookUp, Refused};
 use bursar_core::name::{AccountPath, HoldId};
@@ -320,6 +321,15 @@ impl Change {
             }
         };
         plan.permit(&caller.principal)?;
+        if plan.authority == Authority::IssueForJobs
+            && !caller.principal.may_issue
+            && of_a_region(ledger, &caller, &plan.target, &looked.records)
+        {
+            let detail = "this server lets the platform refund what a region charged for a job; use \
+                          a key whose scope is \"*\", or one that such a key gave the capability \
+                          `issue`";
+            return Err(Failure::forbidden(detail));
+        }
         let key = caller.idempotency_key.as_deref().map(|key| key_hash(&tenant, key));
         let creates = plan.creates.is_some();
         let chosen = plan.creates.filter(|(_, _, chosen)| *chosen);
@@ -344,6 +354,34 @@ impl Change {
             chosen: chosen.map(|(resource, id, _)| (resource, id)),
             looked,
         })
+    }
+}
+
+/// Whether a region charged what a refund returns: not so for charges, holds without a job, jobs that
+/// run outside Bursar, and what the same batch creates. Of a job that the ledger has forgotten, whose
+/// refund names its account, it is assumed.
+fn of_a_region(
+    ledger: &Ledger,
+    caller: &Caller,
+    target: &Target,
+    recalled: &[RecalledRecord],
+) -> bool {
+    let is_placed = |job: JobNo| ledger.job(job).is_none_or(|job| !job.order.terms.external);
+    match target {
+        Target::Named(Resource::Job, id) => {
+            let Ok(account) = find_in(ledger, caller, (Resource::Job, id), recalled) else {
+                return false;
+            };
+            let tenant = ledger.find_account(tenant_of(&account));
+            tenant.and_then(|tenant| ledger.find_job_or_array(tenant, id)).is_none_or(is_placed)
+        }
+        Target::Named(Resource::Hold, id) => {
+            let hold = hold_in(ledger, caller, (HoldKind::Hold, id), recalled);
+            let details = hold.ok().and_then(|hold| hold.details.as_ref());
+            details.and_then(|details| details.job).is_some_and(is_placed)
+        }
+        Target::Named(..) => false,
+        Target::Account(_) => true,
     }
 }
 

@@ -4,6 +4,7 @@ mod aside;
 mod bounds;
 pub(crate) mod feed;
 mod histories;
+mod http2;
 mod load;
 mod reading;
 pub(crate) mod self_check;

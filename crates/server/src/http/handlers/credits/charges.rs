@@ -18,6 +18,7 @@ use super::holds::look;
 use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::change::{ChangePlan, Target};
+use crate::followers::archive::JobRefunds;
 use crate::http::convert::{context, credits, instant, text};
 use crate::http::extract::{Path, Sent, Tree};
 use crate::http::respond::{Answer, account_field, change, job_named, json, named, new_id};
@@ -73,7 +74,11 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<ChangePlan, Failure>
     };
     Ok(ChangePlan {
         operation: Operation::CreateRefund,
-        authority: if compensate { Authority::Issue } else { Authority::Role },
+        authority: match (compensate, app.job_refunds) {
+            (true, _) => Authority::Issue,
+            (false, JobRefunds::Platform) => Authority::IssueForJobs,
+            (false, JobRefunds::Billing) => Authority::Role,
+        },
         target: Target::Named(resource, name),
         creates: Some(creates),
         counts: None,
