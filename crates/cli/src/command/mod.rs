@@ -18,7 +18,7 @@ use accounts::{account, balance, budget, entries, forecast, quota, statement, to
 use credits::{batch, charge, grant, hold, price, refund, transfer, usage};
 use jobs::{class, follow, job, logs, quote, run};
 use nodes::{node, region};
-use system::{api, audit, clock, events, key};
+use system::{api, audit, clock, events, key, session};
 
 #[derive(Subcommand)]
 pub(crate) enum Remote {
@@ -88,6 +88,9 @@ pub(crate) enum Remote {
     /// Create, list, rotate and revoke API keys.
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// List who is signed in, and end sessions.
+    #[command(subcommand)]
+    Session(session::SessionCommand),
     /// Read the audit trail and its proofs.
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -146,6 +149,7 @@ pub(crate) fn run(
             Remote::Price(command) => price::run(&session, command).await,
             Remote::Class(command) => class::run(&session, command).await,
             Remote::Key(command) => key::run(&session, command).await,
+            Remote::Session(command) => session::run(&session, command).await,
             Remote::Audit(command) => audit::run(&session, command).await,
             Remote::Events(arguments) => events::run(&session, arguments).await,
             Remote::Batch(arguments) => batch::run(&session, arguments).await,

@@ -19,7 +19,7 @@ const TASKS: &[(&str, &[&str])] = &[
     ("Jobs", &["run", "quote", "ls", "why", "logs", "wait", "cancel", "job"]),
     ("Credits", &["balance", "forecast", "statement", "entries", "top", "grant", "transfer"]),
     ("Charging", &["charge", "refund", "hold", "usage", "batch", "price"]),
-    ("Accounts and limits", &["account", "budget", "quota", "class", "key"]),
+    ("Accounts and limits", &["account", "budget", "quota", "class", "key", "session"]),
     ("Nodes", &["node", "region", "agent"]),
     ("Server", &["serve", "config", "admin", "clock"]),
     ("Audit and integration", &["audit", "events", "api", "explain", "completion", "man"]),
