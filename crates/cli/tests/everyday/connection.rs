@@ -96,9 +96,8 @@ async fn an_administrator_sees_who_is_signed_in_and_ends_it() {
     let cookie = signed_in.headers["set-cookie"].to_str().expect("ascii");
     let cookie = cookie.split(';').next().expect("a cookie").to_owned();
     signed_in.expect(201);
-    let asked = async || {
-        server.send("GET", "/v1/session", Value::Null, "", &[("cookie", &cookie)]).await
-    };
+    let asked =
+        async || server.send("GET", "/v1/session", Value::Null, "", &[("cookie", &cookie)]).await;
     asked().await.expect(200);
     let admin = Person::with_key(&server, &server.key("admin", "acme").await);
     let listed = admin.done(&["session", "ls"]);

@@ -12,10 +12,11 @@ use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::Span;
+use tracing::{Span, Subscriber};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
@@ -131,12 +132,6 @@ pub enum TracingError {
 /// Log lines never contain keys, bodies or amounts.
 pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, TracingError> {
     let filter = EnvFilter::try_from_env("BURSAR_LOG").or_else(|_| EnvFilter::try_new("info"))?;
-    let lines = tracing_subscriber::fmt::layer()
-        .json()
-        .flatten_event(true)
-        .with_current_span(true)
-        .with_span_list(false)
-        .with_writer(|| Visible(std::io::stderr()));
     let provider = otlp_endpoint.map(provider).transpose()?;
     let spans = provider
         .as_ref()
@@ -145,13 +140,23 @@ pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, TracingError> {
     let _ = match spans {
         // The level of the log says nothing about traces.
         Some(spans) => tracing_subscriber::registry()
-            .with(lines.with_filter(filter))
+            .with(lines().with_filter(filter))
             .with(spans.with_filter(LevelFilter::INFO))
             .try_init(),
-        None => tracing_subscriber::registry().with(filter).with(lines).try_init(),
+        None => tracing_subscriber::registry().with(filter).with(lines()).try_init(),
     };
     EXPORTS.store(provider.is_some(), Ordering::Relaxed);
     Ok(Tracing(provider))
+}
+
+/// Writes log lines.
+fn lines<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
+    tracing_subscriber::fmt::layer()
+        .json()
+        .flatten_event(true)
+        .with_current_span(true)
+        .with_span_list(false)
+        .with_writer(|| Visible(std::io::stderr()))
 }
 
 fn provider(endpoint: &str) -> Result<SdkTracerProvider, TracingError> {

@@ -30,11 +30,12 @@ fn collector() -> (String, Receiver<Vec<u8>>) {
             }
             let mut body = vec![0; length];
             stream.read_exact(&mut body).expect("the body");
-            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-            stream.get_mut().write_all(answer).expect("the answer");
+            // Before the answer: the process may end with it.
             if sender.send(body).is_err() {
                 return;
             }
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            stream.get_mut().write_all(answer).expect("the answer");
         }
     });
     (url, received)
