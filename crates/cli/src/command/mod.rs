@@ -18,7 +18,7 @@ use accounts::{account, balance, budget, entries, forecast, quota, statement, to
 use credits::{batch, charge, grant, hold, price, refund, transfer, usage};
 use jobs::{class, follow, job, logs, quote, run};
 use nodes::{node, region};
-use system::{api, audit, clock, events, key, session};
+use system::{api, audit, clock, events, key, mcp, session};
 
 #[derive(Subcommand)]
 pub(crate) enum Remote {
@@ -101,6 +101,12 @@ pub(crate) enum Remote {
     /// Accept a server's clock; show and move the manual one of a test server.
     #[command(subcommand)]
     Clock(clock::ClockCommand),
+    /// Let a language model read through this connection: a server of the Model Context Protocol.
+    #[command(
+        after_help = "Example:\n  bursar mcp --key-file viewer.key\n\nOne JSON-RPC message a line on \
+        standard input and output. Every tool reads; none changes anything. Give it a viewer's key."
+    )]
+    Mcp,
     /// Send any request, with this connection's key.
     Api(api::ApiArguments),
 }
@@ -154,6 +160,7 @@ pub(crate) fn run(
             Remote::Events(arguments) => events::run(&session, arguments).await,
             Remote::Batch(arguments) => batch::run(&session, arguments).await,
             Remote::Clock(command) => clock::run(&session, command).await,
+            Remote::Mcp => mcp::run(&session).await,
             Remote::Api(arguments) => api::run(&session, arguments).await,
         }
     })

@@ -22,7 +22,7 @@ const TASKS: &[(&str, &[&str])] = &[
     ("Accounts and limits", &["account", "budget", "quota", "class", "key", "session"]),
     ("Nodes", &["node", "region", "agent"]),
     ("Server", &["serve", "config", "admin", "clock"]),
-    ("Audit and integration", &["audit", "events", "api", "explain", "completion", "man"]),
+    ("Audit and integration", &["audit", "events", "api", "mcp", "explain", "completion", "man"]),
     ("Tools without a server", &["credits", "pool", "simulate", "bench"]),
 ];
 

@@ -12,6 +12,7 @@ mod confirmations;
 mod connection;
 mod estimates;
 mod keys;
+mod mcp;
 mod money;
 mod nodes;
 mod person;
