@@ -78,7 +78,7 @@ pub(crate) const EVENTS: &[Named] = &[
         ],
     ),
     ("refunded", &["movement", "hold", "note"]),
-    ("credits_moved", &["movement", "from", "to"]),
+    ("credits_moved", &["movement", "from", "to", "note"]),
     ("uncollected_collected", &["movement", "account"]),
     ("budget_set", &["account", "budget", "terms", "period_start", "spent", "held"]),
     ("budget_removed", &["account", "budget"]),

@@ -19,10 +19,10 @@ const TASKS: &[(&str, &[&str])] = &[
     ("Jobs", &["run", "quote", "ls", "why", "logs", "wait", "cancel", "job"]),
     ("Credits", &["balance", "forecast", "statement", "entries", "top", "grant", "transfer"]),
     ("Charging", &["charge", "refund", "hold", "usage", "batch", "price"]),
-    ("Accounts and limits", &["account", "budget", "quota", "class", "key"]),
+    ("Accounts and limits", &["account", "budget", "quota", "class", "key", "session"]),
     ("Nodes", &["node", "region", "agent"]),
     ("Server", &["serve", "config", "admin", "clock"]),
-    ("Audit and integration", &["audit", "events", "api", "explain", "completion", "man"]),
+    ("Audit and integration", &["audit", "events", "api", "mcp", "explain", "completion", "man"]),
     ("Tools without a server", &["credits", "pool", "simulate", "bench"]),
 ];
 

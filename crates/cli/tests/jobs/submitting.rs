@@ -366,7 +366,7 @@ async fn jobs_show_in_the_feed_the_rankings_and_the_metrics() {
     let metrics = metrics.as_str().expect("text");
     for line in [
         "bursar_nodes{region=\"default\"} 1",
-        "bursar_gpu_thousandths{region=\"default\",gpu_type=\"H100\",state=\"free\"} 1000",
+        "bursar_gpus{region=\"default\",gpu_type=\"H100\",state=\"free\"} 1.0",
         "bursar_jobs_waiting{region=\"default\"} 0",
         "bursar_writer_serving{machine=\"cell-default\"} 1",
     ] {

@@ -435,7 +435,9 @@ impl Ledger {
             }
             Event::Charged(charged) => self.apply_charged(at, charged),
             Event::Refunded { movement, hold, note: _ } => self.apply_refunded(at, movement, *hold),
-            Event::CreditsMoved { movement, from, to: _ } => self.apply_moved(at, movement, *from),
+            Event::CreditsMoved { movement, from, to: _, note: _ } => {
+                self.apply_moved(at, movement, *from)
+            }
             Event::DebtRepaid { movement, account } => {
                 self.apply_collected(at, movement, *account);
             }

@@ -14,8 +14,8 @@ use bursar_api::credits::{charge, hold};
 use bursar_core::credits::Credits;
 use bursar_core::ledger::accounts::view::Lot;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetUnit, Context, OnExpiry,
-    RefundNote,
+    AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetUnit, Context, MovementNote,
+    OnExpiry,
 };
 use bursar_core::ledger::event::credits_of;
 use bursar_core::ledger::holds::archive::{ArchivedName, RecalledRecord};
@@ -68,7 +68,7 @@ pub enum AnswerShape {
         /// The refunded hold, charge or job.
         of: (Resource, Name),
         /// Reason and reference of the refund.
-        note: Option<Box<RefundNote>>,
+        note: Option<Box<MovementNote>>,
     },
     /// The transfer.
     Transfer {
@@ -76,6 +76,8 @@ pub enum AnswerShape {
         from: AccountPath,
         /// The account that received them.
         to: AccountPath,
+        /// Reason and reference of the transfer.
+        note: Option<Box<MovementNote>>,
     },
     /// The collection.
     Collection {
@@ -305,6 +307,12 @@ fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &AnswerS
     movement(ledger, made, ledger.refund_parts(number), amount, shape)
 }
 
+/// Reason and reference.
+fn texts(note: Option<&MovementNote>) -> (Option<String>, Option<String>) {
+    let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
+    note.map_or((None, None), |note| (text(&note.reason), text(&note.reference)))
+}
+
 /// Renders a refund with all of its parts, a transfer or a collection.
 pub fn movement<'a>(
     ledger: &Ledger,
@@ -316,13 +324,13 @@ pub fn movement<'a>(
     match shape {
         AnswerShape::Refund { of, note } => {
             let mut refund = refund(ledger, made, parts, of, amount);
-            let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
-            refund.reason = note.as_ref().and_then(|note| text(&note.reason));
-            refund.reference = note.as_ref().and_then(|note| text(&note.reference));
+            (refund.reason, refund.reference) = texts(note.as_deref());
             value(refund)
         }
-        AnswerShape::Transfer { from, to } => {
-            value(transfer(ledger, &made.movement, (from, to), amount))
+        AnswerShape::Transfer { from, to, note } => {
+            let mut transfer = transfer(ledger, &made.movement, (from, to), amount);
+            (transfer.reason, transfer.reference) = texts(note.as_deref());
+            value(transfer)
         }
         AnswerShape::Collection { account } => value(account::Collected {
             id: made.movement.id.to_string(),

@@ -18,7 +18,7 @@ async fn assert_all_serve(server: &Server) {
     assert_eq!(ready["ready"], true, "{ready}");
     let metrics = server.send("GET", "/metrics", Value::Null, "", &[]).await.expect(200);
     let metrics = metrics.as_str().expect("text").to_owned();
-    assert!(metrics.contains("bursar_machine_panics{machine=\"Ledger\"} 0"), "{metrics}");
+    assert!(metrics.contains("bursar_machine_panics_total{machine=\"Ledger\"} 0"), "{metrics}");
 }
 
 #[tokio::test]

@@ -10,4 +10,5 @@ mod reading;
 pub(crate) mod self_check;
 mod system;
 mod time;
+mod traces;
 mod verify;

@@ -8,6 +8,9 @@ pub mod cookie;
 pub mod device;
 pub mod failures;
 pub mod handoff;
+mod list;
+
+pub(crate) use list::ListedSession;
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -224,14 +227,7 @@ impl Sessions {
 
     /// Ends every session of a key or person whose scope a caller covers. Returns how many.
     pub(crate) fn end_within(&self, caller: &Principal, actor: &str) -> usize {
-        self.end_where(|_, kept| {
-            let of = &kept.session.principal;
-            let covers = match &of.scope {
-                Some(scope) => caller.sees(scope),
-                None => caller.is_of_platform(),
-            };
-            covers && of.id == actor
-        })
+        self.end_where(|_, kept| kept.is_within(caller) && kept.session.principal.id == actor)
     }
 
     fn end_where(&self, is_meant: impl Fn(&Option<AccountPath>, &Kept) -> bool) -> usize {

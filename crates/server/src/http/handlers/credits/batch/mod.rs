@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode};
+use axum::response::IntoResponse;
 use bursar_api::credits::batch::{
     Batch, BatchResults, MAX_OPERATIONS, Operation as BatchItem, OperationResult,
 };
@@ -569,6 +570,15 @@ pub(super) async fn separate(
         results.push(outcome(done));
     }
     rendered(results, all_replayed).await
+}
+
+/// Decides independent operations of a dry run. The answer is the first refusal.
+pub(super) async fn rehearsed(app: &App, caller: &Caller, changes: Vec<Requested>) -> Answer {
+    let decided = decide_all(app, caller.principal.tenant(), changes, None).await?;
+    for done in decided {
+        done?;
+    }
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Renders the answer. It can be megabytes for a long batch, so it is rendered where it delays no
