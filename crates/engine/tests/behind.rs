@@ -1,7 +1,7 @@
 //! A job that runs while the wall clock is behind the last record: time goes on at nine tenths of
 //! the monotonic clock, and the job is charged for it.
 
-mod support;
+use crate::support;
 
 use std::sync::{Arc, Mutex};
 

@@ -1,6 +1,7 @@
 //! The engine in one process: writer, couriers, followers, leases.
 
 mod archive_steps;
+mod behind;
 mod cell;
 mod compaction;
 mod courier;
