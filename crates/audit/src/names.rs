@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    const PAGE: &str = include_str!("../../../docs/journal-format.md");
+    const PAGE: &str = include_str!("../../../docs/reference/journal-format.md");
 
     /// The table of the ledger's events, the first one with this heading. Similar events share a
     /// row.

@@ -1,4 +1,4 @@
-//! The bytes of a segment, built by hand as `docs/journal-format.md` has them. They never change.
+//! The bytes of a segment, built by hand as `docs/reference/journal-format.md` has them. They never change.
 
 use crate::support;
 

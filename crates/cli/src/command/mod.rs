@@ -111,6 +111,19 @@ pub(crate) enum Remote {
     Api(api::ApiArguments),
 }
 
+/// The commands by task, in the order of the help. Others follow under "More".
+pub(crate) const TASKS: &[(&str, &[&str])] = &[
+    ("First steps", &["demo", "login", "logout", "doctor", "whoami", "context"]),
+    ("Jobs", &["run", "quote", "ls", "why", "logs", "wait", "cancel", "job"]),
+    ("Credits", &["balance", "forecast", "statement", "entries", "top", "grant", "transfer"]),
+    ("Charging", &["charge", "refund", "hold", "usage", "batch", "price"]),
+    ("Accounts and limits", &["account", "budget", "quota", "class", "key", "session"]),
+    ("Nodes", &["node", "region", "agent"]),
+    ("Server", &["serve", "config", "admin", "clock"]),
+    ("Audit and integration", &["audit", "events", "api", "mcp", "explain", "completion", "man"]),
+    ("Tools without a server", &["credits", "pool", "simulate", "bench"]),
+];
+
 /// Runs a command against its server.
 pub(crate) fn run(
     command: Remote,

@@ -26,7 +26,7 @@ pub(crate) fn failure(error: &ClientError, key: Option<&str>) -> Failure {
             Failure::because(Exit::Failed, escaped(&why)).with_next(
                 "make the server another one: openssl req -x509 … -addext \
                  basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:NAME, then pass it \
-                 with --ca-file (docs/operations.md, TLS)",
+                 with --ca-file (docs/operate/operations.md, TLS)",
             )
         }
         ClientError::Untrusted { .. } => {

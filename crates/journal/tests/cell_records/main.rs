@@ -179,7 +179,8 @@ fn the_resumable_flag_was_added_later_and_is_written_only_if_set() {
 
 #[test]
 fn every_event_is_documented() {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/journal-format.md");
+    let page =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/journal-format.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
     let (_, cells) = page.split_once("## Cells").expect("the page has a part on cells");
     let mut source = Source::new(1);

@@ -366,7 +366,8 @@ fn the_documented_example_matches_and_every_event_is_documented() {
     };
     let bytes = encoded(None, &[closed]);
     let written: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/journal-format.md");
+    let page =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/journal-format.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
     let lines = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     assert!(lines.into_iter().any(|line| line == written.join(" ")), "{}", written.join(" "));

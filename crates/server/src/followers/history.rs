@@ -208,6 +208,7 @@ fn failure(error: HistoryError) -> Failure {
             Failure::new(Code::Unavailable, error.to_string())
         }
         HistoryError::Storage { .. }
+        | HistoryError::Full { .. }
         | HistoryError::Gap { .. }
         | HistoryError::Record { .. }
         | HistoryError::Batch(_)

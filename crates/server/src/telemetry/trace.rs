@@ -14,11 +14,13 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::{Span, Subscriber};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
+
+const DEFAULT_LEVEL: &str = "info";
 
 /// Keeps the trace exporter alive; sends the remaining spans when dropped.
 pub struct Tracing(Option<SdkTracerProvider>);
@@ -121,7 +123,7 @@ impl<W: Write> Write for Visible<W> {
 pub enum TracingError {
     /// The filter of log lines is not valid.
     #[error(transparent)]
-    Filter(#[from] tracing_subscriber::filter::ParseError),
+    Filter(#[from] ParseError),
     /// The exporter of spans could not be built.
     #[error(transparent)]
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
@@ -131,7 +133,8 @@ pub enum TracingError {
 ///
 /// Log lines never contain keys, bodies or amounts.
 pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, TracingError> {
-    let filter = EnvFilter::try_from_env("BURSAR_LOG").or_else(|_| EnvFilter::try_new("info"))?;
+    let wanted = std::env::var("BURSAR_LOG").ok();
+    let filter = filter(wanted.as_deref())?;
     let provider = otlp_endpoint.map(provider).transpose()?;
     let spans = provider
         .as_ref()
@@ -147,6 +150,15 @@ pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, TracingError> {
     };
     EXPORTS.store(provider.is_some(), Ordering::Relaxed);
     Ok(Tracing(provider))
+}
+
+/// The levels of log lines, one for all modules and others by module: `info,bursar_server=debug`.
+/// Invalid text has no effect.
+fn filter(wanted: Option<&str>) -> Result<Targets, ParseError> {
+    match wanted.filter(|text| !text.is_empty()).and_then(|text| text.parse().ok()) {
+        Some(filter) => Ok(filter),
+        None => DEFAULT_LEVEL.parse(),
+    }
 }
 
 /// Writes log lines.
@@ -188,6 +200,23 @@ mod tests {
 
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn levels_are_set_for_all_modules_and_for_one() {
+        use tracing::Level;
+        let is_on = |wanted: Option<&str>, target: &str, level| {
+            filter(wanted).expect("a filter").would_enable(target, &level)
+        };
+        let by_module = Some("info,bursar_server=debug");
+        assert!(is_on(by_module, "bursar_server::net", Level::DEBUG));
+        assert!(!is_on(by_module, "bursar_engine", Level::DEBUG));
+        assert!(is_on(by_module, "bursar_engine", Level::INFO));
+        assert!(!is_on(Some("error"), "bursar_engine", Level::WARN));
+        for absent in [None, Some(""), Some("=,loud")] {
+            assert!(is_on(absent, "bursar_engine", Level::INFO), "{absent:?}");
+            assert!(!is_on(absent, "bursar_engine", Level::DEBUG), "{absent:?}");
         }
     }
 

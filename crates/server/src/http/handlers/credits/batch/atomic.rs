@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::key::{BatchKey, Earlier};
-use super::{Body, OperationOutcome, Promises, failed, outcome, prepare, promise, rendered};
+use super::operations::{Body, Promises, prepare, promise};
+use super::results::{OperationOutcome, failed, outcome, rendered};
 use crate::app::App;
 use crate::change::{AnsweredBefore, Change, MAX_LOOKS, ReadyChange, urgency_of};
 use crate::http::respond::{Answer, known};

@@ -6,7 +6,7 @@ use axum::extract::State;
 use bursar_api::credits::batch::Operation as BatchItem;
 use bursar_api::json::convert;
 
-use super::{Body, caller_of, cost_of, decoded, plan};
+use super::operations::{Body, caller_of, cost_of, decoded, plan};
 use crate::app::App;
 use crate::http::extract::Tree;
 use crate::http::handlers::accounts::quotas;
