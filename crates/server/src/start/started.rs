@@ -1,7 +1,7 @@
 //! Everything that runs behind the listener: started step by step, ended in order.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bursar_journal::Sealing;
