@@ -104,6 +104,20 @@ describe("every page", () => {
     expect(await light.page.locator('.mark[data-mark="hold_captured"]').count()).toBeGreaterThan(0);
   });
 
+  it.each([
+    ["/?as=lead&account=acme:nlp", "Spendable", "/credits", "acme:nlp"],
+    ["/?as=researcher&account=acme:nlp:chat", "Burn per hour", "/spend", "acme:nlp:chat"],
+    ["/?as=finance&account=umbra", "Expired", "/credits", "umbra"],
+    ["/credits?account=umbra", "Spent", "/spend", "umbra"],
+  ])("a number of %s (%s) opens the rows of the same account", async (path, label, to, account) => {
+    const { page } = light;
+    await page.goto(world.url + path);
+    await settled(page);
+    await page.locator(".stat", { has: page.getByText(label, { exact: true }) }).getByRole("link").first().click();
+    await page.waitForURL((url) => url.pathname === to && url.searchParams.get("account") === account);
+    await settled(page);
+  });
+
   it("keeps the order of a table in the address", async () => {
     const { page } = light;
     await page.goto(`${world.url}/accounts`);
