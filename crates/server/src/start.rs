@@ -368,6 +368,7 @@ impl Started {
                 ledger: ledger_gateway,
                 cells,
                 ledger_journal: Arc::clone(&storage.ledger),
+                directory_journal: Arc::clone(&storage.directory),
                 logs,
                 attempt_ids,
                 moving: tokio::sync::Mutex::new(()),

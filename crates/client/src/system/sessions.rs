@@ -37,3 +37,9 @@ pub fn end(everywhere: bool) -> Call<Nothing> {
     let query = SignOutQuery { everywhere: everywhere.then_some(true), actor: None };
     Call::new(Method::Delete, "/v1/session").with_query(&query)
 }
+
+/// Ends every session of another key or person, by its id in the audit trail.
+pub fn end_of(actor: &str) -> Call<Nothing> {
+    let query = SignOutQuery { everywhere: None, actor: Some(actor.to_owned()) };
+    Call::new(Method::Delete, "/v1/session").with_query(&query)
+}
