@@ -1,6 +1,6 @@
 //! Which attempts are preempted for which jobs, and that preemption does not run in circles.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::{AccountPolicy, Command};
 use bursar_core::cell::event::{Event, JobOutcome, StopReason};

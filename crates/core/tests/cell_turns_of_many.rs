@@ -1,6 +1,6 @@
 //! Preemption among resumable jobs of accounts with several jobs.
 
-mod cell_world;
+use crate::cell_world;
 
 use std::collections::BTreeMap;
 

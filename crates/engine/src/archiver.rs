@@ -242,7 +242,7 @@ pub fn build_archive(
     Ok(archive.put_marked(&entries, position, Some(until))?)
 }
 
-/// Builds the archive of a ledger, with the answers that it still promises.
+/// Builds the archive of a ledger, with the answers that are still kept for their idempotency keys.
 fn build(
     journal: &dyn Journal,
     ledger: &Handle<Ledger>,

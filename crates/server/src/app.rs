@@ -21,7 +21,7 @@ use crate::auth::sessions::failures::FailedSignIns;
 use crate::auth::sessions::handoff::Handoffs;
 use crate::auth::{self, Principal};
 use crate::change::OLD_PLATFORM;
-use crate::followers::archive::ArchiveService;
+use crate::followers::archive::{ArchiveService, JobRefunds};
 use crate::followers::feed::Feed;
 use crate::followers::history::HistoryService;
 use crate::ids::IdMaker;
@@ -31,6 +31,7 @@ use crate::machines::cells::Cells;
 use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
 use crate::machines::leader::Leader;
+use crate::net::answers::LargeAnswers;
 use crate::net::bodies::Bodies;
 use crate::net::counting::CountPlaces;
 use crate::net::limits::{Limits, Load, PausedRequest};
@@ -104,6 +105,8 @@ pub struct App {
     pub load: Arc<Load>,
     /// Incomplete bodies.
     pub bodies: Arc<Bodies>,
+    /// Large answers that are not read yet.
+    pub answers: Arc<LargeAnswers>,
     /// Waiting requests: long polls, streams, reads that wait for a position.
     pub waits: Arc<Waits>,
     /// The prepared response to shed requests.
@@ -136,6 +139,8 @@ pub struct App {
     pub base_url: Arc<str>,
     /// Whether requests may come through a proxy, so that their addresses are those of the proxy.
     pub may_be_proxied: bool,
+    /// Which keys refund the jobs that a region ran.
+    pub job_refunds: JobRefunds,
     /// Returns the status of the writers.
     pub status: StatusOf,
     /// Updates the metrics of the writers.

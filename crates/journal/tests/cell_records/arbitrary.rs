@@ -411,7 +411,12 @@ impl Source {
             43 => Event::RequestDone { request: self.request() },
             44 => Event::AnswerKept {
                 request: self.request(),
-                answer: Box::new(StoredAnswer { code: self.u16(), body: self.maybe(Source::name) }),
+                // The scope added later has its own golden bytes.
+                answer: Box::new(StoredAnswer {
+                    code: self.u16(),
+                    body: self.maybe(Source::name),
+                    scope: None,
+                }),
             },
             45 => Event::RequestsForgotten { requests: self.u32() },
             // The flag added later has its own golden bytes.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use arbitrary::{Source, VARIANTS};
 use body_laws::{body_laws, from_hex, hex};
-use bursar_core::cell::command::JobSpec;
+use bursar_core::cell::command::{JobSpec, RequestKey, StoredAnswer};
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use bursar_core::cell::nodes::node::NodeId;
 use bursar_core::cell::{AttemptId, JobId};
@@ -96,6 +96,12 @@ fn fields_added_later_have_their_own_golden_bytes() {
     is_golden("job_ended-too_many_demands", None, vec![refused]);
     let served = vec![Event::Rewound { generation: 7, served: true }];
     is_golden("rewound-served", None, served);
+    let request = RequestKey { key: 1 << 100, fingerprint: 7 };
+    let kept = ["acme:nlp", "*"].map(|scope| {
+        let (body, scope) = (Some("{}".into()), Some(scope.into()));
+        Event::AnswerKept { request, answer: Box::new(StoredAnswer { code: 200, body, scope }) }
+    });
+    is_golden("answer_kept-scope", None, kept.into());
 }
 
 #[test]
@@ -174,7 +180,8 @@ fn the_resumable_flag_was_added_later_and_is_written_only_if_set() {
 
 #[test]
 fn every_event_is_documented() {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/journal-format.md");
+    let page =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/journal-format.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
     let (_, cells) = page.split_once("## Cells").expect("the page has a part on cells");
     let mut source = Source::new(1);

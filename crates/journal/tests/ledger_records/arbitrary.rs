@@ -455,6 +455,7 @@ impl Source {
                 movement: self.movement(),
                 from: self.account(),
                 to: self.account(),
+                note: None,
             },
             20 => Event::DebtRepaid { movement: self.movement(), account: self.account() },
             21 => Event::BudgetSet {

@@ -18,12 +18,14 @@ use bursar_journal::sqlite::cut_database;
 use bursar_journal::{Head, Journal, JournalError, StoredBatch};
 use ed25519_dalek::SigningKey;
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use crate::followers::checkpoint::{ProvenCheckpoint, Prover};
 use crate::followers::error::FollowerError;
 use crate::net::turns::{Turn, Turns};
 use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
+use crate::telemetry::trace;
 
 /// The number of records taken in at once. Batches are never divided.
 const CHUNK: u64 = 8192;
@@ -131,9 +133,10 @@ impl HistoryService {
         ask: impl FnOnce(&History<Sqlite>) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<(T, u64), Failure> {
         if self.position() < position {
-            self.wait_for(position).await?;
+            let step = trace::step("catch up", "history");
+            self.wait_for(position).instrument(step).await?;
         }
-        let turn = self.turn().await?;
+        let turn = self.turn().instrument(trace::step("turn", "history")).await?;
         let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));
         let answer = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -148,7 +151,7 @@ impl HistoryService {
             free().push(history);
             answer
         });
-        match answer.await {
+        match answer.instrument(trace::step("query", "history")).await {
             Ok(answer) => answer.map_err(failure),
             Err(_) => Err(Failure::new(Code::Internal, "the query failed")),
         }
@@ -252,6 +255,7 @@ fn failure(error: HistoryError) -> Failure {
             Failure::new(Code::Unavailable, error.to_string())
         }
         HistoryError::Storage { .. }
+        | HistoryError::Full { .. }
         | HistoryError::Gap { .. }
         | HistoryError::Record { .. }
         | HistoryError::Batch(_)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bursar_client::api::Page;
 use bursar_client::api::system::key::{Capability, CreateKey, Key, Role};
-use bursar_client::system::{keys, sessions};
+use bursar_client::system::keys;
 use clap::{Args, Subcommand};
 
 use crate::arguments::{CAPABILITIES, Expiry, ROLES, expiry, word};
@@ -35,17 +35,6 @@ pub(crate) enum KeyCommand {
     /// Revoke a key immediately.
     #[command(after_help = "Example:\n  bursar key revoke key_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
     Revoke(RevokeArguments),
-    /// End every session of another key or person, in browsers and on command lines.
-    #[command(after_help = "Examples:\n  bursar key sign-out key_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
-        bursar key sign-out ada@example.org\n\n\
-        For administrators. A key stays valid; whether a person may sign in again is decided by the \
-        identity provider. Your own sessions: `bursar logout --everywhere`.")]
-    SignOut {
-        /// The id of the key or person, as in the audit trail.
-        id: String,
-        #[command(flatten)]
-        change: ChangeArguments,
-    },
 }
 
 #[derive(Args)]
@@ -123,10 +112,6 @@ pub(crate) async fn run(session: &Session, command: KeyCommand) -> Result<(), Fa
             confirm.ask_for_name(&change, &question, &id)?;
             let done = format!("the key {id} is revoked");
             session.remove(keys::revoke(&id), &change, &done).await
-        }
-        KeyCommand::SignOut { id, change } => {
-            let done = format!("every session of {id} has ended");
-            session.remove(sessions::end_of(&id), &change, &done).await
         }
     }
 }

@@ -5,4 +5,6 @@ pub(super) mod audit;
 pub(crate) mod clock;
 pub(super) mod events;
 pub(super) mod key;
+pub(super) mod mcp;
+pub(super) mod session;
 pub(crate) mod verify;
