@@ -271,6 +271,8 @@ impl Source {
             author,
             command: self.pick(kinds),
             outcome: self.pick(&[CellOutcome::Accepted, CellOutcome::Refused]),
+            // Its golden bytes are older than the field.
+            node: None,
         }
     }
 

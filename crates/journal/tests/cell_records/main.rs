@@ -128,6 +128,7 @@ fn heartbeat() -> (CellHeader, Vec<Event>) {
         author: Author::Actor("key_01kqvtzj4pdz9cwynx2b7h4d3m".into()),
         command: CommandKind::Heartbeat,
         outcome: CellOutcome::Accepted,
+        node: None,
     };
     let usage: Vec<(AttemptId, u64)> = (0..8)
         .map(|at| (AttemptId { job: JobId::new(0, 1_000_000 + at), number: 1 }, 40_000_000 + at))

@@ -174,6 +174,7 @@ fn assemble(
         ledger: machines.ledger,
         cells: machines.cells,
         ledger_journal: Arc::clone(&storage.ledger),
+        directory_journal: Arc::clone(&storage.directory),
         logs,
         attempt_ids: machines.attempt_ids,
         moving: tokio::sync::Mutex::new(()),
