@@ -4,6 +4,7 @@ pub(crate) mod blockers;
 mod grants;
 pub(crate) mod job;
 mod movements;
+pub(crate) mod preemption;
 pub(crate) mod waiting;
 
 use bursar_api::Time;
