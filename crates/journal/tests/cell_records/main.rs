@@ -95,7 +95,7 @@ fn fields_added_later_have_their_own_golden_bytes() {
     is_golden("stop_ordered-by_platform", None, events);
     // The rule and the numbers of a preemption.
     let class = PreemptionCause::Class { victim: ClassRank::BATCH, taker: ClassRank::URGENT };
-    let preempted = |cause| {
+    let preempted = |cause: PreemptionCause| {
         let by = JobId::new(0, 9);
         let for_share = cause != class && !matches!(cause, PreemptionCause::Guest { .. });
         StopReason::Preempted { by, for_share, cause: Some(cause) }
