@@ -18,7 +18,7 @@ use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::InternedId;
 use crate::cell::index::timers::Timer;
 use crate::cell::jobs::job::{CellJob, Phase, Request, Waiting};
-use crate::cell::nodes::inventory::{Claim, NodeRecord, Visit};
+use crate::cell::nodes::inventory::{Claim, Visit};
 use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
