@@ -6,6 +6,7 @@ mod grants;
 mod holds;
 pub(crate) mod job;
 mod movements;
+pub(crate) mod preemption;
 pub(crate) mod waiting;
 
 use bursar_api::Time;
