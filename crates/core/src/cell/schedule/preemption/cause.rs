@@ -4,7 +4,7 @@
 use crate::cell::ids::ClassRank;
 use crate::time::Timestamp;
 
-/// The rules of `docs/scheduling.md` that make a job wait or preempt an attempt, by number.
+/// The rules of `docs/reference/scheduling.md` that make a job wait or preempt an attempt, by number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum PolicyRule {
