@@ -76,10 +76,13 @@ pub(crate) enum TrailOf {
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct TrailSpan {
     /// Only what comes before this record and item.
-    pub before: Option<(u64, u32)>,
+    pub before: Option<TrailPlace>,
     /// Only records after this position.
     pub after: u64,
 }
+
+/// Where an entry is: the position of its record, and the item within it.
+type TrailPlace = (u64, u32);
 
 /// Reads the newest decisions of a span that `choose` accepts, at most `limit`. It gets them in
 /// order, the newest first, and returns those that are meant. The second part says where to continue, if
@@ -89,8 +92,8 @@ pub(crate) fn newest<T>(
     of: TrailOf,
     span: TrailSpan,
     limit: usize,
-    mut choose: impl FnMut(Vec<TrailEntry>) -> Vec<((u64, u32), T)>,
-) -> Result<(Vec<T>, Option<(u64, u32)>), ReadBackError> {
+    mut choose: impl FnMut(Vec<TrailEntry>) -> Vec<(TrailPlace, T)>,
+) -> Result<(Vec<T>, Option<TrailPlace>), ReadBackError> {
     let head = journal.head()?;
     let mut last = match span.before {
         None => head.sequence,
