@@ -172,7 +172,8 @@ async fn a_higher_class_takes_the_place_of_a_lower_one() {
     assert_eq!((&cause["class_rank"], &cause["by_class_rank"]), (&json!(10), &json!(30)));
     let timeline = server.get("/v1/jobs/low/timeline").await;
     let entries = timeline["data"].as_array().expect("a list");
-    let stop = entries.iter().find(|entry| entry["type"] == "stop_ordered").expect("it was stopped");
+    let stop =
+        entries.iter().find(|entry| entry["type"] == "stop_ordered").expect("it was stopped");
     assert_eq!(&stop["preemption"], cause, "the same data");
     let detail = stop["detail"].as_str().expect("a text");
     assert!(detail.contains("rule 1, class: the class of job high has rank 30"), "{detail}");
