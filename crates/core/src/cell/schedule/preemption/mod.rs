@@ -128,13 +128,17 @@ impl Cell {
         let visit = self.visit(now, job, false);
         let taken = !nodes.clone().all(|record| record.is_open() && record.allows(&visit));
         let shares = ShareRule::new(self, now, job, Trigger::Share);
+        let far =
+            self.rules.has(Rule::LikeGuests) && job.spec.nodes > 1 && !shares.is_near(job.account);
         let by_age = self.is_turn_of_age_of(now, job);
         let guests: BTreeSet<AttemptId> = nodes
             .flat_map(|record| &record.members)
             .filter(|(_, held)| held.preemptible && !held.fenced && held.class <= job.class())
             .filter(|(attempt, _)| {
                 self.live(**attempt).is_some_and(|(guest, live)| {
+                    // Replacing one gang by an equal one of the same account would gain nothing.
                     guest.may_be_guest()
+                        && !(far && guest.is_like(job))
                         && (by_age && self.has_waited_longer(job, guest)
                             || shares.sends_away(self, job, guest, live))
                         && live.proposed_at >= kept.made_at
