@@ -408,7 +408,7 @@ proptest! {
                     }
                     Event::StopOrdered {
                         attempt,
-                        reason: StopReason::Preempted { by, for_share: false },
+                        reason: StopReason::Preempted { by, for_share: false, .. },
                         ..
                     } if classes[&attempt.job] == classes[by] => {
                         let turns = turns.entry(attempt.job).or_insert(0u32);

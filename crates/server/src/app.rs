@@ -69,6 +69,8 @@ pub struct App {
     pub cells: Cells,
     /// The journal of the ledger.
     pub ledger_journal: Arc<dyn Journal>,
+    /// The journal of the directory.
+    pub directory_journal: Arc<dyn Journal>,
     /// The output of jobs.
     pub logs: LogStore,
     /// Held while the manual clock is moved.

@@ -150,7 +150,7 @@ pub(crate) fn run(
             bar.finish();
             conclude(&report)
         }
-        AdminCommand::PrepareUpgrade { data, target } => prepare_upgrade(&data, &target, &bar),
+        AdminCommand::PrepareUpgrade { data, target } => prepare_upgrade(&data, &target, bar),
         AdminCommand::Check { data } => {
             check_folder(&data)?;
             for (region, file) in cell_files(&data).map_err(failed)? {
@@ -195,8 +195,8 @@ pub(crate) fn run(
 }
 
 /// Backs a store up and rehearses its restore.
-fn prepare_upgrade(data: &Path, target: &Path, bar: &Bar) -> Result<(), Failure> {
-    let report = backup(data, target, false, bar).map_err(failed)?;
+fn prepare_upgrade(data: &Path, target: &Path, bar: Bar) -> Result<(), Failure> {
+    let report = backup(data, target, false, &bar).map_err(failed)?;
     if report.problem.is_some() {
         bar.finish();
         return conclude(&report);
@@ -204,7 +204,7 @@ fn prepare_upgrade(data: &Path, target: &Path, bar: &Bar) -> Result<(), Failure>
     let mut rehearsal = target.as_os_str().to_owned();
     rehearsal.push(".rehearsal");
     let rehearsal = PathBuf::from(rehearsal);
-    let restored = restore(target, &rehearsal, None, bar).map_err(failed);
+    let restored = restore(target, &rehearsal, None, &bar).map_err(failed);
     bar.finish();
     // The rehearsal made the folder, unless another one was there; then it failed and left it alone.
     if restored.is_ok() {

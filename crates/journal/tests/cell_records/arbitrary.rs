@@ -115,7 +115,7 @@ impl Source {
     fn reason(&mut self) -> StopReason {
         match self.below(6) {
             0 => StopReason::Cancelled,
-            1 => StopReason::Preempted { by: self.job(), for_share: self.coin() },
+            1 => StopReason::Preempted { by: self.job(), for_share: self.coin(), cause: None },
             2 => StopReason::Operator { by_platform: false },
             3 => StopReason::Drained,
             4 => StopReason::MaxRuntime,
@@ -271,6 +271,8 @@ impl Source {
             author,
             command: self.pick(kinds),
             outcome: self.pick(&[CellOutcome::Accepted, CellOutcome::Refused]),
+            // Its golden bytes are older than the field.
+            node: None,
         }
     }
 

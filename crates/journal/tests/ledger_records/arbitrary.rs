@@ -361,6 +361,8 @@ impl Source {
                 0 => Outcome::Accepted,
                 _ => Outcome::Refused(self.pick(&RefusalCode::ALL[..FIRST_REFUSALS])),
             },
+            // Its golden bytes are older than the field.
+            request: 0,
         }
     }
 

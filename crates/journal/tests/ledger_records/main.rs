@@ -51,6 +51,7 @@ fn an_aborted_batch_and_every_command_and_refusal_round_trip() {
             key: Some(1),
             command: *command,
             outcome: Outcome::Refused(refusal),
+            request: 3,
         };
         let bytes = encoded(Some(&header), std::slice::from_ref(&answered));
         let body = decode_body(&bytes).expect("just written");

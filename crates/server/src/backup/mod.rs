@@ -25,7 +25,7 @@ use crate::store::{ARCHIVE, DIRECTORY, LEDGER, MANIFEST, Manifest, make_folder};
 pub use archive::archive;
 use cells::cell_files;
 use check::{Checked, check};
-use cut::{heads, remove_beside, trim};
+use cut::{remove_beside, trim};
 pub use error::BackupError;
 use files::{copy_all_logs, copy_key, copy_logs, signer_of, sync_all};
 use set_back::{SetBack, check_end, set_back};

@@ -1,5 +1,6 @@
 //! The history follower: a thread feeds history from the journal; queries do not use the writer.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,6 +56,8 @@ pub struct HistoryService {
     idle: Arc<Mutex<Vec<History<Sqlite>>>>,
     turns: Arc<Turns>,
     prover: Arc<Mutex<Prover>>,
+    /// The provers of other machines, by name: one for each cell, and the directory's.
+    others: Mutex<BTreeMap<String, Arc<Mutex<Prover>>>>,
 }
 
 impl HistoryService {
@@ -99,7 +102,17 @@ impl HistoryService {
         let (path, idle) = (path.to_owned(), Arc::default());
         let prover = Arc::new(Mutex::new(Prover::new(&*journal)));
         let turns = Turns::new("queries of the past", MAX_QUERIES);
-        Ok(HistoryService { journal, path, fed, feeding, waiting, idle, turns, prover })
+        Ok(HistoryService {
+            journal,
+            path,
+            fed,
+            feeding,
+            waiting,
+            idle,
+            turns,
+            prover,
+            others: Mutex::default(),
+        })
     }
 
     /// The last position that history has.
@@ -168,11 +181,45 @@ impl HistoryService {
         position: Option<u64>,
     ) -> Result<ProvenCheckpoint, Failure> {
         let (journal, prover) = (Arc::clone(&self.journal), Arc::clone(&self.prover));
+        self.proven(journal, prover, move |prover, journal| {
+            prover.prove(journal, &key, seen, position)
+        })
+        .await
+    }
+
+    /// Like [`HistoryService::prove`], for the whole journal of another machine.
+    pub async fn prove_of(
+        &self,
+        (machine, journal): (&str, &Arc<dyn Journal>),
+        key: SigningKey,
+        now: Timestamp,
+        position: Option<u64>,
+    ) -> Result<ProvenCheckpoint, Failure> {
+        let prover = {
+            let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(Mutex::new(Prover::new(&**journal)));
+            Arc::clone(others.entry(machine.to_owned()).or_insert_with(new))
+        };
+        self.proven(Arc::clone(journal), prover, move |prover, journal| {
+            let size = journal.head()?.position;
+            prover.prove(journal, &key, (size, now), position)
+        })
+        .await
+    }
+
+    async fn proven(
+        &self,
+        journal: Arc<dyn Journal>,
+        prover: Arc<Mutex<Prover>>,
+        prove: impl FnOnce(&mut Prover, &dyn Journal) -> Result<ProvenCheckpoint, FollowerError>
+        + Send
+        + 'static,
+    ) -> Result<ProvenCheckpoint, Failure> {
         let turn = self.turn().await?;
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             let mut prover = prover.lock().unwrap_or_else(PoisonError::into_inner);
-            prover.prove(&*journal, &key, seen, position)
+            prove(&mut prover, &*journal)
         });
         let internal = |detail: String| Failure::new(Code::Internal, detail);
         let proven = done.await.map_err(|error| internal(error.to_string()))?;

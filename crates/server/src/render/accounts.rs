@@ -3,7 +3,6 @@
 use bursar_api::accounts::account::{self, Weight};
 use bursar_api::accounts::budget;
 use bursar_api::amount::Sum;
-use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::accounts::budget::Budget;
 use bursar_core::ledger::command::{
@@ -53,7 +52,7 @@ pub(super) fn account_as(
 }
 
 /// Metadata is stored as JSON text.
-fn stored_json(text: &str) -> Value {
+pub(super) fn stored_json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 

@@ -10,7 +10,7 @@ use bursar_core::ledger::id::HoldNo;
 use bursar_core::ledger::reply::HoldReply;
 
 use super::accounts::strings;
-use super::{reply, show_returned, sum, time, units};
+use super::{show_returned, sum, time, units};
 
 /// The most lots in an answer.
 pub const MAX_LOTS: usize = 100;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bursar_core::time::Timestamp;
-use bursar_journal::Journal;
 use bursar_journal::archive::Archive;
 
 use super::StartError;

@@ -1,7 +1,7 @@
 //! Everything that runs behind the listener: started step by step, ended in order.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bursar_journal::Sealing;
@@ -174,6 +174,7 @@ fn assemble(
         ledger: machines.ledger,
         cells: machines.cells,
         ledger_journal: Arc::clone(&storage.ledger),
+        directory_journal: Arc::clone(&storage.directory),
         logs,
         attempt_ids: machines.attempt_ids,
         moving: tokio::sync::Mutex::new(()),

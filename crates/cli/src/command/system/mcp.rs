@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
 
-use bursar_client::{Call, path};
+use bursar_client::{Call, Method, path};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
@@ -171,7 +171,7 @@ impl Tool {
             );
         }
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        Ok(Call::get(path(&segments)).with_query(&texts))
+        Ok(Call::new(Method::Get, path(&segments)).with_query(&texts))
     }
 }
 

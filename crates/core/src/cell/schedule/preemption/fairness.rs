@@ -1,14 +1,7 @@
 //! Which attempts may be preempted for fair share.
 //!
-//! A job may take from another account under one of two rules. Which one applies depends on the
-//! size of the job relative to its account's entitlement: the account's part of the cell's GPUs by
-//! weight, among the accounts of its level that wait or run.
-//!
-//! - Near rule, for jobs of at most twice the entitlement: the victim's account must have used (per
-//!   weight) over 1/64 more than the taker's account will have used after one quantum.
-//! - Far rule, for larger jobs: the victim's account must have used over half as much again as the
-//!   taker's account will have used after the entry charge. Under the near rule such jobs would be
-//!   time-sliced by the minute. All of them would then advance together and end late together.
+//! A job may take from another account that has used (per weight) over 1/64 more than the job's own
+//! account will have used after one quantum of the job.
 //!
 //! Preemption does not run in circles. To take back, the victim's account must in turn be under by
 //! the gap after a quantum of its own. The quantum doubles with each preemption until it is as long
@@ -17,10 +10,10 @@
 //! afterwards.
 //!
 //! A resumable job loses no work when it is preempted. Its quantum stays short where its account
-//! has other jobs. Where its account or the other account has several jobs, the near rule applies
-//! whatever the size of the job. If the job is also larger than twice the entitlement, it is
-//! *time-sliced*: a single quantum too many is as much as its account may deviate from its share in
-//! a day. A time-sliced job starts only where it may take for its share, and others may take back
+//! has other jobs. If it is larger than twice its account's entitlement (the account's part of the
+//! cell's GPUs by weight, among the accounts of its level that wait or run), and one of the two
+//! accounts has several jobs, it is *time-sliced*: a single quantum too many is as much as its
+//! account may deviate from its share in a day. A time-sliced job starts only where it may take for its share, and others may take back
 //! from it after a quantum. The accounts that fill the cell afterwards are compared by measured
 //! usage, without unused entry charges. The gap is one quantum of the job or 1/64, whichever is
 //! more. With the sum of both, an account with gangs of four times its entitlement was behind by
@@ -34,7 +27,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::Trigger;
+use super::cause::PreemptionCause;
 use super::rules::{Rule, Rules};
+use crate::cell::command::DEFAULT_WEIGHT;
 use crate::cell::ids::{AccountId, ClassRank};
 use crate::cell::jobs::attempt::CellAttempt;
 use crate::cell::jobs::job::CellJob;
@@ -44,13 +39,11 @@ use crate::cell::share::decay::{ScaledUsage, usage_micros};
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// A job of at most this many times its account's entitlement takes under the near rule.
+/// A job of more than this many times its account's entitlement is time-sliced, if it is resumable and
+/// among several jobs. If it is smaller and resumes, it also takes on its reserved nodes.
 const NEAR_SHARE: u64 = 2;
-/// Near rule: the victim's account has used more by over one part in this many.
+/// The victim's account has used more by over one part in this many.
 const NEAR_GAP: u128 = 64;
-/// Far rule: the victim's account has used more by over one part in this many than the taker's
-/// account will have used after the entry charge.
-const FAR_GAP: u128 = 2;
 /// The quantum doubles at most this many times: from ten minutes to twenty years, which is longer
 /// than any permitted runtime.
 const MAX_DOUBLINGS: u32 = 20;
@@ -76,8 +69,6 @@ struct Taker {
     used: u128,
     /// Usage per weight after the job has run for one quantum.
     after_turn: u128,
-    /// Usage per weight after the job has used its entry charge.
-    after_entry: u128,
     /// Whether the job is at most [`NEAR_SHARE`] times the account's entitlement.
     near: bool,
     /// Whether the job is resumable.
@@ -107,11 +98,9 @@ impl Taker {
     fn takes_from(&self, other: &Account, used: u128) -> bool {
         let least = if self.is_sliced(other) {
             self.after_turn.max(self.used.saturating_add(self.used / NEAR_GAP))
-        } else if self.near || !self.rules.has(Rule::FarGap) {
+        } else {
             let gap = if self.rules.has(Rule::NearGap) { self.after_turn / NEAR_GAP } else { 0 };
             self.after_turn.saturating_add(gap)
-        } else {
-            self.after_entry.saturating_add(self.after_entry / FAR_GAP)
         };
         least < used
     }
@@ -151,7 +140,6 @@ impl ShareRule {
         };
         let turn_ms = cell.config.share_minimum_runtime_ms;
         let turn = used_after(turn_ms);
-        let entry = used_after(cell.config.entry_charge_ms.max(turn_ms));
         let mut path: Vec<AccountId> = cell.accounts.path(job.account).collect();
         path.retain(|id| *id != ROOT);
         let mut entitled = cell.inventory.supply().capacity();
@@ -166,7 +154,6 @@ impl ShareRule {
                 let taker = Taker {
                     used: after(0),
                     after_turn: after(turn),
-                    after_entry: after(entry),
                     near: u64::from(job.thousandths()) <= NEAR_SHARE.saturating_mul(entitled),
                     resumes: job.spec.resumable,
                     several: account.in_use.has_several_jobs(),
@@ -238,6 +225,35 @@ impl ShareRule {
         }
     }
 
+    /// The rule and the numbers under which an attempt is a victim.
+    pub(crate) fn cause(
+        &self,
+        cell: &Cell,
+        job: &CellJob,
+        victim: &CellJob,
+        attempt: &CellAttempt,
+    ) -> PreemptionCause {
+        if self.trigger == Trigger::Class {
+            return PreemptionCause::Class { victim: victim.class(), taker: job.class() };
+        }
+        let branches = cell.branches(job.account, victim.account);
+        let Some((ours, theirs)) = branches else {
+            let (victim_gpus, taker_gpus) = (victim.devices(), job.devices());
+            return PreemptionCause::OwnJob { victim_gpus, taker_gpus };
+        };
+        let micros = |per_weight: u128| {
+            let whole = per_weight.saturating_mul(DEFAULT_WEIGHT.into());
+            u64::try_from(cell.accounts.decay.unscale(whole, self.now)).unwrap_or(u64::MAX)
+        };
+        let ran_ms = attempt.running_since.map_or(0, |since| self.now.millis_since(since));
+        PreemptionCause::Share {
+            victim_used: micros(self.used_by_victim(cell, ours, theirs, victim, Some(attempt))),
+            taker_used: micros(self.takers.get(&ours).map_or(0, |taker| taker.after_turn)),
+            ran_ms,
+            quantum_ms: cell.protected_ms(victim, theirs),
+        }
+    }
+
     /// Whether the account of another job is as far over its share as a victim's must be.
     pub(crate) fn is_over(&self, cell: &Cell, job: &CellJob, other: &CellJob) -> bool {
         self.over_by(cell, job, other, None).is_some()
@@ -260,6 +276,27 @@ impl ShareRule {
         })
     }
 
+    /// The usage per weight of a victim's account that counts.
+    fn used_by_victim(
+        &self,
+        cell: &Cell,
+        ours: AccountId,
+        theirs: AccountId,
+        victim: &CellJob,
+        attempt: Option<&CellAttempt>,
+    ) -> u128 {
+        let unused = attempt.map_or(0, |attempt| {
+            if self.is_sliced(cell, ours, theirs) && victim.spec.resumable {
+                cell.unused_by(self.now, theirs)
+            } else if cell.rules.has(Rule::UnusedEntry) {
+                cell.unused_entry(attempt)
+            } else {
+                0
+            }
+        });
+        cell.used_without(theirs, unused)
+    }
+
     /// How far the victim's account is over its share, if it is by enough. The unused entry charge
     /// of the attempt does not count. Where the job is time-sliced, no unused entry charge of that
     /// account counts: its jobs filled the cell when the last slice ended and were charged an hour
@@ -274,16 +311,7 @@ impl ShareRule {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
         let taker = self.takers.get(&ours)?;
         let other = cell.accounts.get(theirs);
-        let unused = attempt.map_or(0, |attempt| {
-            if taker.is_sliced(other) && victim.spec.resumable {
-                cell.unused_by(self.now, theirs)
-            } else if cell.rules.has(Rule::UnusedEntry) {
-                cell.unused_entry(attempt)
-            } else {
-                0
-            }
-        });
-        let used = cell.used_without(theirs, unused);
+        let used = self.used_by_victim(cell, ours, theirs, victim, attempt);
         taker.takes_from(other, used).then(|| Over {
             theirs,
             by: used.saturating_sub(taker.after_turn),

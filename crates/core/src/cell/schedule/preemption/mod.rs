@@ -6,6 +6,7 @@
 //! `fairness.rs` decides which attempts are possible victims. Guests on nodes reserved for a job
 //! are evicted when they are the only obstacle to its start.
 
+pub mod cause;
 mod fairness;
 pub mod rules;
 
@@ -14,6 +15,7 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
+use self::cause::{PolicyRule, PreemptionCause};
 use self::fairness::{ShareRule, VictimOrder};
 use self::rules::Rule;
 use super::forecast::whole_gpus;
@@ -106,7 +108,9 @@ impl Cell {
             return false;
         }
         let Some(plan) = self.plan(now, job, trigger) else { return false };
-        self.decide_plan(now, job, plan, trigger == Trigger::Share, events);
+        let shares = ShareRule::new(self, now, job, trigger);
+        let cause = |victim: &CellJob, live: &CellAttempt| shares.cause(self, job, victim, live);
+        self.decide_plan(now, job, plan, cause, events);
         true
     }
 
@@ -124,17 +128,13 @@ impl Cell {
         let visit = self.visit(now, job, false);
         let taken = !nodes.clone().all(|record| record.is_open() && record.allows(&visit));
         let shares = ShareRule::new(self, now, job, Trigger::Share);
-        let far =
-            self.rules.has(Rule::LikeGuests) && job.spec.nodes > 1 && !shares.is_near(job.account);
         let by_age = self.is_turn_of_age_of(now, job);
         let guests: BTreeSet<AttemptId> = nodes
             .flat_map(|record| &record.members)
             .filter(|(_, held)| held.preemptible && !held.fenced && held.class <= job.class())
             .filter(|(attempt, _)| {
                 self.live(**attempt).is_some_and(|(guest, live)| {
-                    // Replacing one gang by an equal one of the same account would gain nothing.
                     guest.may_be_guest()
-                        && !(far && guest.is_like(job))
                         && (by_age && self.has_waited_longer(job, guest)
                             || shares.sends_away(self, job, guest, live))
                         && live.proposed_at >= kept.made_at
@@ -155,7 +155,9 @@ impl Cell {
         }
         let victims = self.minimal(now, job, &kept.nodes, guests, Trigger::Share);
         let plan = Plan { model, nodes: kept.nodes.clone(), victims };
-        self.decide_plan(now, job, plan, false, events);
+        let start_at = kept.start_at;
+        let cause = |_: &CellJob, _: &CellAttempt| PreemptionCause::Guest { start_at };
+        self.decide_plan(now, job, plan, cause, events);
         true
     }
 
@@ -165,13 +167,15 @@ impl Cell {
         now: Timestamp,
         job: &CellJob,
         plan: Plan,
-        for_share: bool,
+        cause: impl Fn(&CellJob, &CellAttempt) -> PreemptionCause,
         events: &mut Vec<Event>,
     ) {
         let mut start_at = now;
         for victim in &plan.victims {
             let (victim, attempt) = self.live(*victim).expect("victims are live");
-            let reason = StopReason::Preempted { by: job.spec.job, for_share };
+            let cause = cause(victim, attempt);
+            let (by, for_share) = (job.spec.job, cause.rule() == PolicyRule::Share);
+            let reason = StopReason::Preempted { by, for_share, cause: Some(cause) };
             if attempt.running_since.is_some() {
                 start_at = start_at.max(now.plus_millis(victim.spec.grace_ms));
             }

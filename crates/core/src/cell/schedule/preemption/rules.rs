@@ -16,10 +16,7 @@ pub enum Rule {
     GuestLimit,
     /// Only guests, and jobs with an early stated end, enter nodes that a gang gathers.
     Gathering,
-    /// A job of more than twice its account's entitlement needs a wider gap. Off: the gap of
-    /// smaller jobs.
-    FarGap,
-    /// The gap of smaller jobs is 1/64 on top of one quantum. Off: one quantum.
+    /// The gap is 1/64 on top of one quantum. Off: one quantum.
     NearGap,
     /// The quantum doubles with each preemption. Off: it is fixed for resumable jobs, and the
     /// longest runtime for the others.
@@ -42,27 +39,22 @@ pub enum Rule {
     Yielding,
     /// A job with reserved nodes is examined for preemption too.
     ReservedTake,
-    /// A large gang does not evict a guest of its own account that asks for the same.
-    LikeGuests,
     /// Accounts with one job are treated differently from accounts with several. Off: all are
     /// treated like accounts with several.
     SingleJobs,
     /// The unused entry charge of a victim does not count as its account's usage.
     UnusedEntry,
-    /// A reservation counts nodes of a plan of preemption as free when the job of the plan ends.
-    AfterPlans,
     /// The oldest job of any account is next from time to time.
     Ageing,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Rule; 21] = [
+    pub const ALL: [Rule; 18] = [
         Rule::Share,
         Rule::Guests,
         Rule::GuestLimit,
         Rule::Gathering,
-        Rule::FarGap,
         Rule::NearGap,
         Rule::Doubling,
         Rule::ShortQuantum,
@@ -74,10 +66,8 @@ impl Rule {
         Rule::OwnJobs,
         Rule::Yielding,
         Rule::ReservedTake,
-        Rule::LikeGuests,
         Rule::SingleJobs,
         Rule::UnusedEntry,
-        Rule::AfterPlans,
         Rule::Ageing,
     ];
 
@@ -88,7 +78,6 @@ impl Rule {
             Rule::Guests => "guests",
             Rule::GuestLimit => "guest-limit",
             Rule::Gathering => "gathering",
-            Rule::FarGap => "far-gap",
             Rule::NearGap => "near-gap",
             Rule::Doubling => "doubling",
             Rule::ShortQuantum => "short-quantum",
@@ -100,10 +89,8 @@ impl Rule {
             Rule::OwnJobs => "own-jobs",
             Rule::Yielding => "yielding",
             Rule::ReservedTake => "reserved-take",
-            Rule::LikeGuests => "like-guests",
             Rule::SingleJobs => "single-jobs",
             Rule::UnusedEntry => "unused-entry",
-            Rule::AfterPlans => "after-plans",
             Rule::Ageing => "ageing",
         }
     }

@@ -42,7 +42,7 @@ impl Ledger {
         let (mut spent, mut held) = (0, 0);
         let mut add = |hold: &Hold| {
             #[cfg(test)]
-            tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+            super::tests::LOOKED_AT.set(super::tests::LOOKED_AT.get() + 1);
             if self.is_at_or_below(hold.account, account) {
                 let (more_spent, more_held) = hold.usage_since(start, terms.unit);
                 spent += more_spent;

@@ -6,7 +6,7 @@ fn actions_of_a_tenant_are_not_attributed_to_the_platform() {
         nodes.iter().map(|node| ProposedMember { node: (*node).into(), gpus: 1 }).collect()
     };
     let (ours, theirs, mixed) = (on(&["n1", "n2"]), on(&["acme/n1"]), on(&["n1", "acme/n1"]));
-    let preempted = StopReason::Preempted { by: JobId(1), for_share: false };
+    let preempted = StopReason::Preempted { by: JobId(1), for_share: false, cause: None };
     for outcome in [
         AttemptOutcome::Lost,
         AttemptOutcome::Stopped(StopReason::Drained),

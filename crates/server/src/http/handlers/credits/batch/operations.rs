@@ -69,7 +69,7 @@ impl Body<'_> {
         }
     }
 
-    fn tree(self) -> Result<Value, Failure> {
+    pub(super) fn tree(self) -> Result<Value, Failure> {
         match self {
             Body::Tree(tree) => Ok(tree),
             Body::Flat(_, bytes) => Ok(json::parse(bytes)?),
