@@ -73,7 +73,7 @@ pub enum StartError {
     Replay(#[from] ReplayError),
     /// A machine did not take a step of the start.
     #[error("{}", .0.problem.detail)]
-    Failed(Failure),
+    Failed(Box<Failure>),
     /// No space is left on the disk.
     #[error(
         "{place}: the disk is full, so the server cannot start ({cause}). Nothing was lost. Free some \
@@ -95,7 +95,7 @@ pub enum StartError {
 
 impl From<Failure> for StartError {
     fn from(failure: Failure) -> StartError {
-        StartError::Failed(failure)
+        StartError::Failed(Box::new(failure))
     }
 }
 
@@ -245,7 +245,7 @@ mod tests {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
         let of_file = JournalError::io("writing the manifest", full());
         for error in [
-            StartError::Failed(Failure::from(EngineError::StorageFull)),
+            StartError::from(Failure::from(EngineError::StorageFull)),
             StartError::Io { what: "the log".into(), error: full() },
             StartError::Journal { what: "ledger-0.db".into(), error: of_file.clone() },
             StartError::Store(of_file.clone()),
