@@ -23,7 +23,7 @@ use bursar_journal::{Journal, JournalError, Recent, Sealing};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::app::App;
+use crate::app::{App, end_of};
 use crate::auth::last_used::LastUses;
 use crate::auth::oidc::Provider;
 use crate::auth::sessions::Sessions;
@@ -41,6 +41,7 @@ use crate::followers::{checkpoint, selfcheck};
 use crate::http::dashboard;
 use crate::http::dispatch::Dispatcher;
 use crate::http::entry::RequestEntry;
+use crate::http::forward::Forwarder;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::logs::{LogStore, set_aside_lost};
 use crate::machines::cells::{CellService, Cells, StartedCell};
@@ -55,10 +56,11 @@ use crate::net::serve;
 use crate::net::shed::Shed;
 use crate::net::waits::Waits;
 use crate::request::Failure;
+use crate::store;
 use crate::store::database::check_signer_at;
 use crate::telemetry::monotonic::Stopwatch;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
-use leading::{Identity, Listening, campaign, end_streams, until_leading};
+use leading::{Identity, Listening, campaign, end_streams, host_name, until_leading};
 use regions::{add_regions, attempt_ids, configure, open_region, rewind};
 use sealing::Sealer;
 pub use sealing::SegmentOptions;
@@ -174,13 +176,17 @@ pub fn run(
     let listening = runtime.block_on(Listening::bind(&config, tls.is_some()))?;
     let holder = holder();
     let metrics = Arc::new(Metrics::new());
-    let leader = campaign(&config, &holder, &listening.base_url, &metrics)?;
+    let leader = campaign(&config, &holder, &listening, &metrics)?;
     let gap = Duration::from_secs(config.max_clock_gap_seconds);
     let max_gap = if config.accept_clock { Duration::MAX } else { gap };
     let identity =
         Identity { holder, leader: leader.clone(), metrics: Arc::clone(&metrics), max_gap };
     let Listening { listener, address, url, base_url } = listening;
-    let entry = Arc::new(RequestEntry::new(leader.clone(), metrics, Arc::clone(&base_url)));
+    let forwarder =
+        leader.clone().map(|leader| Forwarder::new(&config, leader, Arc::clone(&metrics)));
+    let forwarder = forwarder.transpose().map_err(io("requests between members"))?;
+    let entry =
+        Arc::new(RequestEntry::new(leader.clone().zip(forwarder), metrics, Arc::clone(&base_url)));
     let manager = Arc::new(ServiceManager::from_environment());
     let alive = Arc::clone(&manager);
     runtime.spawn(async move { alive.keep_alive().await });
@@ -354,6 +360,7 @@ impl Started {
             let cells = Cells::start(services, &ledger, &followed);
             let (ledger_status, directory_status) = (Arc::clone(&ledger), Arc::clone(&directory));
             let (ledger_stats, directory_stats) = (Arc::clone(&ledger), Arc::clone(&directory));
+            let (ledger_end, directory_end) = (Arc::clone(&ledger), Arc::clone(&directory));
             let streams = Arc::new(watch::Sender::new(false));
             let ended = streams.subscribe();
             tokio::spawn(follow_stop(stopped.clone(), Arc::clone(&streams)));
@@ -407,6 +414,12 @@ impl Started {
                     vec![
                         ("ledger".to_owned(), ledger.status(), ledger.stats()),
                         ("directory".to_owned(), directory.status(), directory.stats()),
+                    ]
+                }),
+                ends: Box::new(move || {
+                    vec![
+                        end_of(store::DIRECTORY, &directory_end),
+                        end_of(store::LEDGER, &ledger_end),
                     ]
                 }),
                 measure: Box::new(move |app| {
@@ -486,9 +499,7 @@ async fn follow_directory(app: Arc<App>) {
 
 /// The host name and a random id of this start.
 fn holder() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = if name.trim().is_empty() { "bursar" } else { name.trim() };
-    format!("{name}-{}", base32(random_bits().into(), 13))
+    format!("{}-{}", host_name(), base32(random_bits().into(), 13))
 }
 
 /// Waits until a writer has taken over its journal. Fails only if the writer has stopped or the

@@ -18,7 +18,7 @@ use accounts::{account, balance, budget, entries, forecast, quota, statement, to
 use credits::{batch, charge, grant, hold, price, refund, transfer, usage};
 use jobs::{class, follow, job, logs, quote, run};
 use nodes::{node, region};
-use system::{api, audit, clock, events, key};
+use system::{api, audit, clock, cluster, events, key};
 
 #[derive(Subcommand)]
 pub(crate) enum Remote {
@@ -95,6 +95,9 @@ pub(crate) enum Remote {
     Events(events::EventsArguments),
     /// Run many operations from a file.
     Batch(batch::BatchArguments),
+    /// Show, drain and resume the servers of a store.
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Accept a server's clock; show and move the manual one of a test server.
     #[command(subcommand)]
     Clock(clock::ClockCommand),
@@ -149,6 +152,7 @@ pub(crate) fn run(
             Remote::Audit(command) => audit::run(&session, command).await,
             Remote::Events(arguments) => events::run(&session, arguments).await,
             Remote::Batch(arguments) => batch::run(&session, arguments).await,
+            Remote::Cluster(command) => cluster::run(&session, command).await,
             Remote::Clock(command) => clock::run(&session, command).await,
             Remote::Api(arguments) => api::run(&session, arguments).await,
         }

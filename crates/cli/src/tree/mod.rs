@@ -21,7 +21,7 @@ const TASKS: &[(&str, &[&str])] = &[
     ("Charging", &["charge", "refund", "hold", "usage", "batch", "price"]),
     ("Accounts and limits", &["account", "budget", "quota", "class", "key"]),
     ("Nodes", &["node", "region", "agent"]),
-    ("Server", &["serve", "config", "admin", "clock"]),
+    ("Server", &["serve", "config", "admin", "cluster", "clock"]),
     ("Audit and integration", &["audit", "events", "api", "explain", "completion", "man"]),
     ("Tools without a server", &["credits", "pool", "simulate", "bench"]),
 ];

@@ -188,6 +188,14 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
             let body = json!({ "method": "POST", "path": path, "body": {} });
             ("POST", "/v1/dry-run".into(), body, NotFound)
         }
+        "get_cluster" => ("GET", "/v1/cluster".into(), Value::Null, NotFound),
+        "drain_member" | "evict_member" => {
+            let verb = operation.trim_end_matches("_member");
+            ("POST", format!("/v1/cluster/members/server/{verb}"), json!({}), NotFound)
+        }
+        "resume_member" => {
+            ("POST", "/v1/cluster/members/server/resume".into(), json!({}), NotFound)
+        }
         "get_clock" => ("GET", "/v1/clock".into(), Value::Null, Empty),
         "accept_clock" => ("POST", "/v1/clock/accept".into(), Value::Null, NotFound),
         "move_clock" => ("POST", "/v1/clock".into(), json!({ "advance_seconds": 0 }), NotFound),
