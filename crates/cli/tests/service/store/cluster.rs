@@ -149,7 +149,7 @@ async fn a_member_that_is_drained_hands_over_without_a_failed_request() {
     let first = first.server;
     first.open("acme", "org").await;
     first.grant("g", "acme", "1000000").await;
-    act(&second.server, "nobody", "drain").await.problem("not_found");
+    act(&second.server, "other", "drain").await.problem("not_found");
     act(&second.server, "two", "evict").await.problem("conflict");
 
     let stop = Arc::new(AtomicBool::new(false));
