@@ -8,10 +8,10 @@ class ByName extends BaseSequencer {
   }
 }
 
-/** Browser tests: one Chromium, one seeded server, files one after another. */
+/** Browser tests: one seeded server, files one after another. A lane is the range of their first letters. */
 export default defineConfig({
   test: {
-    include: ["tests/*.test.ts"],
+    include: [`tests/[${process.env.LANE ?? "a-z"}]*.test.ts`],
     environment: "node",
     globalSetup: ["tests/setup/server.ts"],
     fileParallelism: false,

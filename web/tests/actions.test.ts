@@ -29,7 +29,7 @@ async function act(button: string, title: string | RegExp, effect: string | RegE
   await fill?.(dialog);
   await dialog.locator(".effect").getByText(effect).first().waitFor();
   await dialog.getByRole("button", { name: verb }).click();
-  await dialog.getByText("Done").waitFor();
+  await dialog.getByText("Done", { exact: true }).waitFor();
   await dialog.getByLabel("Audit record").first().getByText(record).first().waitFor();
   const text = await dialog.innerText();
   await dialog.getByRole("button", { name: "Close" }).last().click();
@@ -81,7 +81,7 @@ describe("actions show their effect first and the audit record afterwards", () =
     const dialog = page.getByRole("dialog", { name: /Preempt/ });
     await dialog.locator(".effect").getByText(/returns to the queue/).waitFor();
     await dialog.getByRole("button", { name: "Preempt job" }).click();
-    await dialog.getByText("Done").waitFor();
+    await dialog.getByText("Done", { exact: true }).waitFor();
     expect(await dialog.getByLabel("Audit record").innerText()).toMatch(/record \d+ of cell-(eu|us), by root[\s\S]*req_/);
     expect((await api.get(`/v1/jobs/${data[0].id}`)).state).toBe("stopping");
   });
@@ -105,7 +105,7 @@ describe("actions show their effect first and the audit record afterwards", () =
       const dialog = page.getByRole("dialog");
       await dialog.locator(".effect").getByText(effect).waitFor();
       await dialog.getByRole("button", { name: verb }).click();
-      await dialog.getByText("Done").waitFor();
+      await dialog.getByText("Done", { exact: true }).waitFor();
       expect(await dialog.getByLabel("Audit record").innerText()).toMatch(/record \d+ of cell-us, by root[\s\S]*req_/);
       await dialog.getByRole("button", { name: "Close" }).last().click();
       expect((await api.get("/v1/nodes/us-l40s-1")).state).toMatch(state);
@@ -130,7 +130,7 @@ describe("actions show their effect first and the audit record afterwards", () =
     const revoke = page.getByRole("dialog", { name: /Revoke key/ });
     await revoke.locator(".effect").getByText(/cannot be undone/).waitFor();
     await revoke.getByRole("button", { name: "Revoke key" }).click();
-    await revoke.getByText("Done").waitFor();
+    await revoke.getByText("Done", { exact: true }).waitFor();
     expect(await revoke.getByLabel("Audit record").innerText()).toMatch(/record \d+ of directory, by root/);
     expect((await new Api(world.url, secret).call("GET", "/v1/accounts/acme:vision")).status).toBe(401);
   });
@@ -153,7 +153,7 @@ describe("actions show their effect first and the audit record afterwards", () =
     await dialog.getByText("It is not known whether this was done").waitFor();
     expect(await dialog.getByLabel("Amount").isDisabled()).toBe(true);
     await dialog.getByRole("button", { name: "Grant credits: send again" }).click();
-    await dialog.getByText("Done").waitFor();
+    await dialog.getByText("Done", { exact: true }).waitFor();
     await page.unroute("**/v1/grants");
     await dialog.getByRole("button", { name: "Close" }).last().click();
     const { data } = await api.get("/v1/grants?account=umbra&limit=100");
@@ -227,6 +227,24 @@ describe("actions show their effect first and the audit record afterwards", () =
     await act("Resume node", "Resume eu-a100-1", /New jobs are placed/, "Resume node", /record \d+ of cell-eu/);
   });
 
+  it("opens the record of a drained node in the trail of its cell", async () => {
+    await open("/cluster?region=eu&open=eu-a100-1");
+    await page.getByRole("button", { name: "Drain node", exact: true }).first().click();
+    const dialog = page.getByRole("dialog", { name: "Drain eu-a100-1" });
+    await dialog.getByRole("button", { name: "Drain node" }).click();
+    const facts = dialog.getByLabel("Audit record").first();
+    await facts.getByText("node eu-a100-1").waitFor();
+    await facts.getByText(/bursar audit show \d+ --machine cell-eu/).waitFor();
+    await facts.getByRole("link", { name: /record \d+ of cell-eu/ }).click();
+    const panel = page.getByRole("complementary", { name: "Details" });
+    await panel.getByRole("heading", { level: 2, name: /^Record \d+ of cell-eu$/ }).waitFor();
+    await panel.getByText("drain node").first().waitFor();
+    await panel.getByText("eu-a100-1").waitFor();
+    await panel.getByText("in the signed journal").waitFor();
+    expect(await page.getByRole("table", { name: "Audit records" }).locator("tbody tr").count()).toBe(1);
+    await api.post("/v1/nodes/eu-a100-1/resume", {});
+  });
+
   it("says what is left of many cancellations of which one failed", async () => {
     for (let i = 0; i < 3; i++) await waiting(`partly-${i}`, "umbra:mapping");
     await open("/jobs?account=umbra&q=partly-&state=queued");
@@ -255,7 +273,7 @@ describe("actions show their effect first and the audit record afterwards", () =
     const dialog = page.getByRole("dialog");
     await dialog.getByLabel("Key or person").fill("to-sign-out");
     await dialog.getByRole("button", { name: "End sessions" }).click();
-    await dialog.getByText("Done").waitFor();
+    await dialog.getByText("Done", { exact: true }).waitFor();
     await other.page.getByLabel("API key").waitFor();
     await other.close();
   });

@@ -32,6 +32,8 @@ const EXPECTED: Record<string, string[]> = {
   share: ["acme:nlp:pretrain", "Entitled"],
   cluster: ["eu-h100-2", "Rack a1", "Fragmentation", "H100", "Use over time", "GPUs allocated"],
   audit: ["Signed up to position", "valid", "submit job"],
+  "audit-cell": ["Signed up to position", "valid", "register node", "node eu-h100-1"],
+  "audit-directory": ["Signed up to position", "valid", "key created", "Directory: keys and prices"],
   support: ["Timeline of money and placement", "hold placed"],
   accounts: ["Umbra Robotics", "acme:vision"],
   prices: ["H100", "2.5", "urgent"],
@@ -104,6 +106,20 @@ describe("every page", () => {
     expect(await light.page.locator('.mark[data-mark="hold_captured"]').count()).toBeGreaterThan(0);
   });
 
+  it.each([
+    ["/?as=lead&account=acme:nlp", "Spendable", "/credits", "acme:nlp"],
+    ["/?as=researcher&account=acme:nlp:chat", "Burn per hour", "/spend", "acme:nlp:chat"],
+    ["/?as=finance&account=umbra", "Expired", "/credits", "umbra"],
+    ["/credits?account=umbra", "Spent", "/spend", "umbra"],
+  ])("a number of %s (%s) opens the rows of the same account", async (path, label, to, account) => {
+    const { page } = light;
+    await page.goto(world.url + path);
+    await settled(page);
+    await page.locator(".stat", { has: page.getByText(label, { exact: true }) }).getByRole("link").first().click();
+    await page.waitForURL((url) => url.pathname === to && url.searchParams.get("account") === account);
+    await settled(page);
+  });
+
   it("keeps the order of a table in the address", async () => {
     const { page } = light;
     await page.goto(`${world.url}/accounts`);
@@ -158,6 +174,25 @@ describe("every page", () => {
     await page.getByText("in the signed journal").waitFor();
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download proof" }).click()]);
     expect(download.suggestedFilename()).toMatch(/^proof-\d+\.json$/);
+  });
+
+  it("proves records of cells and of the directory", async () => {
+    const { page } = light;
+    await page.goto(`${world.url}/audit`);
+    await settled(page);
+    await page.getByLabel("Machine").selectOption("cell-eu");
+    await page.waitForURL(/machine=cell-eu/);
+    await settled(page);
+    const rows = page.getByRole("table", { name: "Audit records" }).locator("tbody tr");
+    await page.getByLabel("Which records").selectOption("all");
+    await page.getByRole("table", { name: "Audit records" }).getByText("heartbeat").first().waitFor();
+    await rows.first().click();
+    await page.getByText("in the signed journal").waitFor();
+    await page.getByLabel("Machine").selectOption("directory");
+    await page.getByRole("table", { name: "Audit records" }).getByText("key created").first().click();
+    await page.getByRole("complementary").getByText("in the signed journal").waitFor();
+    await page.getByRole("heading", { level: 2, name: /^Record \d+ of directory$/ }).waitFor();
+    expect(light.errors).toEqual([]);
   });
 
   it("is reached and used by keyboard", async () => {

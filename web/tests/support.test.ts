@@ -51,8 +51,6 @@ it("a charge has its facts and movements", async () => {
 });
 
 it("a request leads to its record, and the record opens in the audit trail", async () => {
-  // Records of a request are found by its instant, and the clock of this server stands still.
-  await api.advance(1);
   const answer = await fetch(`${world.url}/v1/accounts/umbra/budgets/asked`, {
     method: "PUT", headers: { Authorization: `Bearer ${world.root}`, "Content-Type": "application/json" }, body: JSON.stringify({ limit: "7", period: "day", mode: "soft" }),
   });
@@ -64,6 +62,17 @@ it("a request leads to its record, and the record opens in the audit trail", asy
   await page.getByRole("link", { name: "Open in the audit trail" }).click();
   await page.getByRole("heading", { level: 2, name: `Record ${position}` }).waitFor();
   expect(await page.getByRole("table", { name: "Audit records" }).locator("tbody tr").count()).toBe(1);
+});
+
+it("a request that made a key leads to the record of the directory", async () => {
+  const answer = await fetch(`${world.url}/v1/keys`, {
+    method: "POST", headers: { Authorization: `Bearer ${world.root}`, "Content-Type": "application/json" }, body: JSON.stringify({ id: "key-of-request", role: "viewer", scope: "umbra", name: "n" }),
+  });
+  const page = await find(answer.headers.get("bursar-request-id") as string);
+  await page.getByRole("table", { name: "Records" }).getByText("key created", { exact: true }).first().waitFor();
+  await page.getByRole("link", { name: "Open in the audit trail" }).click();
+  await page.getByRole("heading", { level: 2, name: /^Record \d+ of directory$/ }).waitFor();
+  await page.getByRole("complementary").getByText("key key-of-request").waitFor();
 });
 
 it("a key has what it did", async () => {

@@ -8,50 +8,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_api::Code;
-use bursar_api::nodes::node::{Heartbeat, Order, OrderType, Orders, RegisterNode, Registration};
+use bursar_api::nodes::node::{Heartbeat, RegisterNode, Registration};
 use bursar_client::{ClientError, nodes};
-use nix::unistd::geteuid;
 use thiserror::Error;
 use tokio::net::unix::pipe;
 use tokio::sync::Mutex;
 
-use crate::attempt::environment;
-use crate::attempt::record::Launch;
 use crate::clock::BootTime;
-use crate::folder::{Owner, StateFolder, is_attempt_id, is_store_id};
+use crate::folder::{Owner, StateFolder};
 use crate::gpu::Gpus;
-use crate::isolation::cgroup::{self, CgroupLimits};
-use crate::isolation::privilege::job_user;
-use crate::isolation::{guard, namespace};
 use crate::logs::LogShipper;
 use crate::metrics::{self, AgentMetrics};
-use crate::reconcile::{self, DesiredState, Local, ReconcileStep};
 use crate::report;
 use crate::runner::{Observed, Runner};
 use crate::servers::Servers;
+use output::shipper;
+use prepare::{check_names, safeguard, work_in};
 
 /// The longest that a heartbeat waits for orders, whatever the server's interval.
 const MAX_WAIT: u32 = 25;
 /// The pause before registering again if another agent registered the same node: two such agents
 /// take turns, and should not do so all the time.
 const REREGISTER_BACKOFF: u32 = 4;
-/// The pause after an answer with orders in progress, unless an attempt changes.
-const UNDER_WAY: Duration = Duration::from_millis(500);
-/// The pause after any other answer, against servers that do not wait.
-const BETWEEN: Duration = Duration::from_millis(50);
-/// The interval of output checks.
-const OUTPUT_PAUSE: Duration = Duration::from_millis(300);
-/// The pause after output that the server rejected: it may be overloaded.
-const OUTPUT_BACKOFF: Duration = Duration::from_secs(2);
-/// How long the end of an attempt may be delayed until its output is sent.
-const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
 /// The first and the longest pause after a failed heartbeat.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-
-/// The most processes and threads of an attempt at a time, with control groups.
-const MAX_PIDS: u32 = 32_768;
-/// The most characters of an invalid id that are shown.
-const MAX_SHOWN_ID: usize = 40;
 
 /// The configuration of an agent.
 #[derive(Debug)]
@@ -120,19 +100,6 @@ pub struct Agent {
     _lock: std::fs::File,
     /// The owner of its attempts, known after the registration.
     owner: Option<Owner>,
-}
-
-/// Rejects a registration of another node than the offered one, or in a store with an invalid id:
-/// both become part of paths that the agent writes to, as root in most installations.
-fn check_names(registration: &Registration, offered: &str) -> io::Result<()> {
-    let refusal = |detail| Err(io::Error::new(io::ErrorKind::InvalidData, detail));
-    if registration.node != offered {
-        return refusal("the server's answer names another node than the offered one");
-    }
-    if registration.store.as_deref().is_some_and(|store| !is_store_id(store)) {
-        return refusal("the server's answer names a store with an invalid id");
-    }
-    Ok(())
 }
 
 /// An accepted registration and the number of the last heartbeat.
@@ -319,132 +286,6 @@ impl Agent {
         self.runner.renew(sent, length)
     }
 
-    /// Carries out orders, and returns the pause before the next heartbeat. A failed order
-    /// is repeated by the server.
-    async fn obey(&mut self, answer: &Orders, observed: &[Observed]) -> Duration {
-        for order in answer.orders.iter().filter(|order| !is_attempt_id(&order.attempt)) {
-            let id: String = order.attempt.chars().take(MAX_SHOWN_ID).collect();
-            tracing::error!(id, "ignored an order with an invalid attempt id");
-        }
-        let orders = answer.orders.iter().filter(|order| is_attempt_id(&order.attempt));
-        let desired = orders.map(|order| (order.attempt.as_str(), desired_state(order)));
-        let steps = reconcile::steps(desired, |attempt| self.runner.local(attempt, observed));
-        for (attempt, step) in steps {
-            let order = answer.orders.iter().rfind(|order| order.attempt == attempt);
-            let order = order.expect("a step follows from an order");
-            tracing::info!(attempt, step = step.as_str(), reason = order.reason, "ordered");
-            if let Err(error) = self.take(step, order).await {
-                tracing::error!(attempt, step = step.as_str(), %error, "this order could not be carried out");
-            }
-        }
-        let ended = |order: &Order| {
-            self.runner.local(&order.attempt, observed) == Local::Ended
-                || order.kind == OrderType::Forget
-        };
-        let at_once = answer.orders.is_empty() || answer.orders.iter().all(ended);
-        if at_once { BETWEEN } else { UNDER_WAY }
-    }
-
-    async fn take(&mut self, step: ReconcileStep, order: &Order) -> io::Result<()> {
-        let attempt = order.attempt.as_str();
-        match step {
-            ReconcileStep::Launch => {
-                let launched = self.launch_of(order).and_then(|launch| self.runner.launch(&launch));
-                // The attempt fails, not the agent.
-                launched.or_else(|error| self.runner.fail(attempt, &error.to_string()))
-            }
-            ReconcileStep::Decline => self.runner.decline(attempt),
-            ReconcileStep::Stop => {
-                let grace = Duration::from_secs(u64::from(order.grace_seconds.unwrap_or(0)));
-                self.runner.stop(attempt, grace)
-            }
-            ReconcileStep::Kill => self.runner.kill(attempt),
-            ReconcileStep::Erase => {
-                self.shipped.remove(attempt);
-                self.logs.lock().await.forget(attempt);
-                self.runner.erase(attempt)
-            }
-        }
-    }
-
-    fn launch_of(&self, order: &Order) -> io::Result<Launch> {
-        let spec = order.spec.clone().unwrap_or_default();
-        // The default is the memory of the node.
-        let memory_gib = spec.memory_gib.unwrap_or(self.options.offer.memory_gib);
-        let cpus = spec.cpus.unwrap_or(self.options.offer.cpus);
-        let limits = CgroupLimits {
-            memory_bytes: (memory_gib > 0).then_some(u64::from(memory_gib) << 30),
-            cpu_milli: (cpus > 0).then_some(cpus.saturating_mul(1000)),
-            pids: Some(MAX_PIDS),
-        };
-        let base = self.options.cgroup.as_deref();
-        // Agents of several stores may share the base, and ids of attempts repeat between stores.
-        let owner = self.owner.as_ref();
-        let name = owner.map_or_else(
-            || order.attempt.clone(),
-            |owner| format!("{}.{}.{}", order.attempt, owner.store, owner.node),
-        );
-        let cgroup = base.map(|base| cgroup::create(base, &name, limits)).transpose()?;
-        environment::check(&spec.env)?;
-        let mut env = spec.env.clone();
-        env.extend(environment::of_order(order, &spec, self.options.checkpoints.as_deref()));
-        Ok(Launch {
-            attempt: order.attempt.clone(),
-            job: order.job.clone().unwrap_or_default(),
-            node: self.options.offer.id.clone(),
-            rank: spec.rank,
-            nodes: spec.node_names,
-            command: spec.command,
-            env,
-            workdir: spec.workdir.map(PathBuf::from).or_else(|| self.options.workdir.clone()),
-            gpus: order.gpus.clone(),
-            run_as: self.options.run_as.clone(),
-            cgroup,
-            output_limit: self.options.output_limit,
-            machine_env: environment::of_machine(|name| std::env::var(name).ok()),
-            tmp_bytes: self.options.tmp_bytes,
-        })
-    }
-
-    /// Sends output while the registration is valid.
-    fn send_output(&self, incarnation: u32) -> tokio::task::JoinHandle<()> {
-        let logs = Arc::clone(&self.logs);
-        let folder = self.runner.folder().clone();
-        tokio::spawn(async move {
-            loop {
-                let mut pause = OUTPUT_PAUSE;
-                for (attempt, place) in folder.all_attempts().unwrap_or_default() {
-                    let mut logs = logs.lock().await;
-                    if let Err(error) = logs.ship(incarnation, &attempt, &place).await {
-                        tracing::debug!(attempt, %error, "its output was not sent");
-                        pause = OUTPUT_BACKOFF;
-                    }
-                }
-                tokio::time::sleep(pause).await;
-            }
-        })
-    }
-
-    /// Sends the remaining output of ended attempts before their end is reported: clients that follow
-    /// the output see all of it. The time is limited, because the end is more important.
-    async fn ship_ended(&mut self, incarnation: u32, observed: &[Observed]) {
-        let ended = observed.iter().filter(|one| one.local == Local::Ended);
-        let fresh: Vec<&String> =
-            ended.map(|one| &one.attempt).filter(|id| self.shipped.insert((*id).clone())).collect();
-        let send = async {
-            for attempt in fresh {
-                let place = self.runner.folder().attempt(attempt);
-                let mut logs = self.logs.lock().await;
-                if let Err(error) = logs.ship(incarnation, attempt, &place).await {
-                    tracing::warn!(attempt, %error, "its output was not sent before its end");
-                }
-            }
-        };
-        if tokio::time::timeout(OUTPUT_LIMIT, send).await.is_err() {
-            tracing::warn!("ends are reported before all output was sent");
-        }
-    }
-
     /// Waits longer after each failure in a row, with a random part.
     async fn pause_after(&mut self, error: &impl Display, outcome: metrics::HeartbeatOutcome) {
         self.failures = self.failures.saturating_add(1);
@@ -454,40 +295,6 @@ impl Agent {
         tracing::warn!(%error, failures = self.failures, pause_ms, "the heartbeat failed");
         tokio::time::sleep(pause).await;
     }
-}
-
-/// Checks the isolation of jobs from the agent, and reduces it where the machine does not support
-/// it. Each reduction is logged once.
-fn safeguard(options: &mut AgentOptions) -> Result<(), AgentError> {
-    match options.run_as.as_deref() {
-        Some(name) => {
-            job_user(name).map_err(machine("--run-as"))?;
-            guard::check_way(&options.state).map_err(machine("the state folder"))?;
-            if options.tmp_bytes.is_some() && !namespace::is_available() {
-                tracing::warn!("jobs share the machine's /tmp: this agent may not mount folders");
-                options.tmp_bytes = None;
-            }
-        }
-        None => {
-            options.tmp_bytes = None;
-            if geteuid().is_root() {
-                tracing::warn!("jobs run as root with full access: give --run-as USER");
-            }
-        }
-    }
-    match options.cgroup.as_deref() {
-        None => tracing::warn!("no control groups: jobs are bounded by the machine alone"),
-        Some(base) => {
-            let missing = cgroup::missing_controllers(base);
-            if !missing.is_empty() {
-                tracing::warn!(
-                    ?missing,
-                    "some limits of jobs are not enforced: missing controllers"
-                );
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The outcome of a failed heartbeat.
@@ -501,33 +308,6 @@ fn outcome(error: &ClientError) -> metrics::HeartbeatOutcome {
 /// Whether the server rejected this agent with a problem.
 fn is_refusal(error: &ClientError) -> bool {
     error.problem().is_some_and(|problem| (400..429).contains(&problem.status))
-}
-
-/// The runner of the attempts in a folder, and its wake pipe.
-fn work_in(
-    folder: &StateFolder,
-    options: &AgentOptions,
-) -> Result<(Runner, pipe::Receiver), AgentError> {
-    let wake = pipe::OpenOptions::new()
-        .read_write(true)
-        .open_receiver(folder.wake())
-        .map_err(machine("the pipe of the supervisors"))?;
-    let runner = Runner::new(folder.clone(), options.program.clone());
-    Ok((runner.map_err(machine("the state folder"))?, wake))
-}
-
-fn shipper(options: &AgentOptions) -> Arc<Mutex<LogShipper>> {
-    let shipper = LogShipper::new(options.servers.clone(), options.offer.id.clone());
-    Arc::new(Mutex::new(shipper))
-}
-
-fn desired_state(order: &Order) -> DesiredState {
-    match order.kind {
-        OrderType::Start => DesiredState::Start,
-        OrderType::Stop => DesiredState::Stop,
-        OrderType::Kill => DesiredState::Kill,
-        OrderType::Forget => DesiredState::Forget,
-    }
 }
 
 /// Whether the node must register again: another agent did, or the node was removed.
@@ -575,5 +355,8 @@ async fn woken(pipe: &pipe::Receiver) -> io::Result<()> {
     }
 }
 
+mod orders;
+mod output;
+mod prepare;
 #[cfg(test)]
 mod tests;

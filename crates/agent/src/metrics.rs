@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::AtomicU64;
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
@@ -12,7 +12,7 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
 use crate::gpu::Gpus;
 use crate::reconcile::Local;
@@ -53,10 +53,10 @@ pub struct AgentMetrics {
     registrations: Counter,
     attempts: Family<State, Gauge>,
     allocated: Family<Device, Gauge>,
-    utilization: Family<Device, Gauge>,
+    utilization: Family<Device, Gauge<f64, AtomicU64>>,
     memory: Family<Device, Gauge>,
-    /// Milliseconds until attempts are stopped because the lease runs out.
-    lease_ms: Gauge<i64, AtomicI64>,
+    /// Seconds until attempts are stopped because the lease runs out.
+    lease: Gauge<f64, AtomicU64>,
 }
 
 impl AgentMetrics {
@@ -72,7 +72,7 @@ impl AgentMetrics {
 
     /// Records the remaining lease.
     pub fn lease(&self, left: std::time::Duration) {
-        self.lease_ms.set(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+        self.lease.set(left.as_secs_f64());
     }
 
     /// Records attempts and the utilisation of GPUs.
@@ -93,8 +93,8 @@ impl AgentMetrics {
             if let Some(sample) = gpus.sample(&gpu.uuid) {
                 let used = i64::try_from(sample.memory_used_bytes).unwrap_or(i64::MAX);
                 self.memory.get_or_create(&device).set(used);
-                let percent = i64::from(sample.utilization_percent);
-                self.utilization.get_or_create(&device).set(percent);
+                let ratio = f64::from(sample.utilization_percent) / 100.0;
+                self.utilization.get_or_create(&device).set(ratio);
             }
         }
     }
@@ -104,11 +104,14 @@ impl AgentMetrics {
         all.register("heartbeats", "Reports to the server", self.heartbeats.clone());
         all.register("registrations", "Registrations of the node", self.registrations.clone());
         all.register("attempts", "Attempts on this node by state", self.attempts.clone());
-        all.register("lease_ms", "Time left until attempts are stopped", self.lease_ms.clone());
+        let help = "Time left until attempts are stopped, at the last renewal";
+        all.register_with_unit("lease", help, Unit::Seconds, self.lease.clone());
         all.register("gpu_allocated", "Whether an attempt has the GPU", self.allocated.clone());
         let utilization = self.utilization.clone();
-        all.register("gpu_utilization_percent", "How busy the GPU is", utilization);
-        all.register("gpu_memory_used_bytes", "Memory in use on the GPU", self.memory.clone());
+        let help = "How busy the GPU is, from 0 to 1";
+        all.register("gpu_utilization_ratio", help, utilization);
+        let help = "Memory in use on the GPU";
+        all.register_with_unit("gpu_memory_used", help, Unit::Bytes, self.memory.clone());
         all
     }
 
@@ -158,10 +161,12 @@ mod tests {
         let metrics = AgentMetrics::default();
         metrics.heartbeat(HeartbeatOutcome::Answered);
         metrics.heartbeat(HeartbeatOutcome::Answered);
+        metrics.lease(std::time::Duration::from_millis(1_500));
         metrics.observe(&[], &Gpus::fake("H100:1:80", "n1").expect("well formed"));
         let text = metrics.text();
         let wanted = [
             "bursar_agent_heartbeats_total{outcome=\"Answered\"} 2",
+            "bursar_agent_lease_seconds 1.5",
             "bursar_agent_attempts{state=\"running\"} 0",
             "bursar_agent_gpu_allocated{gpu=\"GPU-fake-n1-0\"} 0",
         ];

@@ -216,6 +216,9 @@ pub struct Blocker {
     pub detail: String,
     /// How to fix it.
     pub fix: String,
+    /// The number of the scheduler's rule that makes the job wait, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<u8>,
     /// The budget's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
@@ -247,6 +250,7 @@ impl Blocker {
             account: None,
             detail: detail.into(),
             fix: fix.into(),
+            rule: None,
             budget: None,
             limit: None,
             spent: None,

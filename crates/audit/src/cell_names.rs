@@ -128,7 +128,7 @@ pub(crate) const COMMANDS: &[&str] = &[
 mod tests {
     use super::*;
 
-    const PAGE: &str = include_str!("../../../docs/journal-format.md");
+    const PAGE: &str = include_str!("../../../docs/reference/journal-format.md");
 
     #[test]
     fn the_names_match_the_format_page() {

@@ -1,4 +1,4 @@
-//! The hash chain and the frames, implemented independently from `docs/journal-format.md`.
+//! The hash chain and the frames, implemented independently from `docs/reference/journal-format.md`.
 
 use crate::malformed::Malformed;
 use crate::source::RawBatch;

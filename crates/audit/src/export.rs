@@ -20,6 +20,8 @@ pub enum Of {
     Ledger,
     /// A cell's journal.
     Cell,
+    /// The directory's journal.
+    Directory,
 }
 
 impl Of {
@@ -27,6 +29,8 @@ impl Of {
         match self {
             Of::Ledger => EVENTS,
             Of::Cell => cell_names::EVENTS,
+            // Its records are JSON with names already.
+            Of::Directory => &[],
         }
     }
 
@@ -35,6 +39,7 @@ impl Of {
         match self {
             Of::Ledger => ledger_header(header, line),
             Of::Cell => cell_header(header, line),
+            Of::Directory => Ok(()),
         }
     }
 }
@@ -101,7 +106,10 @@ pub fn one_record(position: u64, frame: &[u8], of: Of) -> io::Result<Value> {
 fn shown(position: u64, record: &RawRecord<'_>, of: Of) -> Result<Map<String, Value>, Malformed> {
     let decisions = bodies(record)?
         .into_iter()
-        .map(|body| node::read(body).and_then(|body| decision(&body, of)))
+        .map(|body| match of {
+            Of::Directory => lines(body),
+            Of::Ledger | Of::Cell => node::read(body).and_then(|body| decision(&body, of)),
+        })
         .collect::<Result<Vec<Value>, Malformed>>()?;
     let mut line = Map::new();
     line.insert("position".into(), position.into());
@@ -109,6 +117,15 @@ fn shown(position: u64, record: &RawRecord<'_>, of: Of) -> Result<Map<String, Va
     line.insert("kind".into(), json!(KINDS.get(usize::from(record.kind))));
     line.insert("decisions".into(), decisions.into());
     Ok(line)
+}
+
+/// A decision of the directory: a line of JSON for each event.
+fn lines(body: &[u8]) -> Result<Value, Malformed> {
+    let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let events = lines.map(|line| {
+        serde_json::from_slice(line).map_err(|error| Malformed::from(format!("a line: {error}")))
+    });
+    Ok(json!({ "events": events.collect::<Result<Vec<Value>, Malformed>>()? }))
 }
 
 fn decision(body: &Node, of: Of) -> Result<Value, Malformed> {
@@ -139,6 +156,7 @@ fn ledger_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), Mal
     line.insert("outcome".into(), json!(outcome));
     line.insert("fingerprint".into(), plain(header.field(1)?));
     line.insert("key".into(), header.get(2).map_or(Value::Null, plain));
+    line.insert("request".into(), header.get(5).map_or(Value::Null, plain));
     Ok(())
 }
 
@@ -152,6 +170,9 @@ fn cell_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), Malfo
     line.insert("command".into(), json!(command));
     let refused = header.get(2).is_some();
     line.insert("outcome".into(), if refused { "refused" } else { "accepted" }.into());
+    if let Some(node) = header.get(3) {
+        line.insert("node".into(), plain(node));
+    }
     Ok(())
 }
 

@@ -78,7 +78,7 @@ pub(crate) const EVENTS: &[Named] = &[
         ],
     ),
     ("refunded", &["movement", "hold", "note"]),
-    ("credits_moved", &["movement", "from", "to"]),
+    ("credits_moved", &["movement", "from", "to", "note"]),
     ("uncollected_collected", &["movement", "account"]),
     ("budget_set", &["account", "budget", "terms", "period_start", "spent", "held"]),
     ("budget_removed", &["account", "budget"]),
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    const PAGE: &str = include_str!("../../../docs/journal-format.md");
+    const PAGE: &str = include_str!("../../../docs/reference/journal-format.md");
 
     /// The table of the ledger's events, the first one with this heading. Similar events share a
     /// row.

@@ -1,4 +1,4 @@
-//! Sealed segments beside a SQLite journal, decoded according to `docs/journal-format.md`.
+//! Sealed segments beside a SQLite journal, decoded according to `docs/reference/journal-format.md`.
 
 use std::io;
 use std::path::{Path, PathBuf};

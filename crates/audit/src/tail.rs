@@ -1,4 +1,4 @@
-//! The tail beside a SQLite journal, decoded according to `docs/journal-format.md`: batches that
+//! The tail beside a SQLite journal, decoded according to `docs/reference/journal-format.md`: batches that
 //! are durable and not yet in the database.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Check and export of a SQLite journal in use.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 

@@ -9,7 +9,7 @@ mod ledger_events;
 use std::collections::BTreeSet;
 
 use bursar_audit::export::{Of, one_record};
-use bursar_core::ledger::command::{ClearedSettings, RefundNote};
+use bursar_core::ledger::command::{ClearedSettings, MovementNote};
 use bursar_core::ledger::event::Event;
 use bursar_journal::RecordKind;
 use bursar_journal::record::{FORMAT_VERSION, cell, ledger};
@@ -45,9 +45,9 @@ fn with_later_fields(event: &mut Event) {
         Event::AccountChanged { cleared, .. } => {
             *cleared = ClearedSettings { name: true, ..ClearedSettings::default() };
         }
-        Event::Refunded { note, .. } => {
+        Event::Refunded { note, .. } | Event::CreditsMoved { note, .. } => {
             let reason = Some("The node failed".into());
-            *note = Some(Box::new(RefundNote { reason, reference: None }));
+            *note = Some(Box::new(MovementNote { reason, reference: None }));
         }
         Event::Answered { request, .. } => *request = 3,
         Event::AttemptFunded { short, credits_ms, .. } => (*short, *credits_ms) = (true, Some(4)),

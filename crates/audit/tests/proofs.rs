@@ -1,6 +1,6 @@
 //! Proof files: made by the owner of the journal, checked by a holder of the public key.
 
-mod support;
+use crate::support;
 
 use bursar_audit::proof::{
     ProofFileError, Proven, check, prove_continuation, prove_record, sign_checkpoint,

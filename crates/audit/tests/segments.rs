@@ -1,6 +1,6 @@
 //! Journals with sealed segments, read by the auditor's own code.
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

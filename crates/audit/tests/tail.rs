@@ -1,6 +1,6 @@
 //! Journals whose newest batches are still in the tail, read while they are written.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! The verifier accepts every valid journal and finds every manipulated one.
 
-mod support;
+use crate::support;
 
 use bursar_audit::{Batches, JournalSource, LiveNumbers, RawBatch, Report, verify};
 use bursar_core::ledger::Event;

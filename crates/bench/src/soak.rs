@@ -47,7 +47,7 @@ pub struct SoakRun {
     pub window: ClosedWindow,
     /// Bytes of records in a segment.
     pub segment_bytes: u64,
-    /// By how much each command advances the ledger's time. Answers are promised for seven days of it.
+    /// By how much each command advances the ledger's time. Answers are kept for seven days of it.
     pub command_ms: i64,
 }
 

@@ -114,11 +114,11 @@ async fn checks(connection: &ConnectionArguments) -> Vec<Check> {
     }
     checks.push(match get(&client, "/readyz").await {
         Ok(answer) => match answer["time"].as_str() {
-            Some(time) => Check::failed("ready", time, "see docs/operations.md, The clock"),
+            Some(time) => Check::failed("ready", time, "see docs/operate/operations.md, The clock"),
             None => Check::ok("ready", "every writer is serving"),
         },
         Err(error) => {
-            let fix = "wait for a start to end; otherwise see docs/operations.md, Runbook";
+            let fix = "wait for a start to end; otherwise see docs/operate/operations.md, Runbook";
             Check::failed("ready", error.to_string(), fix)
         }
     });
@@ -164,7 +164,7 @@ async fn of_nodes(client: &Client) -> Check {
                 (0, 0) => Check::failed(
                     "nodes",
                     "no node is registered: jobs wait",
-                    "start an agent on each GPU node: docs/agent.md",
+                    "start an agent on each GPU node: docs/operate/agent.md",
                 ),
                 (0, all) => {
                     Check::failed("nodes", format!("none of {all} is ready"), "bursar node ls")

@@ -25,7 +25,7 @@ impl Row for Field {
     const COLUMNS: &'static [Column] = &[words("field"), words("type"), words("detail")];
 
     fn cells(&self) -> Vec<Cell> {
-        vec![Cell::new(&self.name), Cell::new(&self.kind), Cell::new(&self.detail)]
+        vec![Cell::new(&self.name), Cell::new(short(&self.kind)), Cell::new(&self.detail)]
     }
 }
 
@@ -77,6 +77,7 @@ fn resources(schemas: &Value) -> Vec<Field> {
 /// The schema at a path. Names of resources are written without case and underscores.
 fn found<'a>(schemas: &'a Value, path: &str) -> Result<&'a Value, Failure> {
     let mut parts = path.split('.');
+    let mut known = String::new();
     let first = parts.next().unwrap_or_default();
     let plain = |name: &str| name.replace('_', "").to_lowercase();
     let all: Vec<&String> =
@@ -90,11 +91,20 @@ fn found<'a>(schemas: &'a Value, path: &str) -> Result<&'a Value, Failure> {
             return Err(unknown(first, &near, "bursar explain lists all resources"));
         }
     };
+    known.push_str(first);
     for part in parts {
         let resolved = object(schemas, schema);
         schema = match resolved["properties"].get(part) {
-            Some(field) => field,
+            Some(field) => {
+                known = format!("{known}.{part}");
+                field
+            }
             None => {
+                let deeper = deeper(schemas, resolved, part);
+                if let Some(field) = deeper {
+                    let next = format!("bursar explain {known}.{field}.{part}");
+                    return Err(unknown(part, &[], &next));
+                }
                 let names = resolved["properties"].as_object().into_iter().flatten();
                 let near: Vec<String> = names.map(|(name, _)| name.clone()).collect();
                 return Err(unknown(part, &near, "write one of these fields"));
@@ -102,6 +112,13 @@ fn found<'a>(schemas: &'a Value, path: &str) -> Result<&'a Value, Failure> {
         };
     }
     Ok(schema)
+}
+
+/// The field of an object whose own fields have this name.
+fn deeper<'a>(schemas: &'a Value, resolved: &'a Value, name: &str) -> Option<&'a str> {
+    let mut fields = resolved["properties"].as_object().into_iter().flatten();
+    let has = |field: &Value| object(schemas, field)["properties"].get(name).is_some();
+    fields.find(|(_, field)| has(field)).map(|(field, _)| field.as_str())
 }
 
 fn unknown(name: &str, near: &[String], next: &str) -> Failure {
@@ -142,6 +159,18 @@ fn fields(schemas: &Value, schema: &Value) -> Vec<Field> {
             detail: one_line(field["description"].as_str().unwrap_or_default()),
         })
         .collect()
+}
+
+/// The most words of an enumeration in a table.
+const MAX_WORDS: usize = 6;
+
+/// A type in a table: of a long enumeration only the first words.
+fn short(kind: &str) -> String {
+    let words: Vec<&str> = kind.split(", ").collect();
+    match words.get(..MAX_WORDS).filter(|first| first.len() < words.len()) {
+        Some(first) => format!("{}, … ({} words)", first.join(", "), words.len()),
+        None => kind.to_owned(),
+    }
 }
 
 /// The type in a few words: `string (date-time)`, `list of Attempt`, `one of queued, running`.
@@ -198,6 +227,8 @@ mod tests {
         assert!(names.contains(&"expires_at".to_owned()), "{names:?}");
         assert!(found(&schemas, "job.attemps").is_err());
         assert!(found(&schemas, "gran").is_err());
+        let deeper = found(&schemas, "job.gpus").expect_err("it is a field of a field");
+        assert_eq!(deeper.next(), Some("bursar explain job.spec.gpus"));
     }
 
     #[test]
@@ -206,6 +237,7 @@ mod tests {
         for resource in resources(&schemas) {
             let schema = found(&schemas, &resource.name).expect("it is listed");
             assert!(!kind(schema).is_empty(), "{} has no type", resource.name);
+            assert!(short(&resource.kind).len() < 150, "{}: {}", resource.name, resource.kind);
         }
     }
 }

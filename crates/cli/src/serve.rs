@@ -25,8 +25,8 @@ pub(crate) enum ClockChoice {
 /// How to run the service. Flags override the file.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArguments {
-    /// A configuration file in TOML. Flags override it. Its keys are in docs/operations.md; `bursar
-    /// config view FILE` shows them with their values.
+    /// A configuration file in TOML. Flags override it. Its keys are in docs/operate/operations.md;
+    /// `bursar config view FILE` shows them with their values.
     #[arg(long, value_name = "FILE", env = "BURSAR_CONFIG")]
     config: Option<PathBuf>,
     /// The address to listen on; port 0 picks one.

@@ -8,6 +8,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+#[path = "rehearsal/mod.rs"]
+mod rehearsal;
+
 /// The command line of a unit.
 fn command_line(unit: &str) -> Vec<String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(unit);
@@ -81,7 +84,8 @@ fn a_server_tells_the_service_manager_that_it_is_ready_and_alive() {
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).expect("it is free");
     let mut server = Command::new(env!("CARGO_BIN_EXE_bursar"))
-        .args(["serve", "--dev", "--listen", "127.0.0.1:0"])
+        .args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data"])
+        .arg(folder.path().join("data"))
         .env("NOTIFY_SOCKET", &path)
         .env("WATCHDOG_USEC", "100000")
         .env("BURSAR_LOG", "error")
@@ -108,6 +112,7 @@ fn a_server_tells_the_service_manager_that_it_is_ready_and_alive() {
     server.kill().expect("it was running");
     server.wait().expect("it was killed");
     assert_eq!(said, ready.map(|address| format!("listening on http://{address}")));
+    rehearsal::rehearse(&folder.path().join("data"));
 }
 
 /// The documents of a YAML file in `deploy/`, read by Python's YAML.

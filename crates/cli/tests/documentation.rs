@@ -1,5 +1,6 @@
-//! `docs/cli.md`, `docs/walkthroughs.md`, `docs/walks.md` and `docs/credits.md` are tests: every command of their
-//! sessions is run against a real server, in order, and must print what the page says.
+//! `cli.md` in `docs/reference/` and `walkthroughs.md`, `walks.md` and `credits.md` in `docs/guide/` are
+//! tests: every command of their sessions is run against a real server, in order, and must print
+//! what the page says.
 //! `UPDATE_EXPECT=1` rewrites the pages.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -196,27 +197,27 @@ fn check(name: &str) {
 
 #[test]
 fn every_session_in_the_documentation_is_executed() {
-    check("cli.md");
+    check("reference/cli.md");
 }
 
 #[test]
 fn every_walkthrough_is_executed() {
-    check("walkthroughs.md");
+    check("guide/walkthroughs.md");
 }
 
 #[test]
 fn the_five_walks_are_executed() {
-    check("walks.md");
+    check("guide/walks.md");
 }
 
 #[test]
 fn every_session_with_credits_is_executed() {
-    check("credits.md");
+    check("guide/credits.md");
 }
 
 #[test]
 fn every_command_is_in_the_documentation() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
     let page = std::fs::read_to_string(&path).expect("the page is there");
     let help = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));

@@ -12,7 +12,7 @@ use markdown::Kind;
 
 /// Pages with code spans that begin like commands, and why.
 const NO_COMMANDS: &[(&str, &str)] =
-    &[("docs/journal-format.md", "names the first bytes of files: `bursar tail v1`")];
+    &[("docs/reference/journal-format.md", "names the first bytes of files: `bursar tail v1`")];
 
 /// Commands that take arguments of their own beside their subcommands. The script does not tell.
 const WITH_ARGUMENTS: &[&str] = &["charge", "transfer"];

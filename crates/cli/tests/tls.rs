@@ -1,8 +1,10 @@
 //! Commands against a server with a certificate.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 #[path = "rehearsal/mod.rs"]
 mod rehearsal;
@@ -40,6 +42,9 @@ fn start(folder: &Path, is_authority: bool) -> (Server, String) {
     command.arg("--root-key-file").arg(folder.join("root.key"));
     command.arg("--tls-cert").arg(write("cert.pem", certificate.pem()));
     command.arg("--tls-key").arg(write("key.pem", key.serialize_pem()));
+    if folder.join("bursar.toml").exists() {
+        command.arg("--config").arg(folder.join("bursar.toml"));
+    }
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -82,4 +87,29 @@ fn a_certificate_is_trusted_only_if_its_authority_is_named() {
     assert!(why.contains("next: pass --ca-file FILE"), "{why}");
     let opened = run(&["--ca-file", "cert.pem"]);
     assert_eq!(opened.status.code(), Some(0), "{}", String::from_utf8_lossy(&opened.stderr));
+}
+
+#[test]
+fn a_handshake_that_does_not_end_ends_its_connection() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let timeouts = "[timeouts]\nhandshake_ms = 2000\n";
+    std::fs::write(folder.path().join("bursar.toml"), timeouts).expect("written");
+    let (_server, url) = start(folder.path(), false);
+    // Nothing; the begin of a record; a record that announces a handshake of 16 MiB.
+    let begun = [&[][..], &[0x16, 3, 1], &[0x16, 3, 1, 0, 5, 1, 0xff, 0xff, 0xff, 3]];
+    let begun = begun.map(|sent| {
+        let address = url.trim_start_matches("https://");
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        // Only to fail instead of hanging.
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a plain socket");
+        stream.write_all(sent).expect("it listens");
+        (sent, stream)
+    });
+    for (sent, mut stream) in begun {
+        match stream.read_to_end(&mut Vec::new()) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{sent:?}"),
+        }
+    }
+    assert!(open_account(folder.path(), &url, &["--ca-file", "cert.pem"]).status.success());
 }

@@ -52,6 +52,7 @@ pub struct ClientBuilder {
     server: String,
     key: Option<String>,
     tenant: Option<String>,
+    trace: Option<String>,
     authority: Option<Vec<u8>>,
     timeout: Duration,
     retry: RetryPolicy,
@@ -70,6 +71,7 @@ impl Client {
             server: server.to_owned(),
             key: None,
             tenant: None,
+            trace: None,
             authority: None,
             timeout: TIMEOUT,
             retry: RetryPolicy::default(),
@@ -276,6 +278,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Makes every request a part of this trace: a `traceparent` of W3C Trace Context.
+    pub fn traceparent(mut self, trace: &str) -> ClientBuilder {
+        self.trace = Some(trace.to_owned());
+        self
+    }
+
     /// Also trusts servers whose certificates this authority (PEM) has signed.
     pub fn authority(mut self, pem: Vec<u8>) -> ClientBuilder {
         self.authority = Some(pem);
@@ -327,6 +335,10 @@ impl ClientBuilder {
                 return unusable("the tenant has characters that no tenant has".into());
             };
             headers.insert("bursar-tenant", value);
+        }
+        // A trace that cannot be sent is no reason not to make the request.
+        if let Some(value) = self.trace.and_then(|trace| HeaderValue::from_str(&trace).ok()) {
+            headers.insert("traceparent", value);
         }
         let http = transport(&server, self.authority.as_deref(), self.timeout)?;
         Ok(Client { http, server, headers, retry: self.retry, answer_limit: self.answer_limit })

@@ -1,6 +1,6 @@
 //! A class preempts the classes on its list and no others.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::Command;
 use bursar_core::cell::event::{Event, StopReason};

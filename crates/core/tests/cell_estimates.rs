@@ -1,6 +1,6 @@
 //! When a waiting job can start, as far as is known.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::JobId;
 use bursar_core::cell::command::{AccountPolicy, Command, QuotaSpec};

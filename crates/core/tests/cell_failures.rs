@@ -1,6 +1,6 @@
 //! Lost, restarted, drained and maintained nodes, and attempts that do not stop.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::{AttemptReport, Command, Heartbeat, Refusal, Reply, ReportState};
 use bursar_core::cell::event::{Event, JobOutcome, StopReason};

@@ -1,6 +1,6 @@
 //! Guests: preemptible jobs on nodes reserved for a gang whose start is an estimate.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::JobId;
 use bursar_core::cell::event::{AttemptOutcome, Event, StopReason};

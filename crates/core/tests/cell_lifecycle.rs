@@ -1,6 +1,6 @@
 //! A job from admission to its end, with everything that can happen in between.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::Origin;
 use bursar_core::cell::command::{Command, FundsBlocker, Refusal, Reply, Verdict};

@@ -1,6 +1,6 @@
 //! Messages to the ledgers: dense numbers, the right content, none twice and none missing.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::{
     AttemptReport, Command, FundsBlocker, Heartbeat, NodeOffer, Refusal, ReportState, Verdict,

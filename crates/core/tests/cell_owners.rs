@@ -1,7 +1,7 @@
 //! Owners of nodes: names and GPUs of different owners are independent, and an agent reports only
 //! on attempts of its own node, in its latest incarnation.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::{
     AttemptReport, Command, GroupSpec, Heartbeat, JobSpec, NodeOffer, Origin, Refusal, Reply,

@@ -1,10 +1,11 @@
 //! Which attempts are preempted for which jobs, and that preemption does not run in circles.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::{AccountPolicy, Command};
 use bursar_core::cell::event::{Event, JobOutcome, StopReason};
 use bursar_core::cell::schedule::explain::PlacementState;
+use bursar_core::cell::schedule::preemption::cause::PreemptionCause;
 use bursar_core::cell::{CellConfig, ClassRank, JobId};
 use cell_world::*;
 
@@ -25,6 +26,18 @@ fn victims(world: &World) -> Vec<(JobId, JobId)> {
         .collect()
 }
 
+/// The causes of all preemptions, in order.
+fn causes(world: &World) -> Vec<PreemptionCause> {
+    let events = world.journal.iter().flat_map(|(_, events)| events);
+    let stops = events.filter_map(|event| match event {
+        Event::StopOrdered { reason: StopReason::Preempted { cause, .. }, .. } => {
+            Some(cause.expect("every preemption has a cause"))
+        }
+        _ => None,
+    });
+    stops.collect()
+}
+
 fn in_class(world: &mut World, account: &str, gpus: u16, rank: ClassRank) -> JobId {
     let spec = world.spec(account, gpus, 10 * HOUR);
     world.submit(class(spec, rank))
@@ -39,10 +52,14 @@ fn a_higher_class_takes_the_least_it_needs_and_the_victim_is_requeued() {
     world.pass(5 * MINUTE, 30 * SECOND);
     let urgent = in_class(&mut world, "c", 4, ClassRank::URGENT);
     assert_eq!(victims(&world), [(batch, urgent)], "the lowest class, and no other attempt");
+    let (victim, taker) = (ClassRank::BATCH, ClassRank::URGENT);
+    assert_eq!(causes(&world), [PreemptionCause::Class { victim, taker }]);
     assert_eq!(state(&world, batch), Some(PlacementState::Stopping));
     world.pass(2 * MINUTE, 30 * SECOND);
     assert_eq!(state(&world, urgent), Some(PlacementState::Running));
     assert_eq!(state(&world, batch), Some(PlacementState::Queued));
+    let why = world.cell.why(batch, at(world.now)).expect("it waits");
+    assert_eq!(why.preempted, Some((urgent, PreemptionCause::Class { victim, taker })));
     assert_eq!(state(&world, normal), Some(PlacementState::Running));
     assert_eq!(state(&world, other), Some(PlacementState::Running));
     world.pass(HOUR, MINUTE);
@@ -104,6 +121,13 @@ fn an_account_under_its_share_takes_from_one_over_it_after_ten_minutes() {
     let taken = victims(&world);
     assert_eq!(taken.len(), 2);
     assert!(taken.iter().all(|(victim, by)| greedy.contains(victim) && *by == modest));
+    for cause in causes(&world) {
+        let PreemptionCause::Share { victim_used, taker_used, ran_ms, quantum_ms } = cause else {
+            panic!("{cause:?}")
+        };
+        assert!(victim_used > taker_used && taker_used > 0, "{cause:?}");
+        assert!(ran_ms >= quantum_ms && quantum_ms == 10 * MINUTE, "{cause:?}");
+    }
     assert_eq!(state(&world, modest), Some(PlacementState::Running));
     world.check_replay();
 }

@@ -4,7 +4,7 @@
 //! of preemption are complete and minimal, and equal jobs start in order. At the end the journal is
 //! replayed and must give the same state.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::{
     AccountPolicy, Command, FundsBlocker, GroupSpec, QuotaSpec, Verdict,
@@ -408,7 +408,7 @@ proptest! {
                     }
                     Event::StopOrdered {
                         attempt,
-                        reason: StopReason::Preempted { by, for_share: false },
+                        reason: StopReason::Preempted { by, for_share: false, .. },
                         ..
                     } if classes[&attempt.job] == classes[by] => {
                         let turns = turns.entry(attempt.job).or_insert(0u32);

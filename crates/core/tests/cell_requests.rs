@@ -1,6 +1,6 @@
 //! Requests under idempotency keys: one effect, one answer, for a week.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::Cell;
 use bursar_core::cell::command::{Command, Origin, Refusal, Reply, RequestKey, StoredAnswer};
@@ -48,11 +48,11 @@ fn the_first_stored_answer_is_not_replaced() {
     };
     assert_eq!(answer(&world), None, "the effect is recorded before the answer");
     for code in [200, 201] {
-        let keep = Command::KeepAnswer(StoredAnswer { code, body: Some("{}".into()) });
+        let keep = Command::KeepAnswer(StoredAnswer { code, body: Some("{}".into()), scope: None });
         assert_eq!(world.send_from(under(1, 7), keep), Ok(Reply::Done));
     }
     assert_eq!(answer(&world), Some(200));
-    let keep = Command::KeepAnswer(StoredAnswer { code: 409, body: None });
+    let keep = Command::KeepAnswer(StoredAnswer { code: 409, body: None, scope: Some("*".into()) });
     assert_eq!(world.send_from(under(1, 8), keep.clone()), Err(Refusal::KeyReused));
     assert_eq!(world.send_from(under(2, 8), keep), Ok(Reply::Done));
     assert_eq!(world.send_from(under(2, 8), drain()), Ok(Reply::Repeated));

@@ -1,7 +1,7 @@
 //! After a restore: reports of agents are ignored until they register, and no GPU is allocated
 //! twice.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::{AttemptReport, Command, Heartbeat, Refusal, Reply, ReportState};
 use bursar_core::cell::jobs::orders::OrderKind;

@@ -1,6 +1,6 @@
 //! Queue order and placement: classes, shares, quotas, groups, gangs, reservations.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::{AccountPolicy, Command, GroupSpec, QuotaSpec};
 use bursar_core::cell::event::{Event, JobOutcome};

@@ -1,6 +1,6 @@
 //! Scopes of nodes: which jobs may use them, the blockers of other jobs, and how scopes change.
 
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::{Command, GroupSpec, NodeOffer, Refusal};
 use bursar_core::cell::event::Event;

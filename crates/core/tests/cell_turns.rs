@@ -1,7 +1,7 @@
 //! Quanta (turns) of resumable jobs: short where an account has other jobs, so that it gets its
 //! share of every day, and growing where it has none.
 
-mod cell_world;
+use crate::cell_world;
 
 use std::collections::BTreeMap;
 

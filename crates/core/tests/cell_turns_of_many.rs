@@ -1,6 +1,6 @@
 //! Preemption among resumable jobs of accounts with several jobs.
 
-mod cell_world;
+use crate::cell_world;
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ fn victims(world: &World) -> Vec<(JobId, JobId, i64)> {
             }
             Event::StopOrdered {
                 attempt,
-                reason: StopReason::Preempted { by, for_share: true },
+                reason: StopReason::Preempted { by, for_share: true, .. },
                 ..
             } => victims.push((attempt.job, *by, when.millis() - since[attempt])),
             _ => {}

@@ -172,7 +172,8 @@ fn submit(id: &str) -> Command {
 fn creations() -> Vec<(Resource, Vec<Command>, Command, Vec<Command>)> {
     let cancel = |job: &str| Command::CancelJob { tenant: "acme".into(), job: job.into() };
     let (from, to) = ("acme".into(), "acme:nlp".into());
-    let transfer = Command::Transfer(Transfer { id: "t".into(), from, to, amount: credits(3) });
+    let transfer =
+        Command::Transfer(Transfer { id: "t".into(), from, to, amount: credits(3), note: None });
     let collect = Command::CollectUncollected { path: "acme:nlp".into(), id: "x".into() };
     vec![
         (Resource::Hold, vec![], place("h", "acme", 4), vec![settle("h", 2)]),

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -31,8 +32,11 @@ use crate::error::{EngineError, ReplayError};
 use crate::replay::Decoder;
 use crate::vital::Vital;
 use crate::writer::durable::Durable;
-use crate::writer::handle::{Handle, Seen};
+use crate::writer::handle::{Handle, Seen, Transaction};
+use crate::writer::mailbox::Urgency;
 
+/// How many times larger steps become while much is beyond the window.
+const CATCH_UP: usize = 8;
 /// The most idle pauses before a step runs, so that entries also leave memory by age.
 const IDLE_PAUSES: u32 = 20;
 /// The pause after a failure.
@@ -91,9 +95,10 @@ pub fn archive_step(
     (slack, head): (usize, Option<Head>),
 ) -> Result<usize, ArchiveStepError> {
     let ClosedWindow { keep, most } = window;
-    // The state has the time of its last record, which may be long ago.
-    let now = ledger.read(|_| ())?.at;
-    let read = move |ledger: &Ledger| {
+    let read = move |ledger: &Ledger, now: Timestamp| {
+        let beyond = ledger.most_closed().saturating_sub(keep);
+        // Far behind, larger steps: each waits for the ledger twice and for the disk once.
+        let most = most.max((beyond / 2).min(most.saturating_mul(CATCH_UP)));
         let kept_from = now.plus_millis(-ledger.policy().retention_ms);
         let forget = match slack > 0 && ledger.most_closed() < keep.saturating_add(slack) {
             true => Forget::default(),
@@ -102,7 +107,7 @@ pub fn archive_step(
         let tenants = ledger.tenants_of(&forget);
         (forget, tenants, retained_from(ledger, now))
     };
-    let Seen { value: (forget, tenants, retained_from), position, .. } = ledger.read(read)?;
+    let Seen { value: (forget, tenants, retained_from), position, .. } = read_at(ledger, read)?;
     if forget.is_empty() {
         return Ok(0);
     }
@@ -119,6 +124,17 @@ pub fn archive_step(
     let _decided = ledger.execute(envelope, command)?;
     // What stays was only passed over: what follows it comes next.
     Ok(if entries.is_empty() { most } else { entries.len() })
+}
+
+/// Reads the state with the time of the ledger. The state itself has that of its last record, which may be long ago.
+fn read_at<T: Send + 'static>(
+    ledger: &Handle<Ledger>,
+    read: impl FnOnce(&Ledger, Timestamp) -> T + Send + 'static,
+) -> Result<Seen<T>, EngineError> {
+    let (sender, receiver) = sync_channel(1);
+    let work = move |ledger: &mut dyn Transaction<Ledger>| read(ledger.machine(), ledger.now());
+    ledger.attend(work, move |seen| drop(sender.send(seen)));
+    receiver.recv().unwrap_or(Err(EngineError::OutcomeUnknown))
 }
 
 /// Answers that were given before this instant are no longer retained.
@@ -242,7 +258,7 @@ pub fn build_archive(
     Ok(archive.put_marked(&entries, position, Some(until))?)
 }
 
-/// Builds the archive of a ledger, with the answers that it still promises.
+/// Builds the archive of a ledger, with the answers that are still kept for their idempotency keys.
 fn build(
     journal: &dyn Journal,
     ledger: &Handle<Ledger>,
@@ -348,6 +364,8 @@ impl Archiver {
         let stopping = Arc::new(AtomicBool::new(false));
         let stops = Arc::clone(&stopping);
         archive.set_checked(false);
+        // What waits for it takes memory: it does not wait behind what adds to that.
+        let ledger = ledger.with_urgency(Urgency::Urgent);
         let work = move || {
             let _vital = Vital::new("the archiver");
             let (mut owned, mut waited) = (Owned::default(), PATIENCE);

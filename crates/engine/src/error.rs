@@ -48,6 +48,14 @@ pub enum ReplayError {
 }
 
 impl ReplayError {
+    /// Whether no space is left on the disk.
+    pub fn is_full(&self) -> bool {
+        match self {
+            ReplayError::Journal(error) => error.is_full(),
+            ReplayError::Record(_) | ReplayError::Body { .. } => false,
+        }
+    }
+
     /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -1,6 +1,6 @@
 //! The steps of the archiver: one position is written once, and only an archive of the journal's own past is used.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A real cell behind the engine: timers that a command makes due at once are in the same durable
 //! write, the journal is complete, and messages arrive once.
 
-mod support;
+use crate::support;
 
 use std::sync::{Arc, Mutex};
 

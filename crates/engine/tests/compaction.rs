@@ -1,6 +1,6 @@
 //! A journal that is compacted by a separate thread.
 
-mod support;
+use crate::support;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,6 +1,6 @@
 //! Messages between two machines, with a crash, a repetition or a reordering at every step.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Snapshots and projections, made after the writer.
 
-mod support;
+use crate::support;
 
 use std::sync::{Arc, Mutex};
 

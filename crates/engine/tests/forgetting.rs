@@ -377,6 +377,7 @@ impl Source {
                 from: "acme".into(),
                 to: "acme:a".into(),
                 amount: self.amount(),
+                note: None,
             }),
             19 => Command::CollectUncollected { path: self.account(), id: self.name("u") },
             _ => self.budget(),

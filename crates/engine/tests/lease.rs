@@ -1,6 +1,6 @@
 //! How long a lease is trusted.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,11 +1,9 @@
 //! A real ledger behind the engine: answers are durable, the journal is complete, and all readers
 //! of the journal (replay, snapshot, history, auditor) compute the same balances.
 
-#[path = "../../journal/tests/support/traffic.rs"]
-mod traffic;
+use crate::traffic;
 
-#[path = "../../journal/tests/support/temp_dir.rs"]
-mod temp_dir;
+use crate::temp_dir;
 
 use std::sync::Arc;
 

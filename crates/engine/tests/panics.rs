@@ -1,6 +1,6 @@
 //! A panic fails its own request and nothing else.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;

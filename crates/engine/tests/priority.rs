@@ -1,6 +1,6 @@
 //! The order of messages when many wait.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

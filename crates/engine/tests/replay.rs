@@ -1,6 +1,6 @@
 //! Long journals, which are read on one thread and applied on another.
 
-mod support;
+use crate::support;
 
 use std::time::Duration;
 

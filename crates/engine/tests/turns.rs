@@ -1,12 +1,15 @@
 //! Senders take turns, however many messages one of them has sent.
 
-mod support;
+use crate::support;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bursar_core::machine::Machine;
-use bursar_engine::{EngineError, Urgency, replay_from_genesis};
+use bursar_engine::{
+    EngineError, Handle, Monotonic, SystemMonotonic, Urgency, replay_from_genesis,
+};
 use support::till::{Command, PATIENT, Till, TillCodec};
 use support::{at, memory, till};
 
@@ -110,6 +113,68 @@ fn a_read_waits_for_a_bounded_part_of_large_changes_that_do_not_end() {
         let place = log.iter().position(|noted| *noted == name).expect("it was answered");
         assert!(place <= 3, "{name} has its turn before the second large change, not at {place}");
     }
+}
+
+/// Works for longer than a turn may take.
+fn outlast_a_turn() {
+    let clock = SystemMonotonic::new();
+    while clock.elapsed() < Duration::from_millis(6) {
+        std::hint::spin_loop();
+    }
+}
+
+/// A hundred messages of one sender wait, and the first of them takes long. Meanwhile another sender
+/// asks. Returns how many of the hundred were handled before it.
+fn handled_before_another_sender(
+    post: impl Fn(&Handle<Till>, Box<dyn FnOnce(&Till) + Send>),
+) -> usize {
+    let engine = till(Arc::new(memory(1)));
+    engine.handle().settle().expect("it serves");
+    let (entered, inside) = channel();
+    let (open, gate) = channel::<()>();
+    let occupy = move |_: &Till| {
+        entered.send(()).expect("the test waits");
+        gate.recv().expect("the test opens");
+    };
+    engine.handle().query(occupy, |_| {});
+    inside.recv().expect("the writer is occupied");
+    let (sender, order) = channel();
+    for number in 0..100 {
+        let (sender, other) = (sender.clone(), engine.handle().with_sender(2));
+        let work = move |_: &Till| {
+            sender.send(1).expect("the test listens");
+            if number == 0 {
+                other.query(move |_: &Till| sender.send(2).expect("the test listens"), |_| {});
+                outlast_a_turn();
+            }
+        };
+        post(&engine.handle().with_sender(1), Box::new(work));
+    }
+    open.send(()).expect("the writer waits");
+    let order: Vec<u32> = order.iter().take(101).collect();
+    order.iter().position(|sender| *sender == 2).expect("it was answered")
+}
+
+#[test]
+fn a_costly_read_ends_its_turn() {
+    let before = handled_before_another_sender(|handle, work| {
+        handle.query(move |till: &Till| work(till), |_| {});
+    });
+    assert!(before <= 2, "{before} of its messages");
+}
+
+#[test]
+fn a_costly_dry_run_ends_its_turn() {
+    let before = handled_before_another_sender(|handle, work| {
+        handle.attend(
+            move |till| {
+                work(till.machine());
+                let _ = till.rehearse(&(), &add(1)).expect("it serves");
+            },
+            |_| {},
+        );
+    });
+    assert!(before <= 2, "{before} of its messages");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The writer, on a journal that works and on one that fails.
 
-mod support;
+use crate::support;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,7 @@
 //!
 //! A `BTreeMap` takes 1.7 times as long with one entry and 3 times as long with three for a removal
 //! and an insertion, and allocates a node of about 200 bytes for the first entry. In the whole
-//! ledger, place and settle take 0.7 of the time with this map (`docs/performance.md`).
+//! ledger, place and settle take 0.7 of the time with this map (`docs/evidence/performance.md`).
 
 use std::collections::{BTreeMap, btree_map};
 use std::slice;

@@ -6,7 +6,7 @@
 //! written once.
 //!
 //! One SQLite row for each entry takes 16 instead of 7 µs of processor time a record
-//! (`docs/performance.md`, Optimisations).
+//! (`docs/evidence/performance.md`, Optimisations).
 
 use crate::database::{Columns, Database, Row, Value};
 use crate::error::HistoryError;

@@ -15,6 +15,14 @@ pub enum HistoryError {
         /// The error of the store.
         reason: String,
     },
+    /// No space is left on the disk.
+    #[error("{doing}: the disk is full ({reason})")]
+    Full {
+        /// The operation that failed.
+        doing: &'static str,
+        /// The error of the store.
+        reason: String,
+    },
     /// A record is missing.
     #[error("history is at position {applied} and was fed record {fed}")]
     Gap {
@@ -71,5 +79,22 @@ impl HistoryError {
     /// The files contradict each other or themselves.
     pub fn inconsistent(what: impl ToString) -> HistoryError {
         HistoryError::Inconsistent(what.to_string())
+    }
+
+    /// Whether no space is left on the disk.
+    pub fn is_full(&self) -> bool {
+        match self {
+            HistoryError::Full { .. } => true,
+            HistoryError::Journal(error) => error.is_full(),
+            HistoryError::Storage { .. }
+            | HistoryError::Gap { .. }
+            | HistoryError::Inconsistent(_)
+            | HistoryError::Record { .. }
+            | HistoryError::Batch(_)
+            | HistoryError::BadCursor
+            | HistoryError::TooMuch { .. }
+            | HistoryError::PartsOfHours { .. }
+            | HistoryError::Refused(_) => false,
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params_from_iter};
 
 use crate::database::{Database, Row, Value};
 use crate::error::HistoryError;
@@ -28,7 +28,13 @@ pub struct Sqlite {
 }
 
 fn failure(doing: &'static str) -> impl Fn(rusqlite::Error) -> HistoryError {
-    move |error| HistoryError::Storage { doing, reason: error.to_string() }
+    move |error| {
+        let (code, reason) = (error.sqlite_error_code(), error.to_string());
+        match code {
+            Some(ErrorCode::DiskFull) => HistoryError::Full { doing, reason },
+            _ => HistoryError::Storage { doing, reason },
+        }
+    }
 }
 
 impl Sqlite {

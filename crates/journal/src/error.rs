@@ -2,6 +2,7 @@
 //! distinguish: appends and leases.
 
 use std::fmt::Display;
+use std::io;
 
 use thiserror::Error;
 
@@ -70,6 +71,14 @@ pub enum JournalError {
         /// The error of the store.
         reason: String,
     },
+    /// No space is left on the disk. Nothing that was stored before is lost.
+    #[error("{doing}: the disk is full ({reason})")]
+    Full {
+        /// The failed action.
+        doing: &'static str,
+        /// The error of the system.
+        reason: String,
+    },
 }
 
 impl JournalError {
@@ -78,10 +87,29 @@ impl JournalError {
         JournalError::Storage { doing, reason: reason.to_string() }
     }
 
+    /// The error of an operation on a file.
+    pub fn io(doing: &'static str, error: io::Error) -> JournalError {
+        if is_full(&error) {
+            return JournalError::full(doing, error);
+        }
+        JournalError::storage(doing, error)
+    }
+
+    pub(crate) fn full(doing: &'static str, reason: impl Display) -> JournalError {
+        JournalError::Full { doing, reason: reason.to_string() }
+    }
+
+    /// Whether no space is left on the disk.
+    pub fn is_full(&self) -> bool {
+        matches!(self, JournalError::Full { .. })
+    }
+
     /// Whether the same call may succeed later, in this process.
     pub fn is_retryable(&self) -> bool {
         match self {
-            JournalError::Storage { .. } | JournalError::Unfit(_) => true,
+            JournalError::Storage { .. } | JournalError::Full { .. } | JournalError::Unfit(_) => {
+                true
+            }
             JournalError::Segment { fault, .. } => match fault {
                 // Its folder may be mounted again.
                 SegmentFault::Missing { .. } | SegmentFault::Unreadable { .. } => true,
@@ -95,6 +123,11 @@ impl JournalError {
             | JournalError::Stopped(_) => false,
         }
     }
+}
+
+/// Whether an operation on a file failed because no space is left: on the disk, or of a quota.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Why a sealed segment cannot be read.

@@ -7,8 +7,8 @@
 //!
 //! One trait, [`Journal`], has three implementations that pass one conformance suite: [`memory`]
 //! with faults on demand, [`sqlite`] for one process, [`postgres`] for many. Old batches are sealed
-//! into compressed [`segment`]s. [`merkle`] proves to third parties that history was not rewritten. `docs/journal-format.md` describes the stored form
-//! byte by byte.
+//! into compressed [`segment`]s. [`merkle`] proves to third parties that history was not rewritten.
+//! `docs/reference/journal-format.md` describes the stored form byte by byte.
 
 pub mod archive;
 pub mod chain;
@@ -24,7 +24,7 @@ pub mod snapshot;
 pub mod sqlite;
 
 pub use chain::{Chain, Epoch, Head, JournalId, StoredBatch};
-pub use error::{AppendError, JournalError, LeaseError, SegmentFault};
+pub use error::{AppendError, JournalError, LeaseError, SegmentFault, is_full};
 pub use journal::{BatchReader, Journal, Lease, MaintenanceUrgency, Pending, RowSource};
 pub use recent::Recent;
 pub use record::{

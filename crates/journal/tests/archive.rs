@@ -1,6 +1,6 @@
 //! The archive: what was put is found, the newest of each key, whatever its store, also after it is opened again.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

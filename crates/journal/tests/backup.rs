@@ -1,8 +1,7 @@
 //! Copies of a SQLite journal in use.
 
-mod support;
-#[path = "support/traffic.rs"]
-mod traffic;
+use crate::support;
+use crate::traffic;
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! Snapshots of a cell: the image is complete, its encoding is exact, and a cell that was rebuilt
 //! from it continues identically.
 
-#[path = "../../core/tests/cell_world/mod.rs"]
-mod cell_world;
+use crate::cell_world;
 
 use bursar_core::cell::command::{
     AccountPolicy, Command, FundsBlocker, GroupSpec, QuotaSpec, Verdict,

@@ -1,6 +1,6 @@
 //! The laws of all journals, whatever their store.
 
-mod support;
+use crate::support;
 
 use std::sync::{Arc, Barrier};
 use std::time::Duration;

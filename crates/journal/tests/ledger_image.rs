@@ -1,8 +1,7 @@
 //! Snapshots of a ledger: the image is complete, its encoding is exact, and a ledger that was
 //! rebuilt from it continues identically.
 
-#[path = "support/traffic.rs"]
-mod traffic;
+use crate::traffic;
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! PostgreSQL when it hangs, warns, restarts or cannot be trusted.
 
-mod support;
+use crate::support;
 
 use std::time::Duration;
 

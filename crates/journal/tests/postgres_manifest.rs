@@ -1,6 +1,6 @@
 //! The manifest of a database, and the errors for a database that does not match it.
 
-mod support;
+use crate::support;
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! Old batches of a PostgreSQL journal in sealed segments: read like any others, never lost, never skipped.
 
-#[path = "support/sealed.rs"]
-mod sealed;
-mod support;
+use crate::sealed;
+use crate::support;
 
 use std::cell::{Cell, RefCell};
 

@@ -1,6 +1,6 @@
 //! Encrypted connections to PostgreSQL: a real server with test certificates.
 
-mod support;
+use crate::support;
 
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::{Journal, JournalError};

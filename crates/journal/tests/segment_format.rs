@@ -1,6 +1,6 @@
-//! The bytes of a segment, built by hand as `docs/journal-format.md` has them. They never change.
+//! The bytes of a segment, built by hand as `docs/reference/journal-format.md` has them. They never change.
 
-mod support;
+use crate::support;
 
 use bursar_core::digest::Digest;
 use bursar_journal::merkle::Frontier;

@@ -1,6 +1,6 @@
 //! How the SQLite journal handles existing files.
 
-mod support;
+use crate::support;
 
 use std::time::Duration;
 

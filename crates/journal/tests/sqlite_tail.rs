@@ -1,6 +1,6 @@
 //! The newest batches, in a separate file until they are in the database.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 use std::time::Duration;

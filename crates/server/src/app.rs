@@ -21,7 +21,7 @@ use crate::auth::sessions::failures::FailedSignIns;
 use crate::auth::sessions::handoff::Handoffs;
 use crate::auth::{self, Principal};
 use crate::change::OLD_PLATFORM;
-use crate::followers::archive::ArchiveService;
+use crate::followers::archive::{ArchiveService, JobRefunds};
 use crate::followers::feed::Feed;
 use crate::followers::history::HistoryService;
 use crate::ids::IdMaker;
@@ -31,6 +31,7 @@ use crate::machines::cells::Cells;
 use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
 use crate::machines::leader::Leader;
+use crate::net::answers::LargeAnswers;
 use crate::net::bodies::Bodies;
 use crate::net::counting::CountPlaces;
 use crate::net::limits::{Limits, Load, PausedRequest};
@@ -80,6 +81,8 @@ pub struct App {
     pub cells: Cells,
     /// The journal of the ledger.
     pub ledger_journal: Arc<dyn Journal>,
+    /// The journal of the directory.
+    pub directory_journal: Arc<dyn Journal>,
     /// The output of jobs.
     pub logs: LogStore,
     /// Held while the manual clock is moved.
@@ -114,6 +117,8 @@ pub struct App {
     pub load: Arc<Load>,
     /// Incomplete bodies.
     pub bodies: Arc<Bodies>,
+    /// Large answers that are not read yet.
+    pub answers: Arc<LargeAnswers>,
     /// Waiting requests: long polls, streams, reads that wait for a position.
     pub waits: Arc<Waits>,
     /// The prepared response to shed requests.
@@ -146,6 +151,8 @@ pub struct App {
     pub base_url: Arc<str>,
     /// Whether requests may come through a proxy, so that their addresses are those of the proxy.
     pub may_be_proxied: bool,
+    /// Which keys refund the jobs that a region ran.
+    pub job_refunds: JobRefunds,
     /// Returns the status of the writers.
     pub status: StatusOf,
     /// Returns the ends of the journals of the directory and the ledger.

@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn the_reference_has_every_key_with_its_default() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate/operations.md");
         let page = std::fs::read_to_string(path).expect("the page is there");
         let table = page.lines().skip_while(|line| *line != "| Key | Default | Meaning |").skip(2);
         let table = table.take_while(|line| line.starts_with("| "));
@@ -387,7 +387,7 @@ mod tests {
         keys("", &config, &mut known);
         written.sort();
         known.sort();
-        assert_eq!(written, known, "docs/operations.md, Configuration");
+        assert_eq!(written, known, "docs/operate/operations.md, Configuration");
     }
 
     #[test]

@@ -157,6 +157,7 @@ operations! {
     RevokeKey            DELETE "/v1/keys/{id}"                    ADMIN    Tenant   Change   Stored   Never,
     CreateSession        POST   "/v1/session"                      ANY      Public   Change   NoEffect Never,
     GetSession           GET    "/v1/session"                      ANY      Shared   Read     NoEffect Never,
+    ListSessions         GET    "/v1/sessions"                     ADMIN    Tenant   Read     NoEffect Never,
     EndSession           DELETE "/v1/session"                      ANY      Shared   Change   NoEffect Never,
     Search               GET    "/v1/search"                       READ     Tenant   Read     NoEffect Never,
     ListAudit            GET    "/v1/audit"                        AUDIT    Tenant   Read     NoEffect Never,

@@ -1,8 +1,8 @@
 //! Families of synthetic traces: clusters, tasks and queues with the distributions of published
 //! ones.
 //!
-//! The studies of `docs/placement.md` and `docs/queue-study.md` use traces of production clusters,
-//! which are not part of this repository. These families replace them in tests and examples. They
+//! The studies of `docs/evidence/placement.md` and `docs/evidence/queue-study.md` use traces of
+//! production clusters, which are not part of this repository. These families replace them in tests and examples. They
 //! follow the distributions that were published with the traces, and copy none of their rows:
 //!
 //! - [`cluster`]: machines and tasks like those of Alibaba's GPU cluster (2023; USENIX ATC 2023):

@@ -235,6 +235,8 @@ pub struct JobRow {
     pub gpus: u32,
     /// Whether it is submitted as resumable. A study keeps its work in both cases.
     pub resumable: bool,
+    /// Its stated longest runtime, in milliseconds. Traces have none.
+    pub max_runtime_ms: Option<i64>,
 }
 
 /// Reads the jobs of a queueing trace, in order of submission.
@@ -271,6 +273,7 @@ fn read_csv_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
             submit_ms: row.number(1)?,
             duration_ms: row.number(2)?,
             resumable,
+            max_runtime_ms: None,
         };
         if let Some(problem) = problem(&job) {
             return Err(row.bad(problem));
@@ -309,6 +312,7 @@ fn read_tabbed_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
             duration_ms: number(columns - 2, "the last column but one, the duration,")? * 1000,
             submit_ms: number(columns - 1, "the last column, the arrival,")? * 1000,
             resumable: true,
+            max_runtime_ms: None,
         };
         if let Some(problem) = problem(&job) {
             return Err(bad(problem));

@@ -127,7 +127,14 @@ fn worst_share_error(mix: Mix, resumable: bool) -> f64 {
     for (tenant, (gpus, minutes)) in mix.into_iter().enumerate() {
         for _ in 0..64 * 4800 / 3 / (gpus * minutes) {
             let duration_ms = i64::from(minutes) * 60_000;
-            jobs.push(JobRow { tenant: None, submit_ms: 0, duration_ms, gpus, resumable });
+            jobs.push(JobRow {
+                tenant: None,
+                submit_ms: 0,
+                duration_ms,
+                gpus,
+                resumable,
+                max_runtime_ms: None,
+            });
             tenants.push(format!("lab:t{tenant}"));
         }
     }
@@ -215,7 +222,14 @@ fn tenants_with_long_turns_stay_within_the_errors_of_the_study() {
 
 #[test]
 fn jobs_that_can_never_run_are_found_before_anything_runs() {
-    let job = |gpus| JobRow { tenant: None, submit_ms: 0, duration_ms: 1, gpus, resumable: true };
+    let job = |gpus| JobRow {
+        tenant: None,
+        submit_ms: 0,
+        duration_ms: 1,
+        gpus,
+        resumable: true,
+        max_runtime_ms: None,
+    };
     let jobs = |gpus: &[u32]| gpus.iter().copied().map(job).collect::<Vec<_>>();
     assert_eq!(first_impossible(&jobs(&[1, 8, 16, 64]), EIGHT_NODES), None);
     assert_eq!(first_impossible(&jobs(&[1, 12]), EIGHT_NODES), Some(1));
@@ -240,6 +254,7 @@ fn a_gang_of_half_the_cell_starts_within_a_day_among_jobs_of_weeks() {
         duration_ms: 21 * day,
         gpus: 8,
         resumable: false,
+        max_runtime_ms: None,
     };
     let gang = |week: i64| JobRow {
         tenant: None,
@@ -247,6 +262,7 @@ fn a_gang_of_half_the_cell_starts_within_a_day_among_jobs_of_weeks() {
         duration_ms: hour,
         gpus: 32,
         resumable: false,
+        max_runtime_ms: None,
     };
     let mut jobs: Vec<JobRow> = (0..100).map(long).chain((1..8).map(gang)).collect();
     jobs.sort_by_key(|job| job.submit_ms);

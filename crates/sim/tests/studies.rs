@@ -1,5 +1,5 @@
 //! Checks on traces of production clusters, which are not part of this repository: the published
-//! figures, and our figures in `docs/placement.md` and `docs/queue-study.md`.
+//! figures, and our figures in `docs/evidence/placement.md` and `docs/evidence/queue-study.md`.
 //!
 //! `BURSAR_TRACES` names the folder with `openb/` and `jct/`. Without it each study prints that it
 //! was skipped. `placement.rs`, `queue.rs` and `traces.rs` check what holds for any trace.

@@ -1,4 +1,4 @@
-//! `docs/schemas.md` is held equal to the code: the fields of the three machines, and the tables,
+//! `docs/reference/schemas.md` is held equal to the code: the fields of the three machines, and the tables,
 //! columns, keys and indexes of the journals and of history.
 
 use std::collections::BTreeMap;
@@ -116,7 +116,7 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
 
 #[test]
 fn the_page_of_schemas_has_every_table_with_its_columns_key_and_indexes() {
-    let page = read("docs/schemas.md");
+    let page = read("docs/reference/schemas.md");
     let sources = [
         ("Journals", "crates/journal/src/sqlite/schema.rs"),
         ("Journals", "crates/journal/src/sqlite/segment_table.rs"),
@@ -133,7 +133,10 @@ fn the_page_of_schemas_has_every_table_with_its_columns_key_and_indexes() {
     assert!(wanted.len() > 25, "{} tables were found", wanted.len());
     for (heading, row) in &wanted {
         let has = section(&page, heading).lines().any(|line| line.starts_with(row.as_str()));
-        assert!(has, "docs/schemas.md, {heading}: this row is missing or differs\n{row} …");
+        assert!(
+            has,
+            "docs/reference/schemas.md, {heading}: this row is missing or differs\n{row} …"
+        );
     }
     for heading in ["Journals", "Archive", "History"] {
         let rows = section(&page, heading).lines().filter(|line| line.starts_with("| `"));
@@ -144,7 +147,7 @@ fn the_page_of_schemas_has_every_table_with_its_columns_key_and_indexes() {
 
 #[test]
 fn the_page_of_schemas_has_every_field_of_the_machines() {
-    let page = read("docs/schemas.md");
+    let page = read("docs/reference/schemas.md");
     for (heading, path, name) in [
         ("Ledger", "crates/core/src/ledger/state.rs", "Ledger"),
         ("Cell", "crates/core/src/cell/state.rs", "Cell"),
@@ -154,6 +157,6 @@ fn the_page_of_schemas_has_every_field_of_the_machines() {
         assert!(fields.len() > 10, "{name}: {fields:?}");
         let text = section(&page, heading);
         let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
-        assert_eq!(rows.collect::<Vec<_>>(), fields, "docs/schemas.md, {heading}");
+        assert_eq!(rows.collect::<Vec<_>>(), fields, "docs/reference/schemas.md, {heading}");
     }
 }

@@ -17,12 +17,16 @@ mod money;
 mod named_tests;
 #[path = "tidy/paths.rs"]
 mod paths;
+#[path = "tidy/rehearsals.rs"]
+mod rehearsals;
 #[path = "tidy/repository.rs"]
 mod repository;
 #[path = "tidy/rust.rs"]
 mod rust;
 #[path = "tidy/sizes.rs"]
 mod sizes;
+#[path = "tidy/targets.rs"]
+mod targets;
 #[path = "tidy/types.rs"]
 mod types;
 #[path = "tidy/width.rs"]
@@ -49,6 +53,12 @@ fn lines_of_docs_fit_on_a_screen() {
 }
 
 #[test]
+fn tests_that_start_a_server_rehearse_the_loss_of_its_store() {
+    let check = "tests_that_start_a_server_rehearse_the_loss_of_its_store";
+    report(check, &rehearsals::check(&Repository::read()));
+}
+
+#[test]
 fn folders_are_small() {
     report("folders_are_small", &sizes::check_folders(&Repository::read()));
 }
@@ -56,6 +66,11 @@ fn folders_are_small() {
 #[test]
 fn source_files_are_short() {
     report("source_files_are_short", &sizes::check_files(&Repository::read()));
+}
+
+#[test]
+fn every_test_file_belongs_to_a_binary() {
+    report("every_test_file_belongs_to_a_binary", &targets::check(&Repository::read()));
 }
 
 #[test]

@@ -1,4 +1,5 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 import { cloneElement, isValidElement, useId, useRef, useState, type FormEvent, type ReactNode } from "react";
 import { freshKey, isRefusal, read, type Answer } from "../api/client";
 import { may } from "../api/session";
@@ -54,7 +55,7 @@ export function ActionDialog({ title, verb, danger, children, effect, ready, run
     return (
       <Dialog title={title} close={close}>
         <div className="note-box tone-green" role="status"><strong>Done</strong>{done(answers)}</div>
-        {answers.slice(0, 5).map((answer, i) => <Receipt key={i} answer={answer} />)}
+        {answers.slice(0, 5).map((answer, i) => <Receipt key={i} answer={answer} close={close} />)}
         <div className="actions"><button type="button" className="button primary" onClick={close}>Close</button></div>
       </Dialog>
     );
@@ -83,30 +84,40 @@ export function recordPlaces(header: string | undefined): { machine: string; pos
 
 const isLedger = ({ machine }: { machine: string }) => /^ledger(-\d+)?$/.test(machine);
 
-/** Where the change is in the journal, and its record for those who may read it. */
-function Receipt({ answer }: { answer: Answer<unknown> }) {
+/** Where the change is in the journals, and its records for those who may read them. */
+function Receipt({ answer, close }: { answer: Answer<unknown>; close: () => void }) {
   const session = useSession();
   const places = recordPlaces(answer.position);
   const position = places.find(isLedger)?.position;
+  // Records of the ledger are in one place; others name their machine.
   const others = places.filter((place) => !isLedger(place));
-  const record = useQuery({
-    queryKey: ["receipt", position],
-    enabled: position !== undefined && may(session, "audit"),
-    queryFn: async ({ signal }) => (await read<Page<AuditRecord>>("/v1/audit", { position, limit: 1 }, signal)).data[0] ?? null,
-  });
   return (
     <dl className="facts" aria-label="Audit record">
       {position === undefined ? null : <><dt>Journal position</dt><dd className="mono">{position}</dd></>}
-      {others.map((place) => [<dt key={place.machine}>Audit record</dt>, <dd key={`${place.machine} record`}>record {place.position} of {visible(place.machine)}, by {visible(session.actor)}</dd>])}
+      {others.map((place) => [<dt key={place.machine}>Audit record</dt>, <dd key={`${place.machine} record`}>{may(session, "audit") ? <Link to="/audit" search={{ machine: place.machine, position: String(place.position), open: `${place.position}.0` } as never} onClick={close}>record {place.position} of {visible(place.machine)}</Link> : <>record {place.position} of {visible(place.machine)}</>}, by {visible(session.actor)}</dd>])}
       {answer.requestId ? <><dt>Request</dt><dd className="mono">{visible(answer.requestId)}<Copy text={answer.requestId} label="Copy the request id" /></dd></> : null}
-      {record.data ? (
-        <>
-          <dt>Audit record</dt><dd>{words(record.data.command ?? "timer")} by {visible(record.data.actor) || "a timer"}, <When at={record.data.at} /></dd>
-          <dt>Events</dt><dd>{record.data.events.map(words).join(", ")}</dd>
-          <dt>Command</dt><dd><code>bursar audit show {record.data.position}</code></dd>
-        </>
-      ) : null}
+      {places.map((place) => <RecordFacts key={place.machine} {...place} />)}
     </dl>
+  );
+}
+
+/** What a record says. */
+function RecordFacts({ machine, position }: { machine: string; position: number }) {
+  const session = useSession();
+  const of = isLedger({ machine }) ? undefined : machine;
+  const { data: record } = useQuery({
+    queryKey: ["receipt", machine, position],
+    enabled: may(session, "audit"),
+    queryFn: async ({ signal }) => (await read<Page<AuditRecord>>("/v1/audit", { machine: of, position, limit: 1 }, signal)).data[0] ?? null,
+  });
+  if (!record) return null;
+  return (
+    <>
+      {of ? null : <><dt>Audit record</dt><dd>{words(record.command ?? "timer")} by {visible(record.actor) || "a timer"}, <When at={record.at} /></dd></>}
+      {record.about?.length ? <><dt>About</dt><dd>{record.about.map(({ type, id }) => `${words(type)} ${visible(id)}`).join(", ")}</dd></> : null}
+      <dt>Events</dt><dd>{record.events.map(words).join(", ")}</dd>
+      <dt>Command</dt><dd><code>bursar audit show {record.position}{of ? ` --machine ${of}` : ""}</code></dd>
+    </>
   );
 }
 

@@ -123,7 +123,7 @@ export const api = {
   prices: (at?: string) => all<Price>("prices", "/v1/prices", { at }),
   keys: () => all<Key>("keys", "/v1/keys"),
   audit: (query: Query) => pages<AuditRecord>("audit", "/v1/audit", query),
-  checkpoint: () => one<Checkpoint>("audit", "/v1/audit/checkpoint"),
+  checkpoint: (machine?: string) => one<Checkpoint>("audit", "/v1/audit/checkpoint", { machine }),
   /** Paths that this server has: one that runs alone has no cluster. */
   paths: () => queryOptions({ queryKey: ["paths"], staleTime: Infinity, queryFn: async ({ signal }) => new Set(Object.keys((await read<{ paths: object }>("/openapi.json", {}, signal)).paths)) }),
   readiness: () => queryOptions({ queryKey: ["cluster", "/readyz"] as const, queryFn: ({ signal }) => readReadiness(signal), refetchInterval: poll }),

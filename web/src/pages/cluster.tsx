@@ -51,11 +51,11 @@ export function ClusterStats({ nodes, map }: { nodes: MachineNode[]; map: Region
   const held = (map?.nodes ?? []).flatMap(({ gpus }) => gpus).filter(isIdle).length;
   return (
     <Stats label="Cluster">
-      <Stat label="GPUs allocated" tone="blue" note={`of ${count(now.usable, "usable GPU")}, ${formatShare(now.allocated, BigInt(now.usable) * 1_000_000n)}`}>{formatAmount(now.allocated)}</Stat>
-      <Stat label="Largest gang that fits now" note={gang ? `${visible(gang.type)}, ${gang.nodes} × ${gang.gpus_per_node}` : "no free GPU on a ready node"}>{gang?.gpus ?? 0}</Stat>
-      <Stat label="Fragmentation" note="free parts of shared GPUs">{formatAmount(now.splintered)}</Stat>
-      <Stat label="Held but idle" tone="orange" note="kept for jobs that start or stop">{held}</Stat>
-      <Stat label="Nodes ready" note={`of ${nodes.length}`}>{nodes.filter(({ state }) => state === "ready").length}</Stat>
+      <Stat label="GPUs allocated" tone="blue" to="/jobs" search={{ state: "running" }} note={`of ${count(now.usable, "usable GPU")}, ${formatShare(now.allocated, BigInt(now.usable) * 1_000_000n)}`}>{formatAmount(now.allocated)}</Stat>
+      <Stat label="Largest gang that fits now" to="/cluster" note={gang ? `${visible(gang.type)}, ${gang.nodes} × ${gang.gpus_per_node}` : "no free GPU on a ready node"}>{gang?.gpus ?? 0}</Stat>
+      <Stat label="Fragmentation" to="/cluster" note="free parts of shared GPUs">{formatAmount(now.splintered)}</Stat>
+      <Stat label="Held but idle" to="/cluster" tone="orange" note="kept for jobs that start or stop">{held}</Stat>
+      <Stat label="Nodes ready" to="/cluster" note={`of ${nodes.length}`}>{nodes.filter(({ state }) => state === "ready").length}</Stat>
     </Stats>
   );
 }

@@ -87,7 +87,7 @@ function Equation({ grants }: { grants: Grant[] }) {
       <Stat label="Granted"><Amount value={total.amount} /></Stat>
       {parts.map(([name, tone, amount], i) => [
         <span className="sign" key={`${name} sign`} aria-hidden="true">{i === 0 ? "=" : "+"}</span>,
-        <Stat key={name} label={name} {...(tone ? { tone } : {})}><Amount value={amount} /></Stat>,
+        <Stat key={name} label={name} {...(tone ? { tone } : {})} {...(name === "Spent" ? { to: "/spend" } : {})}><Amount value={amount} /></Stat>,
       ])}
     </Stats>
   );

@@ -60,11 +60,11 @@ function QueueStats({ queue, region }: { queue: Queue; region: Region | undefine
   const gang = map.data && largestGang(map.data);
   return (
     <Stats label="Queue">
-      <Stat label="Waiting" tone="violet" to={`/jobs?state=queued`}>{region?.waiting_jobs ?? queue.data.length}</Stat>
-      <Stat label="Running" tone="blue" to={`/jobs?state=running`}>{region?.running_jobs ?? "–"}</Stat>
+      <Stat label="Waiting" tone="violet" to="/jobs" search={{ state: "queued" }}>{region?.waiting_jobs ?? queue.data.length}</Stat>
+      <Stat label="Running" tone="blue" to="/jobs" search={{ state: "running" }}>{region?.running_jobs ?? "–"}</Stat>
       <Stat label="Median wait" note={queue.has_more ? `of the first ${queue.data.length} that wait` : "of those waiting now"}>{middle === undefined ? "–" : formatDuration(middle)}</Stat>
-      <Stat label="Largest gang that fits now" note={gang ? `${visible(gang.type)}, ${gang.nodes} × ${gang.gpus_per_node}` : "no free GPU"}>{gang ? count(gang.gpus, "GPU") : "0"}</Stat>
-      <Stat label="Free" tone="green" note={(region?.gpus ?? []).map((type) => `${visible(type.type)} ${type.free}`).join(", ")}>{region ? words(String(sum(region.gpus.map((type) => micros(type.free))) / 1_000_000n)) : "–"}</Stat>
+      <Stat label="Largest gang that fits now" to="/cluster" note={gang ? `${visible(gang.type)}, ${gang.nodes} × ${gang.gpus_per_node}` : "no free GPU"}>{gang ? count(gang.gpus, "GPU") : "0"}</Stat>
+      <Stat label="Free" tone="green" to="/cluster" note={(region?.gpus ?? []).map((type) => `${visible(type.type)} ${type.free}`).join(", ")}>{region ? words(String(sum(region.gpus.map((type) => micros(type.free))) / 1_000_000n)) : "–"}</Stat>
     </Stats>
   );
 }

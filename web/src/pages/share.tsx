@@ -45,7 +45,7 @@ export function SharePage() {
             <>
               <Stats label="Fair share">
                 <Stat label="Largest share error among waiting" note={worst ? visible(worst.account) : "no account waits"}>{worst ? points(shareGap(worst)) : "–"}</Stat>
-                <Stat label="Accounts with jobs" tone="blue">{shares.filter((entry) => entry.running_jobs + entry.waiting_jobs > 0).length}</Stat>
+                <Stat label="Accounts with jobs" tone="blue" to="/jobs">{shares.filter((entry) => entry.running_jobs + entry.waiting_jobs > 0).length}</Stat>
                 <Stat label="Spending" note="credits per hour"><Amount value={spendingNow(shares)} /></Stat>
               </Stats>
               <ShareTable shares={shares} />

@@ -113,8 +113,9 @@ export function AccountLink({ id, page = "/credits" }: { id: string; page?: stri
   return <Link to={page} search={(old: Record<string, unknown>) => ({ account: id, region: old["region"] }) as never} onClick={(event) => event.stopPropagation()}>{visible(id)}</Link>;
 }
 
-export function Stat({ label, tone, children, note, to }: { label: string; tone?: Tone; children: ReactNode; note?: ReactNode; to?: string }) {
-  const body = to ? <Link to={to}>{children}</Link> : children;
+/** A number. `to` and `search` open the rows that it sums, of the same account and region. */
+export function Stat({ label, tone, children, note, to, search }: { label: string; tone?: Tone; children: ReactNode; note?: ReactNode; to?: string; search?: Record<string, string> }) {
+  const body = to ? <Link to={to} search={((old: Record<string, unknown>) => ({ account: old["account"], region: old["region"], ...search })) as never}>{children}</Link> : children;
   return (
     <div className="stat">
       <dt>{tone ? <i className={`key tone-${tone}`} aria-hidden="true" /> : null}{label}</dt>

@@ -25,6 +25,10 @@ export interface PageSearch {
   /** One record of the audit trail. */
   position?: string;
   actor?: string;
+  /** Whose trail: `directory`, `cell-eu`; absent for the ledger. */
+  machine?: string;
+  /** Commands, separated by commas, or `all`. */
+  command?: string;
   /** The order of a table: its name and column, `-` before the column for the largest first. */
   sort?: string;
   job?: string;
@@ -32,7 +36,7 @@ export interface PageSearch {
 }
 
 const NAMES: (keyof PageSearch)[] = [
-  "account", "region", "open", "state", "label", "q", "from", "to", "interval", "by", "tab", "view", "as", "after", "position", "actor", "sort", "job", "next",
+  "account", "region", "open", "state", "label", "q", "from", "to", "interval", "by", "tab", "view", "as", "after", "machine", "position", "actor", "command", "sort", "job", "next",
 ];
 
 export function parseSearch(text: string): PageSearch {

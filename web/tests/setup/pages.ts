@@ -14,6 +14,8 @@ export function addresses(job: string): Record<string, string> {
     share: "/share?region=eu",
     cluster: "/cluster?region=eu",
     audit: "/audit",
+    "audit-cell": "/audit?machine=cell-eu",
+    "audit-directory": "/audit?machine=directory",
     support: `/support?q=${job}`,
     accounts: "/accounts",
     prices: "/prices",

@@ -14,7 +14,7 @@ use crate::time::Time;
 pub struct ForecastQuery {
     /// The time over which spending is measured, such as `1h` or `7d`; at most 366 days, `24h` if
     /// absent. It begins with a whole hour.
-    #[param(pattern = "^[1-9][0-9]{0,4}[smhd]$")]
+    #[param(pattern = "^[1-9][0-9]{0,8}[smhd]$")]
     pub window: Option<String>,
 }
 

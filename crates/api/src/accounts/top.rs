@@ -48,7 +48,7 @@ pub struct TopQuery {
     #[param(inline)]
     pub by: Option<TopBy>,
     /// How far to look back: `24h`, `30m`, `7d`; a day if absent.
-    #[param(pattern = "^[1-9][0-9]{0,4}[smhd]$")]
+    #[param(pattern = "^[1-9][0-9]{0,8}[smhd]$")]
     pub window: Option<String>,
     /// The number of entries; 10 if absent.
     #[param(minimum = 1, maximum = 100)]

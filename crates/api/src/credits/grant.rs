@@ -21,6 +21,9 @@ pub enum GrantKind {
     Compensation,
 }
 
+/// The names of all kinds.
+pub const GRANT_KINDS: &[&str] = &["purchase", "grant", "promotion", "compensation"];
+
 /// What a grant may be spent on. An absent list allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

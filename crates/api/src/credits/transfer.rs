@@ -10,7 +10,8 @@ use crate::time::Time;
 /// Moves credits from one account of a tenant to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"from": "acme", "to": "acme:nlp", "amount": "100"}))]
+#[schema(example = json!({"from": "acme", "to": "acme:nlp", "amount": "100",
+    "reason": "Second quarter"}))]
 pub struct CreateTransfer {
     /// An id chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,6 +23,12 @@ pub struct CreateTransfer {
     pub to: String,
     /// The amount.
     pub amount: Amount,
+    /// Why, for people; at most 1024 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The caller's own reference, such as the number of a ticket; at most 1024 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
 }
 
 /// A transfer.
@@ -35,6 +42,12 @@ pub struct Transfer {
     pub to: String,
     /// The amount.
     pub amount: Sum,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The caller's own reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
     /// The grants drawn from, in order, at most 100.
     pub lots: Vec<Lot>,
     /// Whether there are more lots.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::expand::JobReferences;
+use super::timeline::Preemption;
 use crate::amount::{Amount, Sum};
 use crate::problem::Blocker;
 use crate::time::Time;
@@ -372,6 +373,9 @@ pub struct Why {
     pub estimated_start_at: Option<Time>,
     /// Everything that blocks it; never empty while it waits.
     pub blockers: Vec<Blocker>,
+    /// Why its last attempt was preempted, if it was and the job waits again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preempted: Option<Preemption>,
     /// The fair shares of its account and those above it that the key can see, in each region where
     /// it waits, parents before children. Of two accounts that compete, the one that received less of
     /// what it is entitled to goes first.

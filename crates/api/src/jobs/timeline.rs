@@ -15,6 +15,43 @@ pub struct Slice {
     pub amount: Sum,
 }
 
+/// Why an attempt was preempted: the rule of the scheduler, and the numbers that decided at that
+/// moment. Numbers of accounts that the key cannot see are left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Preemption {
+    /// The number of the rule in the description of the scheduler.
+    pub rule: u8,
+    /// Its name: `class`, `share` or `guests`.
+    pub name: String,
+    /// The rule and its numbers in words.
+    pub detail: String,
+    /// The job that took the GPUs, if the key can see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Rule `class`: the rank of the job's own class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_rank: Option<u8>,
+    /// Rule `class`: the rank of the other job's class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_class_rank: Option<u8>,
+    /// Rule `share`: decayed usage of the job's account per unit of weight, in credits. Two accounts
+    /// are compared where their paths part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Sum>,
+    /// Rule `share`: what the other job's account would have used after one quantum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_usage: Option<Sum>,
+    /// Rule `share`: how long the attempt had run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran_seconds: Option<u64>,
+    /// Rule `share`: how long it was protected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protected_seconds: Option<u64>,
+    /// Rule `guests`: from when the nodes were reserved for the other job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_from: Option<Time>,
+}
+
 /// One entry of a job's timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TimelineEntry {
@@ -41,6 +78,9 @@ pub struct TimelineEntry {
     /// The grants that the credits came from or returned to, in order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slices: Option<Vec<Slice>>,
+    /// If the attempt was preempted: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<Preemption>,
 }
 
 /// The timeline of a job, oldest first.

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::value::{Error, MapDeserializer};
 use serde::de::{self, Deserialize, Deserializer, IntoDeserializer, MapAccess, Visitor};
 
-/// More fields than this go the long way.
+/// Objects with more fields take the slow path.
 const MAX_FIELDS: usize = 12;
 
 /// A plain value, borrowed from the body.

@@ -11,6 +11,9 @@ use crate::time::Time;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct AuditQuery {
+    /// The machine: `ledger-0` (if absent), `directory`, or `cell-REGION`.
+    #[param(example = "cell-eu")]
+    pub machine: Option<String>,
     /// Only those that concern this account or one below it.
     pub account: Option<String>,
     /// Only those that concern this job.
@@ -21,8 +24,11 @@ pub struct AuditQuery {
     pub position: Option<u64>,
     /// Only those of this key or person, by its id in the trail.
     pub actor: Option<String>,
-    /// How many at most: 1 to 100, 25 if absent. With `actor` a page may have fewer, or none, although
-    /// more follow.
+    /// Only these commands, separated by commas: at most 20.
+    #[param(example = "drain_node,preempt_job")]
+    pub command: Option<String>,
+    /// How many at most: 1 to 100, 25 if absent. With `actor` or `command`, and of another machine than
+    /// the ledger, a page may have fewer, or none, although more follow.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
     /// The cursor of the next page.
@@ -40,7 +46,7 @@ pub struct AuditRecord {
     pub at: Time,
     /// The key or platform component that sent the command; absent for timers.
     pub actor: Option<String>,
-    /// The requested amount.
+    /// The command; absent for timers, and in the directory, which stores only events.
     #[schema(example = "place_hold")]
     pub command: Option<String>,
     /// Why it was rejected; absent if it was accepted.
@@ -48,6 +54,44 @@ pub struct AuditRecord {
     /// The events, in order.
     #[schema(example = json!(["hold_placed", "answered"]))]
     pub events: Vec<String>,
+    /// What it is about: nodes, jobs, keys, prices, … Absent in the ledger.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub about: Vec<AuditSubject>,
+    /// The id of the request; absent in the ledger and in cells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "req_01JAB2C3D4E5F6G7H8J9K0M1N2")]
+    pub request_id: Option<String>,
+}
+
+/// Something that a record of a cell or of the directory is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub struct AuditSubject {
+    /// What it is.
+    #[serde(rename = "type")]
+    pub kind: AuditSubjectType,
+    /// Its name or id. Of a node of a tenant, `tenant/name`.
+    #[schema(example = "n1")]
+    pub id: String,
+}
+
+/// A kind of thing that a record is about.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditSubjectType {
+    /// An account.
+    Account,
+    /// A job.
+    Job,
+    /// A node.
+    Node,
+    /// An API key.
+    Key,
+    /// The price of a GPU type.
+    Price,
+    /// A priority class.
+    Class,
+    /// A region.
+    Region,
 }
 
 /// An event of the feed, as the data of one server-sent event.
@@ -101,9 +145,22 @@ pub struct Checkpoint {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProofQuery {
+    /// The machine: `ledger-0` (if absent), `directory`, or `cell-REGION`.
+    #[param(example = "cell-eu")]
+    pub machine: Option<String>,
     /// The record.
     #[param(minimum = 1)]
     pub position: u64,
+}
+
+/// Which journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct CheckpointQuery {
+    /// The machine: `ledger-0` (if absent), `directory`, or `cell-REGION`.
+    #[param(example = "cell-eu")]
+    pub machine: Option<String>,
 }
 
 /// A proof that a record is in the journal of a checkpoint.

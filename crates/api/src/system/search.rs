@@ -35,8 +35,8 @@ pub enum HitType {
     Charge,
     /// An API key. Only administrators find keys.
     Key,
-    /// A record of the audit trail that was made when a request arrived. Only administrators and
-    /// auditors find requests.
+    /// A record of the audit trail that a request made. Only administrators and auditors find
+    /// requests.
     Request,
 }
 
@@ -61,6 +61,9 @@ pub struct Hit {
     /// Of a request: the position of the record in the journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
+    /// Of a request: the machine that has the record, if it is not the ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
 }
 
 /// What was found, whole ids first.

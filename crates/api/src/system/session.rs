@@ -33,6 +33,24 @@ pub struct SignOutQuery {
     pub actor: Option<String>,
 }
 
+/// A session that has not ended: a person or key that is signed in with a browser or a command line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActiveSession {
+    /// The id of the key, or subject and issuer of the person.
+    pub actor: String,
+    /// Display name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its role.
+    pub role: Role,
+    /// An account path, or `*`.
+    pub scope: String,
+    /// When a request last used it.
+    pub last_used_at: Time,
+    /// When it ends at the latest.
+    pub expires_at: Time,
+}
+
 /// Redeems the code that the command line got from the browser.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

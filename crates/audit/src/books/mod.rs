@@ -262,7 +262,7 @@ impl Books {
     }
 }
 
-/// The author of a record: `null`, or actor, fingerprint, key, command and outcome.
+/// The author of a record: `null`, or actor, fingerprint, key, command, outcome and request.
 fn check_header(header: &Node) -> LawResult<()> {
     if *header == Node::Null {
         return Ok(());
@@ -273,6 +273,7 @@ fn check_header(header: &Node) -> LawResult<()> {
     };
     hash(header.field(1)?)?;
     header.get(2).map_or(Ok(()), hash)?;
+    header.get(5).map_or(Ok(()), hash)?;
     let named =
         |number: u64, names: &[&str]| usize::try_from(number).is_ok_and(|n| n < names.len());
     let known = named(header.field(3)?.unsigned()?, COMMANDS);

@@ -2,6 +2,7 @@
 
 mod time;
 
+pub(crate) use bursar_client::api::credits::grant::GRANT_KINDS;
 use bursar_client::api::credits::hold::Context;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -19,7 +20,6 @@ where
 }
 
 pub(crate) const ACCOUNT_KINDS: &[&str] = &["org", "team", "project", "user"];
-pub(crate) const GRANT_KINDS: &[&str] = &["purchase", "grant", "promotion", "compensation"];
 pub(crate) const HOLD_STATES: &[&str] = &["open", "settled", "released", "lapsed"];
 pub(crate) const ON_EXPIRY: &[&str] = &["honor_hold", "strict"];
 pub(crate) const BUDGET_UNITS: &[&str] = &["credits", "gpu_hours"];

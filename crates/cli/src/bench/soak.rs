@@ -29,7 +29,7 @@ pub(crate) struct SoakArguments {
     /// Bytes of records in a sealed segment; the default of a server if absent.
     #[arg(long, default_value_t = Sealing::DEFAULT_BYTES, value_parser = clap::value_parser!(u64).range(1..))]
     segment_bytes: u64,
-    /// The time of the ledger that passes with each command, in milliseconds. With 25, answers are no longer promised
+    /// The time of the ledger that passes with each command, in milliseconds. With 25, answers are no longer kept
     /// after about 12 million pairs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..=60_000))]
     command_ms: i64,

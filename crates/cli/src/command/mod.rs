@@ -18,7 +18,7 @@ use accounts::{account, balance, budget, entries, forecast, quota, statement, to
 use credits::{batch, charge, grant, hold, price, refund, transfer, usage};
 use jobs::{class, follow, job, logs, quote, run};
 use nodes::{node, region};
-use system::{api, audit, clock, cluster, events, key};
+use system::{api, audit, clock, cluster, events, key, mcp, session};
 
 #[derive(Subcommand)]
 pub(crate) enum Remote {
@@ -88,6 +88,9 @@ pub(crate) enum Remote {
     /// Create, list, rotate and revoke API keys.
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// List who is signed in, and end sessions.
+    #[command(subcommand)]
+    Session(session::SessionCommand),
     /// Read the audit trail and its proofs.
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -101,9 +104,28 @@ pub(crate) enum Remote {
     /// Accept a server's clock; show and move the manual one of a test server.
     #[command(subcommand)]
     Clock(clock::ClockCommand),
+    /// Let a language model read through this connection: a server of the Model Context Protocol.
+    #[command(
+        after_help = "Example:\n  bursar mcp --key-file viewer.key\n\nOne JSON-RPC message a line on \
+        standard input and output. Every tool reads; none changes anything. Give it a viewer's key."
+    )]
+    Mcp,
     /// Send any request, with this connection's key.
     Api(api::ApiArguments),
 }
+
+/// The commands by task, in the order of the help. Others follow under "More".
+pub(crate) const TASKS: &[(&str, &[&str])] = &[
+    ("First steps", &["demo", "login", "logout", "doctor", "whoami", "context"]),
+    ("Jobs", &["run", "quote", "ls", "why", "logs", "wait", "cancel", "job"]),
+    ("Credits", &["balance", "forecast", "statement", "entries", "top", "grant", "transfer"]),
+    ("Charging", &["charge", "refund", "hold", "usage", "batch", "price"]),
+    ("Accounts and limits", &["account", "budget", "quota", "class", "key", "session"]),
+    ("Nodes", &["node", "region", "agent"]),
+    ("Server", &["serve", "config", "admin", "cluster", "clock"]),
+    ("Audit and integration", &["audit", "events", "api", "mcp", "explain", "completion", "man"]),
+    ("Tools without a server", &["credits", "pool", "simulate", "bench"]),
+];
 
 /// Runs a command against its server.
 pub(crate) fn run(
@@ -149,11 +171,13 @@ pub(crate) fn run(
             Remote::Price(command) => price::run(&session, command).await,
             Remote::Class(command) => class::run(&session, command).await,
             Remote::Key(command) => key::run(&session, command).await,
+            Remote::Session(command) => session::run(&session, command).await,
             Remote::Audit(command) => audit::run(&session, command).await,
             Remote::Events(arguments) => events::run(&session, arguments).await,
             Remote::Batch(arguments) => batch::run(&session, arguments).await,
             Remote::Cluster(command) => cluster::run(&session, command).await,
             Remote::Clock(command) => clock::run(&session, command).await,
+            Remote::Mcp => mcp::run(&session).await,
             Remote::Api(arguments) => api::run(&session, arguments).await,
         }
     })

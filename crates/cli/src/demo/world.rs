@@ -62,7 +62,21 @@ pub(super) async fn seed(client: &Client) -> Result<(), Failure> {
         send(client, Method::Put, &format!("/v1/accounts/{account}/budgets/{name}"), &body).await?;
     }
     let quota = json!({ "gpus": { "*": 12 }, "waiting_jobs": 20 });
-    send(client, Method::Put, "/v1/accounts/umbra/quota", &quota).await
+    send(client, Method::Put, "/v1/accounts/umbra/quota", &quota).await?;
+    bought_storage(client).await
+}
+
+/// A charge without a job that uses most of a budget, and a refund of a part of it.
+async fn bought_storage(client: &Client) -> Result<(), Failure> {
+    let budget = json!({ "limit": "240", "period": "month", "mode": "soft" });
+    let path = "/v1/accounts/umbra:perception:mapping/budgets/storage";
+    send(client, Method::Put, path, &budget).await?;
+    let charge =
+        json!({ "id": "map-storage", "account": "umbra:perception:mapping", "amount": "220" });
+    send(client, Method::Post, "/v1/charges", &charge).await?;
+    let reason = "two days without access";
+    let refund = json!({ "charge": "map-storage", "amount": "12.5", "reason": reason });
+    send(client, Method::Post, "/v1/refunds", &refund).await
 }
 
 /// Purchases without expiry, and promotions that expire soon.

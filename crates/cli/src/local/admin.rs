@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bursar_audit::export::Of;
 use bursar_audit::{Report, check};
@@ -48,6 +48,21 @@ pub(crate) enum AdminCommand {
             placed on a node for one node lease after it registers, because its agent may still end what \
             it ran.")]
     Restore(RestoreArguments),
+    /// Prepare an upgrade: back the store up and rehearse its restore with this build. Run it with the
+    /// new build; the server of the old one may run.
+    #[command(
+        name = "prepare-upgrade",
+        after_help = "Example:\n  ./bursar-new admin prepare-upgrade --data /var/lib/bursar \
+            /backup/$(date +%F)\n\nThe rehearsal verifies every journal and replays all machines in a folder \
+            beside the backup, which it removes. Afterwards install the new build and restart the server."
+    )]
+    PrepareUpgrade {
+        /// The folder of the store.
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// The new folder for the backup.
+        target: PathBuf,
+    },
     /// Accept the clock of a running server after it jumped or was far ahead at a start: grants
     /// whose expiry was delayed expire. Check the server's clock first.
     #[command(after_help = "Example:\n  bursar admin accept-clock --server \
@@ -135,6 +150,7 @@ pub(crate) fn run(
             bar.finish();
             conclude(&report)
         }
+        AdminCommand::PrepareUpgrade { data, target } => prepare_upgrade(&data, &target, bar),
         AdminCommand::Check { data } => {
             check_folder(&data)?;
             for (region, file) in cell_files(&data).map_err(failed)? {
@@ -176,6 +192,31 @@ pub(crate) fn run(
             Ok(())
         }
     }
+}
+
+/// Backs a store up and rehearses its restore.
+fn prepare_upgrade(data: &Path, target: &Path, bar: Bar) -> Result<(), Failure> {
+    let report = backup(data, target, false, &bar).map_err(failed)?;
+    if report.problem.is_some() {
+        bar.finish();
+        return conclude(&report);
+    }
+    let mut rehearsal = target.as_os_str().to_owned();
+    rehearsal.push(".rehearsal");
+    let rehearsal = PathBuf::from(rehearsal);
+    let restored = restore(target, &rehearsal, None, &bar).map_err(failed);
+    bar.finish();
+    // The rehearsal made the folder, unless another one was there; then it failed and left it alone.
+    if restored.is_ok() {
+        std::fs::remove_dir_all(&rehearsal)?;
+    }
+    conclude(&restored?)?;
+    print(&format!(
+        "{} is a backup, and this build ({}) reads all of it\nnext: install this build and restart the \
+         server; wait until /readyz answers 200",
+        target.display(),
+        env!("CARGO_PKG_VERSION"),
+    ))
 }
 
 /// Arguments of a backup.

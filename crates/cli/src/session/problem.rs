@@ -26,7 +26,7 @@ pub(crate) fn failure(error: &ClientError, key: Option<&str>) -> Failure {
             Failure::because(Exit::Failed, escaped(&why)).with_next(
                 "make the server another one: openssl req -x509 … -addext \
                  basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:NAME, then pass it \
-                 with --ca-file (docs/operations.md, TLS)",
+                 with --ca-file (docs/operate/operations.md, TLS)",
             )
         }
         ClientError::Untrusted { .. } => {
@@ -48,7 +48,9 @@ fn of_problem(problem: &Problem, again: Option<String>) -> Failure {
     let detail = in_options(&problem.detail);
     let mut failure = Failure::because(exit, why).with_particular(escaped(&detail));
     let blockers = problem.blockers.as_deref().unwrap_or_default();
-    for blocker in blockers {
+    // A detail that is made of the blockers already says them.
+    let said = |blocker: &&Blocker| !problem.detail.contains(&blocker.detail);
+    for blocker in blockers.iter().filter(said) {
         failure = failure.with_particular(format!("- {}", escaped(&blocker.detail)));
     }
     if !problem.request_id.is_empty() {

@@ -8,23 +8,11 @@ use clap_complete::Shell;
 use clap_complete::env::Shells;
 
 use crate::Cli;
+use crate::command::TASKS;
 use crate::exit::Failure;
 use crate::render::format::print;
 
 pub(crate) use man::write as write_man_pages;
-
-/// The commands by task, in the order of the help. Others follow under "More".
-const TASKS: &[(&str, &[&str])] = &[
-    ("First steps", &["demo", "login", "logout", "doctor", "whoami", "context"]),
-    ("Jobs", &["run", "quote", "ls", "why", "logs", "wait", "cancel", "job"]),
-    ("Credits", &["balance", "forecast", "statement", "entries", "top", "grant", "transfer"]),
-    ("Charging", &["charge", "refund", "hold", "usage", "batch", "price"]),
-    ("Accounts and limits", &["account", "budget", "quota", "class", "key"]),
-    ("Nodes", &["node", "region", "agent"]),
-    ("Server", &["serve", "config", "admin", "cluster", "clock"]),
-    ("Audit and integration", &["audit", "events", "api", "explain", "completion", "man"]),
-    ("Tools without a server", &["credits", "pool", "simulate", "bench"]),
-];
 
 /// Commands that use no connection: its options are not in their help.
 const LOCAL: &[&str] = &[

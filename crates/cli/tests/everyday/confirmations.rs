@@ -53,6 +53,7 @@ async fn every_command_that_cannot_be_undone_asks() {
         &["job", "preempt", "j"],
         &["budget", "rm", "acme", "month"],
         &["quota", "rm", "acme:nlp"],
+        &["session", "end", "k"],
         &["logout", "--everywhere"],
         &["context", "rm", "lab"],
     ] {

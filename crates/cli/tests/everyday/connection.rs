@@ -84,3 +84,31 @@ async fn whoami_shows_what_commands_use_and_where_it_comes_from() {
     let wrong = Person::with_key(&server, "bur_key_x_wrong");
     assert!(wrong.fails(3, &["whoami"]).contains("next:"));
 }
+
+#[tokio::test]
+async fn an_administrator_sees_who_is_signed_in_and_ends_it() {
+    let server = Server::start();
+    server.tree().await;
+    let key = json!({ "id": "ada", "role": "viewer", "scope": "acme:nlp", "name": "Ada" });
+    let made = server.call("POST", "/v1/keys", key).await.expect(201);
+    let body = json!({ "key": made["key"] });
+    let signed_in = server.send("POST", "/v1/session", body, "", &[]).await;
+    let cookie = signed_in.headers["set-cookie"].to_str().expect("ascii");
+    let cookie = cookie.split(';').next().expect("a cookie").to_owned();
+    signed_in.expect(201);
+    let asked =
+        async || server.send("GET", "/v1/session", Value::Null, "", &[("cookie", &cookie)]).await;
+    asked().await.expect(200);
+    let admin = Person::with_key(&server, &server.key("admin", "acme").await);
+    let listed = admin.done(&["session", "ls"]);
+    assert!(listed.contains("ada") && listed.contains("acme:nlp"), "{listed}");
+    let other = Person::with_key(&server, &server.key("admin", "umbra").await);
+    assert_eq!(other.done(&["session", "ls"]), "(none)\n");
+    other.fails(4, &["session", "end", "ada", "--yes"]);
+    let viewer = Person::with_key(&server, &server.key("viewer", "acme").await);
+    viewer.fails(3, &["session", "ls"]);
+    asked().await.expect(200);
+    let said = admin.done(&["session", "end", "ada"]);
+    assert!(said.contains("have ended"), "{said}");
+    asked().await.problem("unauthenticated");
+}

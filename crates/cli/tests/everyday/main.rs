@@ -12,16 +12,20 @@ mod confirmations;
 mod connection;
 mod estimates;
 mod keys;
+mod mcp;
 mod money;
+mod nodes;
 mod person;
 #[path = "../rehearsal/mod.rs"]
 mod rehearsal;
 mod running;
+mod sandbox;
 mod selecting;
 #[path = "../service/server.rs"]
 #[allow(dead_code, reason = "the other test binary uses the rest of it")]
 mod server;
 mod tops;
+mod upgrades;
 mod waiting;
 #[path = "../jobs/world.rs"]
 #[allow(dead_code, reason = "the other test binary uses the rest of it")]

@@ -55,9 +55,30 @@ async fn a_refund_and_a_transfer_show_when_and_whose_they_are() {
     let made = person.json(&refund);
     assert_eq!((&made["account"], &made["reason"]), (&json!("acme:nlp"), &json!("node failed")));
     assert_eq!(made["created_at"], "2020-01-01T00:00:00.000Z");
-    let moved = person.json(&["transfer", "acme", "acme:nlp", "7", "--id", "t"]);
+    let why = ["--reason", "Second quarter", "--reference", "T-9"];
+    let moved = ["transfer", "acme", "acme:nlp", "7", "--id", "t"];
+    let moved = person.json(&[&moved[..], &why].concat());
+    assert_eq!((&moved["reason"], &moved["reference"]), (&json!("Second quarter"), &json!("T-9")));
+    assert!(person.done(&["transfer", "ls"]).contains("Second quarter"));
     assert_eq!((&moved["amount"], &moved["created_at"]), (&json!("7"), &made["created_at"]));
     let statement = person.done(&["statement", "acme", "--month", "2020-01"]);
     assert!(statement.contains("\naccount  acme\n"), "{statement}");
     assert!(statement.contains("from     2020-01-01T00:00:00Z"), "{statement}");
+}
+
+#[tokio::test]
+async fn a_refund_names_its_job_as_other_commands_do() {
+    let server = priced(&[]).await;
+    let person = Person::of(&server);
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("train-7")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    agent.finish(&server, "train-7", 0).await;
+    let refund = |job: &str| person.json(&["refund", "--job", job, "--amount", "0.01"]);
+    for job in ["last", "train", "train-7"] {
+        assert_eq!(refund(job)["job"], "train-7", "{job}");
+    }
+    assert_eq!(person.done(&["refund", "ls", "--job", "last", "-o", "name"]).lines().count(), 3);
+    person.fails(4, &["refund", "--job", "none"]);
 }

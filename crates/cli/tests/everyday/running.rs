@@ -25,7 +25,16 @@ async fn a_job_that_runs_elsewhere_needs_no_command_and_ends_by_a_report() {
     let why = person.done(&["why", "slurm-7"]);
     assert!(why.contains("bursar usage report"), "a command, not a path: {why}");
     let report = ["usage", "report", "--job", "slurm-7"];
-    person.done(&[&report[..], &["--seq", "1", "--gpu-ms", "600000"]].concat());
+    let first = [&report[..], &["--seq", "1", "--gpu-ms", "600000"]].concat();
+    let rehearsed = person.done(&[&first[..], &["--dry-run"]].concat());
+    assert!(rehearsed.contains("the server would accept it now"), "{rehearsed}");
+    assert_ne!(state(&server, "slurm-7").await, "running", "a dry run changes nothing");
+    person.done(&first);
+    let other = ["--seq", "1", "--gpu-ms", "700000", "--dry-run"];
+    let refused = person.fails(3, &[&report[..], &other].concat());
+    assert!(refused.contains("sequence_conflict"), "{refused}");
+    let unknown = ["usage", "report", "--job", "none", "--seq", "1", "--gpu-ms", "1", "--dry-run"];
+    person.fails(4, &unknown);
     assert_eq!(state(&server, "slurm-7").await, "running");
     let end = ["--seq", "2", "--gpu-ms", "1200000", "--ended=failed"];
     person.done(&[&report[..], &end[..]].concat());

@@ -21,4 +21,8 @@ async fn without_a_kind_the_first_with_entries_is_ranked() {
     server.call("POST", "/v1/charges", charge("acme:nlp:x", "1")).await.expect(201);
     let projects = person.done(&["top"]);
     assert!(projects.contains("acme:nlp:x") && !projects.contains("vision"), "{projects}");
+    // However the time is written.
+    for window in ["1d3h46m41s", "27:46:41", "100001s", "366d"] {
+        assert_eq!(person.done(&["top", "--window", window]), projects, "{window}");
+    }
 }

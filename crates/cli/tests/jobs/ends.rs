@@ -165,6 +165,18 @@ async fn a_higher_class_takes_the_place_of_a_lower_one() {
         (state(&server, "low").await, state(&server, "high").await),
         ("queued".into(), "running".into())
     );
+    let why = server.get("/v1/jobs/low/why").await;
+    let cause = &why["preempted"];
+    assert_eq!((&cause["rule"], &cause["name"]), (&json!(1), &json!("class")), "{why}");
+    assert_eq!(cause["by"], "high");
+    assert_eq!((&cause["class_rank"], &cause["by_class_rank"]), (&json!(10), &json!(30)));
+    let timeline = server.get("/v1/jobs/low/timeline").await;
+    let entries = timeline["data"].as_array().expect("a list");
+    let stop =
+        entries.iter().find(|entry| entry["type"] == "stop_ordered").expect("it was stopped");
+    assert_eq!(&stop["preemption"], cause, "the same data");
+    let detail = stop["detail"].as_str().expect("a text");
+    assert!(detail.contains("rule 1, class: the class of job high has rank 30"), "{detail}");
     agent.run(&server, 60).await;
     agent.finish(&server, "high", 0).await;
     agent.beat(&server).await;

@@ -224,6 +224,23 @@ async fn a_quote_says_what_a_job_would_cost_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_quote_estimates_the_start_of_its_first_eight_offers() {
+    let server = priced(&[]).await;
+    let models: Vec<String> = (0..10).map(|number| format!("T{number}")).collect();
+    for model in &models {
+        let price = json!({ "per_gpu_hour": "1" });
+        server.call("PUT", &format!("/v1/prices/{model}"), price).await.expect(200);
+        let _agent = Agent::register(&server, &format!("n-{model}"), model, 1).await;
+    }
+    let body = with(small("j"), "gpus", json!({ "types": models, "count": 1 }));
+    let quote = server.call("POST", "/v1/quotes", body).await.expect(200);
+    let offers = quote["offers"].as_array().expect("a list");
+    let estimated: Vec<bool> =
+        offers.iter().map(|offer| offer["estimated_start_at"].is_string()).collect();
+    assert_eq!(estimated, [vec![true; 8], vec![false; 2]].concat(), "{quote}");
+}
+
+#[tokio::test]
 async fn a_timeline_tells_every_step_in_order_with_the_money() {
     let server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
@@ -349,7 +366,7 @@ async fn jobs_show_in_the_feed_the_rankings_and_the_metrics() {
     let metrics = metrics.as_str().expect("text");
     for line in [
         "bursar_nodes{region=\"default\"} 1",
-        "bursar_gpu_thousandths{region=\"default\",gpu_type=\"H100\",state=\"free\"} 1000",
+        "bursar_gpus{region=\"default\",gpu_type=\"H100\",state=\"free\"} 1.0",
         "bursar_jobs_waiting{region=\"default\"} 0",
         "bursar_writer_serving{machine=\"cell-default\"} 1",
     ] {

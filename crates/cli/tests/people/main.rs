@@ -2,6 +2,7 @@
 
 mod dashboard;
 mod login;
+mod machines;
 mod oidc;
 #[path = "../rehearsal/mod.rs"]
 mod rehearsal;

@@ -1,8 +1,9 @@
 //! Sessions.
 
+use bursar_api::list::{List, Page};
 use bursar_api::system::session::{
-    BeginDevice, DeviceAnswer, DeviceLogin, RedeemCode, RedeemDevice, SessionToken, SignIn,
-    SignOutQuery, SignedIn,
+    ActiveSession, BeginDevice, DeviceAnswer, DeviceLogin, RedeemCode, RedeemDevice, SessionToken,
+    SignIn, SignOutQuery, SignedIn,
 };
 
 use crate::call::{Call, Method, Nothing};
@@ -30,6 +31,17 @@ pub fn begin_device(begin: &BeginDevice) -> Call<DeviceLogin> {
 /// Whether the code was approved. Not part of the OpenAPI document.
 pub fn redeem_device(device: &RedeemDevice) -> Call<DeviceAnswer> {
     Call::post("/auth/device/token", device)
+}
+
+/// Sessions that have not ended.
+pub fn list(page: &Page) -> Call<List<ActiveSession>> {
+    Call::get("/v1/sessions").with_query(page)
+}
+
+/// Ends the sessions of another key or person.
+pub fn end_of(actor: &str) -> Call<Nothing> {
+    let query = SignOutQuery { everywhere: None, actor: Some(actor.to_owned()) };
+    Call::new(Method::Delete, "/v1/session").with_query(&query)
 }
 
 /// Signs out; `everywhere` ends every session of the caller's key or person.

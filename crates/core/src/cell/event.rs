@@ -10,6 +10,7 @@ use super::config::CellConfig;
 use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
 use super::index::aside::CellAside;
 use super::nodes::node::{GpuSet, NodeId};
+use super::schedule::preemption::cause::PreemptionCause;
 use super::schedule::shape::ModelId;
 use crate::message::ToLedger;
 use crate::name::{ClassName, GpuModel};
@@ -377,6 +378,8 @@ pub enum StopReason {
         by: JobId,
         /// Whether the trigger is fair share, not class.
         for_share: bool,
+        /// The rule and its numbers. `None`: written before they were recorded.
+        cause: Option<PreemptionCause>,
     },
     /// An operator preempted it.
     Operator {

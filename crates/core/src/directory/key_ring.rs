@@ -21,10 +21,20 @@ pub const MAX_ENDED_KEYS: usize = 10_000;
 /// A key's id and the tenant within which it is unique; none for keys of the platform.
 type KeyName = (KeyId, Option<AccountPath>);
 
-#[derive(Copy, Clone, Debug, Hash)]
-struct Ended {
+/// A key that ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EndedKey {
+    /// Its scope; `None` is the whole platform.
+    pub scope: Option<AccountPath>,
     /// Whether a key of the platform revoked it.
-    by_platform: bool,
+    pub by_platform: bool,
+}
+
+impl EndedKey {
+    /// The tenant that it belonged to; `None` is the platform.
+    pub fn tenant(&self) -> Option<AccountPath> {
+        self.scope.as_ref().map(AccountPath::tenant)
+    }
 }
 
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -41,7 +51,7 @@ pub(super) struct KeyRing {
     owned: SharedMap<(Option<AccountPath>, KeyId), ()>,
     /// The keys of each tenant that expire, by expiry.
     expiring: SharedMap<(Option<AccountPath>, Timestamp, KeyId), ()>,
-    ended: SharedMap<KeyName, Ended>,
+    ended: SharedMap<KeyName, EndedKey>,
     /// The ended keys of each tenant, in the order in which they ended.
     ended_order: SharedMap<(Option<AccountPath>, u64), KeyId>,
     counts: SharedMap<Option<AccountPath>, Counts>,
@@ -78,11 +88,11 @@ impl KeyRing {
         owned.filter_map(|(of, id)| Some((id, &**self.keys.get(&(id.clone(), of.clone()))?)))
     }
 
-    /// The tenants in which a key with this id ended, and whether the platform revoked it.
-    pub(super) fn ended_in(&self, id: &str) -> impl Iterator<Item = (Option<&AccountPath>, bool)> {
+    /// The keys with an id that ended, at most one of each tenant.
+    pub(super) fn ended(&self, id: &str) -> impl Iterator<Item = &EndedKey> {
         let first = (KeyId::unchecked(id), None);
         let named = self.ended.from(&first).take_while(move |((id, _), _)| *id == first.0);
-        named.map(|((_, tenant), ended)| (tenant.as_ref(), ended.by_platform))
+        named.map(|(_, ended)| ended)
     }
 
     /// Whether an id belonged to a key that has ended.
@@ -141,7 +151,9 @@ impl KeyRing {
     /// Ends a key and keeps its id. The oldest kept id of the tenant may be dropped for it.
     pub(super) fn end(&mut self, id: &KeyId, tenant: Option<&AccountPath>, by_platform: bool) {
         let name = (id.clone(), tenant.cloned());
+        let mut scope = tenant.cloned();
         if let Some(key) = self.keys.remove(&name) {
+            scope.clone_from(&key.scope);
             if let Some(end) = key.expires_at {
                 self.expiring.remove(&(tenant.cloned(), end, id.clone()));
             }
@@ -153,7 +165,7 @@ impl KeyRing {
         }
         let number = self.ended_so_far;
         self.ended_so_far += 1;
-        self.ended.insert(name, Ended { by_platform });
+        self.ended.insert(name, EndedKey { scope, by_platform });
         self.ended_order.insert((tenant.cloned(), number), id.clone());
         self.count(tenant, |counts| counts.ended += 1);
         if self.counts(tenant).ended > MAX_ENDED_KEYS {

@@ -13,4 +13,5 @@ pub mod state;
 
 pub use command::{Command, DirectoryAccepted, DirectoryRefused, Refusal, Reply};
 pub use event::Event;
+pub use key_ring::EndedKey;
 pub use state::{ApiKey, Capability, Class, Directory, Quota, Role, Secret};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::command::{Refusal, Reply};
-use super::key_ring::KeyRing;
+use super::key_ring::{EndedKey, KeyRing};
 use super::price::Versions;
 use crate::digest::{Digest, Digester};
 pub use crate::ledger::accounts::quota::Quota;
@@ -191,10 +191,9 @@ impl Directory {
         self.keys.named(id)
     }
 
-    /// The tenants (none for the platform) in which a key with this id ended, and whether a key of
-    /// the platform revoked it.
-    pub fn ended_in(&self, id: &str) -> impl Iterator<Item = (Option<&AccountPath>, bool)> {
-        self.keys.ended_in(id)
+    /// The keys with this id that ended, at most one of each tenant.
+    pub fn ended_keys(&self, id: &str) -> impl Iterator<Item = &EndedKey> {
+        self.keys.ended(id)
     }
 
     /// All keys that were not revoked, by id.

@@ -67,11 +67,16 @@ pub fn check_account(ledger: &Ledger, account: AccountNo) -> Check {
     let sums = (available, plain, restricted);
     let kept = (own.available, own.plain, own.restricted_open);
     holds(sums == kept && available >= 0, "L2", Some(own.tenant), || {
-        format!("{} keeps {kept:?} but its open buckets have {sums:?}", own.path)
+        let text = |(available, plain, restricted): (i128, i128, u32)| {
+            format!(
+                "{available} units, {plain} of them unrestricted, {restricted} restricted buckets"
+            )
+        };
+        format!("{} keeps {}; its open buckets have {}", own.path, text(kept), text(sums))
     })?;
     let first_bucket = FirstBucket::of(&own.open, &ledger.buckets);
     holds(own.first_bucket == first_bucket, "index", Some(own.tenant), || {
-        format!("{} would spend {:?} first, not {first_bucket:?}", own.path, own.first_bucket)
+        format!("{} remembers another first bucket than its spend order has", own.path)
     })?;
     holds(own.uncollected() >= 0, "L2", Some(own.tenant), || {
         format!("{} has uncollected {}", own.path, own.uncollected())
@@ -235,11 +240,18 @@ pub fn check_budgets_of(ledger: &Ledger, number: AccountNo) -> Check {
         let counted = ledger.count_usage(ledger.now, number, &budget.terms);
         holds(!nothing_forgotten || counted == numbers, "L4", Some(account.tenant), || {
             let name = &budget.name;
-            format!("budget {name} of {} records {numbers:?}, not {counted:?}", account.path)
+            let text = |(spent, held): (i128, i128)| format!("{spent} spent and {held} held");
+            let (records, counts) = (text(numbers), text(counted));
+            format!(
+                "budget {name} of {} records {records}; its holds add up to {counts}",
+                account.path
+            )
         })?;
         let sane = numbers.0 >= 0 && numbers.1 >= 0;
         holds(sane, "L4", Some(account.tenant), || {
-            format!("budget {} of {} is negative: {numbers:?}", budget.name, account.path)
+            let (spent, held) = numbers;
+            let (name, path) = (&budget.name, &account.path);
+            format!("budget {name} of {path} is negative: {spent} spent and {held} held")
         })?;
     }
     Ok(())

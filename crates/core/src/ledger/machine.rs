@@ -1,15 +1,15 @@
 //! The ledger as a machine: the dispatch of commands, timers and events.
 
+mod timers;
+mod unblocked;
+
 use std::sync::Arc;
 
 use super::accounts::tally::MAX_COUNTED_IN_GROUP;
 use super::command::{Command, Envelope};
 use super::event::Event;
 use super::holds::apply::Capture;
-use super::id::AccountNo;
-use super::index::aside::{LedgerAside, STEP_EVENTS};
 use super::index::idempotency::{KeptAnswer, KeptEntry};
-use super::index::timers::{earlier, is_due};
 use super::jobs::external::UsageReport;
 use super::refusal::Refusal;
 use super::reply::{Accepted, Refused, Reply};
@@ -18,9 +18,7 @@ use super::undo::Undo;
 use crate::digest::Digest;
 use crate::machine::{DuePart, Machine, Preparation, Stuck};
 use crate::time::Timestamp;
-
-/// The most timers of one kind that one step decides.
-const STEP: usize = 256;
+use timers::STEP;
 
 impl Ledger {
     /// The hash of the request whose answer is kept under this key.
@@ -194,71 +192,6 @@ impl Machine for Ledger {
 }
 
 impl Ledger {
-    /// The deadline of the earliest timer of this part.
-    fn deadline(&self, part: DuePart) -> Option<Timestamp> {
-        if !(self.aside.is_empty() && self.cuts.is_empty() && self.briefings.is_empty()) {
-            return self.deadline_in_full(part);
-        }
-        let timers = self.timers.next_deadline(self.policy.expiry_waits);
-        let timers = earlier(timers, self.next_forgetting());
-        // Timers of jobs that become due within a group run after the group.
-        let jobs = if self.undo.is_none() { self.jobs.deadline(self.now, part) } else { None };
-        earlier(timers, jobs)
-    }
-
-    /// Pushes the first due timer, and up to `most` of its kind.
-    fn push_due(&self, now: Timestamp, part: DuePart, most: usize, events: &mut Vec<Event>) {
-        let Some(deadline) = self.deadline(part) else { return };
-        if self.first_cut().is_some() {
-            return self.push_left_cuts(most, events);
-        }
-        if let Some(briefing) = self.first_briefing() {
-            return self.push_briefing(briefing, most, events);
-        }
-        let timers = &self.timers;
-        let activations = timers.activations.iter().take_while(|(at, _)| *at <= deadline);
-        let activations = activations
-            .filter(|(_, grant)| !self.is_aside(LedgerAside::Activation { grant: *grant }));
-        for (_, grant) in activations.take(most) {
-            events.push(Event::GrantActivated { grant: *grant });
-        }
-        if !events.is_empty() {
-            return;
-        }
-        let expiries = timers.expiries.iter().take_while(|(at, _)| is_due(*at, deadline));
-        let expiries =
-            expiries.filter(|(_, bucket)| !self.is_aside(LedgerAside::Expiry { bucket: *bucket }));
-        let expiring = if self.policy.expiry_waits { 0 } else { most };
-        for (_, bucket) in expiries.take(expiring) {
-            self.push_expiry(*bucket, STEP_EVENTS.saturating_sub(events.len()), events);
-            if events.len() >= STEP_EVENTS {
-                break;
-            }
-        }
-        if !events.is_empty() {
-            return;
-        }
-        let leases = timers.leases.iter().take_while(|(at, _)| is_due(*at, deadline));
-        let leases = leases.filter(|(expires_at, hold)| {
-            !self.is_aside(LedgerAside::Lapse { hold: *hold, expires_at: *expires_at })
-        });
-        for (_, hold) in leases.take(most) {
-            self.push_lapse(now, *hold, events);
-            // A lapse of a job sends a message to a cell. The next message must be numbered after
-            // it is applied.
-            if self.live_hold(*hold).job().is_some() {
-                return;
-            }
-        }
-        if !events.is_empty() {
-            return;
-        }
-        if self.job_deadline(part).is_some_and(|at| at <= deadline) {
-            return self.push_due_job(now, part, most, events);
-        }
-        self.push_forgetting(now, events);
-    }
-
     fn decide_command(
         &self,
         now: Timestamp,
@@ -435,7 +368,9 @@ impl Ledger {
             }
             Event::Charged(charged) => self.apply_charged(at, charged),
             Event::Refunded { movement, hold, note: _ } => self.apply_refunded(at, movement, *hold),
-            Event::CreditsMoved { movement, from, to: _ } => self.apply_moved(at, movement, *from),
+            Event::CreditsMoved { movement, from, to: _, note: _ } => {
+                self.apply_moved(at, movement, *from)
+            }
             Event::DebtRepaid { movement, account } => {
                 self.apply_collected(at, movement, *account);
             }
@@ -502,61 +437,6 @@ impl Ledger {
             Event::MessageReceived { cell, number, position } => {
                 self.apply_message_received(*cell, *number, *position);
             }
-        }
-    }
-
-    /// The account whose blocked jobs may continue after an event.
-    fn account_unblocked_by(&self, event: &Event) -> Option<AccountNo> {
-        match event {
-            Event::AccountUnfrozen { account }
-            | Event::BudgetSet { account, .. }
-            | Event::BudgetRemoved { account, .. } => Some(*account),
-            // A higher overdraft limit or a repayment lets short jobs continue.
-            Event::AccountChanged { account, .. } | Event::DebtRepaid { account, .. } => {
-                Some(*account).filter(|account| self.has_short(self.account(*account).tenant))
-            }
-            Event::GrantIssued(issued) => Some(issued.account),
-            Event::GrantActivated { grant } => Some(self.grant(*grant).account),
-            Event::HoldClosed { hold, .. }
-            | Event::HoldPinned { hold, .. }
-            | Event::Refunded { hold, .. } => Some(self.live_hold(*hold).account),
-            Event::PolicySet(_)
-            | Event::AccountOpened { .. }
-            | Event::AccountFrozen { .. }
-            | Event::GrantRevoked { .. }
-            | Event::BucketExpired { .. }
-            | Event::ExpiryReversed { .. }
-            | Event::ReturnExpired { .. }
-            | Event::ReturnRevoked { .. }
-            | Event::HoldPlaced(_)
-            | Event::HoldExtended { .. }
-            | Event::HoldCaptured { .. }
-            | Event::HoldCut { .. }
-            | Event::Charged(_)
-            | Event::CreditsMoved { .. }
-            | Event::BudgetThresholdReached { .. }
-            | Event::Answered { .. }
-            | Event::CreditsDenied { .. }
-            | Event::Forgotten { .. }
-            | Event::HoldRestored { .. }
-            | Event::RegionOpened { .. }
-            | Event::RegionPoliciesSent { .. }
-            | Event::SetAside { .. }
-            | Event::QuotaSet { .. }
-            | Event::QuotaRemoved { .. }
-            | Event::JobSubmitted { .. }
-            | Event::AttemptConfirmed(_)
-            | Event::AttemptStarted { .. }
-            | Event::AttemptFunded { .. }
-            | Event::AttemptStopping { .. }
-            | Event::AttemptEnded { .. }
-            | Event::CancelRequested { .. }
-            | Event::DependenciesMet { .. }
-            | Event::JobEnded { .. }
-            | Event::BlockedJobsRechecked { .. }
-            | Event::CellMessageSent { .. }
-            | Event::MessageReceived { .. }
-            | Event::ExhaustionWarned { .. } => None,
         }
     }
 }

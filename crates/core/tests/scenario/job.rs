@@ -196,7 +196,7 @@ fn metered(ledger: &Ledger, tenant: &AccountPath, words: &Words<'_>) -> Vec<(Att
 fn stop_reason(text: &str, by: JobId) -> StopReason {
     match text {
         "cancelled" => StopReason::Cancelled,
-        "preempted" => StopReason::Preempted { by, for_share: false },
+        "preempted" => StopReason::Preempted { by, for_share: false, cause: None },
         "operator" => StopReason::Operator { by_platform: false },
         "drained" => StopReason::Drained,
         "timed_out" => StopReason::MaxRuntime,

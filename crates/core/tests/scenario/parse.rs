@@ -192,6 +192,7 @@ pub(crate) fn command(now: Timestamp, tenant: &AccountPath, words: &Words<'_>) -
             from: words.name(2),
             to: words.name(3),
             amount: words.amount(4),
+            note: None,
         }),
         "collect" => Command::CollectUncollected { path: words.name(1), id: words.name(2) },
         "budget" => {

@@ -136,7 +136,7 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
             hold(ledger, *number),
             lots(ledger, &movement.pieces)
         ),
-        Event::CreditsMoved { movement, from, to } => format!(
+        Event::CreditsMoved { movement, from, to, note: _ } => format!(
             "CreditsMoved {} {} -> {} lots {}",
             movement.id,
             account(ledger, *from),

@@ -8,7 +8,7 @@ use bursar_journal::record::cell::{
 
 use crate::codec::{Codec, CodecError, RecordOrigin};
 
-/// The stored form of a cell's events and state: see `docs/journal-format.md`.
+/// The stored form of a cell's events and state: see `docs/reference/journal-format.md`.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct CellCodec;
 

@@ -1,7 +1,7 @@
 //! The directory's codec.
 
 use bursar_core::directory::{Directory, Event as DirectoryEvent};
-use bursar_journal::record::directory::{decode_body_into, encode_body};
+use bursar_journal::record::directory::{DirectoryHeader, decode_body_into, encode_body};
 
 use crate::codec::{Codec, CodecError, RecordOrigin};
 
@@ -23,15 +23,18 @@ impl Codec for DirectoryCodec {
         events: &[DirectoryEvent],
         body: &mut Vec<u8>,
     ) {
-        let actor = match &origin {
-            RecordOrigin::Command { envelope, .. } => Some(envelope.actor.as_str()),
-            RecordOrigin::Due => None,
+        let header = match &origin {
+            RecordOrigin::Command { envelope, .. } => DirectoryHeader {
+                actor: Some(envelope.actor.to_string()),
+                request: envelope.request,
+            },
+            RecordOrigin::Due => DirectoryHeader::default(),
         };
-        encode_body(actor, events, body);
+        encode_body(&header, events, body);
     }
 
     fn decode(&self, body: &[u8], events: &mut Vec<DirectoryEvent>) -> Result<(), CodecError> {
-        decode_body_into(body, events).map_err(|error| CodecError(error.to_string()))
+        decode_body_into(body, events).map(|_| ()).map_err(|error| CodecError(error.to_string()))
     }
 
     fn encode_state(&self, _: &Directory) -> Vec<u8> {

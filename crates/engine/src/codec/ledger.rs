@@ -9,7 +9,7 @@ use bursar_journal::record::ledger::{
 
 use crate::codec::{Codec, CodecError, RecordOrigin};
 
-/// The stored form of a ledger's events and state: see `docs/journal-format.md`.
+/// The stored form of a ledger's events and state: see `docs/reference/journal-format.md`.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct LedgerCodec;
 

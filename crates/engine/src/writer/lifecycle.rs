@@ -1,14 +1,16 @@
 //! The life cycle of a machine's writer: take over the journal, rebuild the state, serve, repeat.
 
+mod barrier;
+
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 
-use bursar_core::machine::{Machine, machine_time};
+use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
-use bursar_journal::{AppendError, Batch, Head, Journal, JournalError, LeaseError};
+use bursar_journal::{AppendError, Head, Journal, JournalError, LeaseError};
 
 use crate::clock::Clock;
 use crate::codec::Codec;
@@ -19,14 +21,15 @@ use crate::writer::appender::Appender;
 use crate::writer::compactor::Compactor;
 use crate::writer::counters::{Counters, Stats};
 use crate::writer::durable::Durable;
-use crate::writer::handle::{Handle, Message, View};
-use crate::writer::handoff::{Handoff, PendingAnswer};
+use crate::writer::handle::{Handle, Message};
+use crate::writer::handoff::Handoff;
 use crate::writer::mailbox::{Mailbox, Post, Urgency, mailbox};
 use crate::writer::observer::Trouble;
 use crate::writer::options::{EngineOptions, Status};
 use crate::writer::pacing::BatchPacer;
 use crate::writer::session::{End, Session};
 use crate::writer::strikes::{MAX_STRIKES, Strikes};
+use barrier::Barrier;
 
 /// A running machine.
 pub struct Engine<C: Codec> {
@@ -148,15 +151,6 @@ impl<C: Codec> Drop for Engine<C> {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// The record after which all records are written by this owner.
-struct Barrier {
-    head: Head,
-    /// Its time.
-    since: Timestamp,
-    /// Whether the clock is too far ahead of the record before it to be trusted.
-    doubted: bool,
 }
 
 /// What to do after a session has ended.
@@ -407,91 +401,6 @@ impl<C: Codec> Writer<C> {
             work();
         });
         thread.expect("the system can start a thread")
-    }
-
-    /// Appends the barrier and returns its time. On a full disk it answers reads until there is
-    /// space.
-    fn barrier(
-        &self,
-        replayed: &Replayed<C::Machine>,
-        trust: &LeaseTrust,
-    ) -> Result<Barrier, Next> {
-        let last = match last_time(&*self.journal, replayed.head) {
-            Ok(last) => last,
-            Err(error) => return Err(after_journal_error(&error)),
-        };
-        let max_gap = i64::try_from(self.options.max_gap.as_millis()).unwrap_or(i64::MAX);
-        let gap = self.clock.now().millis_since(last.max(replayed.machine.now()));
-        let doubted = replayed.head.sequence > 0 && gap > max_gap;
-        self.clock.at_least(last);
-        loop {
-            let now = machine_time(&replayed.machine, self.clock.now());
-            // Timers that were due while no server ran are journaled after this record, at their
-            // own instant.
-            let due = replayed.machine.next_deadline().map_or(now, |deadline| deadline.min(now));
-            let at = machine_time(&replayed.machine, due).max(last);
-            match self.journal.append(trust.lease().epoch, replayed.head, Batch::barrier(at)) {
-                Ok(head) => return Ok(Barrier { head, since: at, doubted }),
-                Err(AppendError::Full(_)) => self.show(Status::ReadOnly),
-                Err(AppendError::Corrupt(error)) => return Err(Next::Stop(error.to_string())),
-                Err(error @ (AppendError::Fenced { .. } | AppendError::Unknown(_))) => {
-                    return Err(Next::Later(error.to_string()));
-                }
-            }
-            if self.answer_reads_for_a_while(replayed, at, trust) {
-                return Err(Next::Stop("asked to".into()));
-            }
-            if trust.has_ended() {
-                return Err(Next::Again);
-            }
-        }
-    }
-
-    /// Answers reads from the durable state and refuses everything else. Returns true if asked to
-    /// stop.
-    fn answer_reads_for_a_while(
-        &self,
-        replayed: &Replayed<C::Machine>,
-        at: Timestamp,
-        trust: &LeaseTrust,
-    ) -> bool {
-        self.each_message_for_a_while(|message| match message {
-            Message::Query(query) => {
-                let position = replayed.head.position;
-                let panics = &self.counters.panics;
-                let view = View { machine: &replayed.machine, position, at, panics };
-                let read = |release| PendingAnswer::<C::Machine>::Read { release, wrote: false };
-                let waiting = query(Ok(view)).map(read);
-                waiting.into_iter().for_each(|waiting| waiting.release(trust.holds()));
-            }
-            other @ (Message::Command { .. }
-            | Message::Group { .. }
-            | Message::Work(_)
-            | Message::Turns(_)
-            | Message::Wake
-            | Message::Stop) => other.reject(&EngineError::StorageFull),
-        })
-    }
-
-    /// Refuses everything. Returns true if asked to stop.
-    fn refuse_for_a_while(&self, error: &EngineError) -> bool {
-        self.each_message_for_a_while(|message| message.reject(error))
-    }
-
-    /// Handles messages for the time of `retry`. Returns true if asked to stop.
-    fn each_message_for_a_while(&self, mut handle: impl FnMut(Message<C::Machine>)) -> bool {
-        let pause = SystemMonotonic::new();
-        loop {
-            let left = self.options.retry.saturating_sub(pause.elapsed());
-            if left.is_zero() {
-                return false;
-            }
-            match self.mailbox.next(Some(left)) {
-                Some(Message::Stop) => return true,
-                Some(message) => handle(message),
-                None => return false,
-            }
-        }
     }
 }
 

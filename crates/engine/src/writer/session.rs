@@ -4,12 +4,15 @@
 //! panic in `apply` leaves a decision applied in part, and then nothing is served before the state
 //! is rebuilt from the journal.
 
+mod timers;
+mod write;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bursar_core::machine::{DuePart, Machine, Stuck, machine_time, next_due};
+use bursar_core::machine::{Machine, Stuck, machine_time};
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Journal, RecordKind, RecordTooLarge};
 
@@ -132,31 +135,6 @@ impl<C: Codec> Session<'_, C> {
         }
     }
 
-    /// Writes the load on this thread if there is nothing else to decide meanwhile. Otherwise hands
-    /// it to the appender.
-    fn hand_over(&mut self, load: Load<C::Machine>) {
-        let alone = load.records.records() > 0 && self.mailbox.is_empty();
-        let load =
-            if alone { self.appender.append_here(load, &mut self.pacer) } else { Some(load) };
-        let Some(load) = load else { return };
-        // A load that is rejected answers its requests with the failure. The next round ends.
-        if let Ok(Some(unsent)) = self.handoff.offer(load, self.batch_bytes) {
-            let owner = self.trust.holds();
-            unsent.waiting.into_iter().for_each(|waiting| waiting.release(owner));
-        }
-    }
-
-    /// Why nothing more may be decided: an append failed, or trust ended and the lease could not be
-    /// renewed.
-    fn failure(&self) -> Option<AppendError> {
-        let over = || {
-            let epoch = self.trust.lease().epoch;
-            let holds = self.trust.holds_or_renews(self.journal);
-            (!holds).then_some(AppendError::Fenced { epoch })
-        };
-        self.handoff.failure().or_else(over)
-    }
-
     /// The machine's time. Never earlier than the last record.
     fn now(&self) -> Timestamp {
         machine_time(&self.machine, self.clock.now()).max(self.since)
@@ -224,35 +202,6 @@ impl<C: Codec> Session<'_, C> {
             self.mark_time(now, i64::MAX, load);
         }
         false
-    }
-
-    /// Runs due steps that can wait, while no message and no answer waits.
-    fn use_quiet(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
-        let mut turn = TurnBudget::begin(load);
-        while !self.broken
-            && load.waiting.is_empty()
-            && self.machine.next_patient_deadline().is_some_and(|deadline| deadline <= now)
-            && self.mailbox.is_empty()
-            && !turn.is_spent(0, false, load)
-        {
-            self.steps_left = 1;
-            self.advance(now, load);
-        }
-    }
-
-    /// Journals the time if answers are more than `ahead` milliseconds ahead of the last record. A
-    /// restart then continues from there.
-    fn mark_time(&mut self, now: Timestamp, ahead: i64, load: &mut Load<C::Machine>) {
-        let passed = now.millis_since(self.machine.now().max(self.since));
-        if self.broken || passed <= 0 {
-            return;
-        }
-        if self.clock.mark_after().is_none_or(|after| passed <= after.min(ahead)) {
-            return;
-        }
-        load.records.push(RecordKind::Barrier, now, |_| {});
-        self.position += 1;
-        self.since = now;
     }
 
     fn handle(
@@ -339,121 +288,6 @@ impl<C: Codec> Session<'_, C> {
                 load.waiting.extend(release.map(|release| PendingAnswer::Read { release, wrote }));
             }
         }
-    }
-
-    /// Decides what an untrusted clock means, once, before anything happens by that clock.
-    fn doubt_clock(&mut self, load: &mut Load<C::Machine>) {
-        if !std::mem::take(&mut self.doubted) {
-            return;
-        }
-        let at = machine_time(&self.machine, self.since);
-        let decided = self.write(load, RecordKind::Due, at, |machine, codec, events, body| {
-            codec.doubt_clock(machine, events);
-            codec.encode(RecordOrigin::Due, events, body);
-        });
-        self.broken |= decided.is_err();
-    }
-
-    /// Runs due timers, each at its own instant or after the barrier, each step as one record.
-    /// Timers that can wait get only the steps that are left in this round. A step that fails is
-    /// retried for its first timer alone. A timer that fails three times is set aside.
-    pub(super) fn advance(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
-        while !self.broken
-            && let Some((deadline, part)) = self.next_due(now)
-        {
-            let at = machine_time(&self.machine, deadline).max(self.since);
-            let failed = self.strikes.of(Key::Due(deadline));
-            let decided = self.write(load, RecordKind::Due, at, |machine, codec, events, body| {
-                match failed {
-                    0 if part == DuePart::Pressing => machine.decide_pressing_due(at, events),
-                    0 => machine.decide_due(at, events),
-                    1..MAX_STRIKES => machine.decide_one_due(at, events),
-                    _ => machine.decide_set_aside(Stuck::Due, events),
-                }
-                assert!(!events.is_empty(), "a deadline without events would be due for ever");
-                codec.encode(RecordOrigin::Due, events, body);
-            });
-            match decided {
-                Ok(()) => {
-                    self.strikes.clear(Key::Due(deadline));
-                    if failed >= MAX_STRIKES {
-                        self.appender.counters.set_aside.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-                Err(_) if failed >= MAX_STRIKES => self.hopeless = true,
-                Err(_) => self.strikes.add(Key::Due(deadline)),
-            }
-            // A due timer cannot be skipped, so the machine cannot continue without it.
-            self.broken |= self.hopeless;
-            self.handled += 1;
-            if load.records.bytes() >= self.batch_bytes {
-                self.flush(load);
-            }
-        }
-    }
-
-    /// The next due step. A failed timer is retried alone once it is the first of all. Until then
-    /// all timers before it run, whether they can wait or not.
-    fn next_due(&mut self, now: Timestamp) -> Option<(Timestamp, DuePart)> {
-        let (deadline, part) = next_due(&self.machine, now, &mut self.steps_left)?;
-        if part == DuePart::Pressing && self.strikes.of(Key::Due(deadline)) > 0 {
-            return next_due(&self.machine, now, &mut 1);
-        }
-        Some((deadline, part))
-    }
-
-    /// Hands over the load in the middle of a message, so that memory and records stay bounded.
-    fn flush(&mut self, load: &mut Load<C::Machine>) {
-        let full = std::mem::replace(load, Load::empty());
-        // A load that is rejected answers its requests with the failure. The next round ends.
-        if let Ok(Some(unsent)) = self.handoff.offer(full, self.batch_bytes) {
-            let owner = self.trust.holds();
-            unsent.waiting.into_iter().for_each(|waiting| waiting.release(owner));
-        }
-        *load = self.handoff.take_back();
-        self.flushes += 1;
-    }
-
-    /// Decides, writes one record and applies it. If it fails before anything was applied, the
-    /// state is unchanged. If applying fails, the state is no longer trusted.
-    ///
-    /// `decide` leaves its events and, if there are any, their body.
-    pub(super) fn write<T>(
-        &mut self,
-        load: &mut Load<C::Machine>,
-        kind: RecordKind,
-        at: Timestamp,
-        decide: impl FnOnce(&C::Machine, &C, &mut Vec<EventOf<C>>, &mut Vec<u8>) -> T,
-    ) -> Result<T, EngineError> {
-        let mark = load.records.mark();
-        let (machine, codec, events) = (&self.machine, self.codec, &mut self.events);
-        events.clear();
-        let records = &mut load.records;
-        let decided = catch_unwind(AssertUnwindSafe(|| {
-            let mut answer = None;
-            let pushed = records.try_push(kind, at, MAX_DECISION_BYTES, |body| {
-                answer = Some(decide(machine, codec, events, body));
-            });
-            (answer, pushed)
-        }));
-        let answer = match decided {
-            Ok((Some(answer), Ok(()))) if self.parts() <= MAX_DECISION_PARTS => answer,
-            Ok((_, pushed)) => {
-                load.records.rewind(mark);
-                return Err(too_large(self.parts(), pushed.err()));
-            }
-            Err(_) => {
-                load.records.rewind(mark);
-                return Err(self.panicked());
-            }
-        };
-        if self.events.is_empty() {
-            load.records.rewind(mark);
-            return Ok(answer);
-        }
-        self.apply(at).inspect_err(|_| load.records.rewind(mark))?;
-        self.position += 1;
-        Ok(answer)
     }
 
     /// Applies the events of one decision. If that fails nothing may be served before the state is

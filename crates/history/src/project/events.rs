@@ -86,10 +86,10 @@ impl<D: Database> History<D> {
             Event::Refunded { movement, hold, note } => {
                 self.refunded(step, hold.0, movement, note.as_deref())
             }
-            Event::CreditsMoved { movement, from, to } => {
+            Event::CreditsMoved { movement, from, to, note } => {
                 step.touched.insert(to.0);
                 step.transfer = Some(movement.id.clone());
-                let made = Made::new(Resource::Transfer, from.0).to(to.0);
+                let made = Made::new(Resource::Transfer, from.0).to(to.0).with(note.as_deref());
                 self.note_movement(step, made, movement)?;
                 self.named(step, EntryType::Moved, from.0, movement)
             }

@@ -1,6 +1,6 @@
 //! The effects of holds and charges on accounts.
 
-use bursar_core::ledger::command::RefundNote;
+use bursar_core::ledger::command::MovementNote;
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::event::{Charged, HoldPlaced, NamedMovement, Piece, SliceAmount};
 use bursar_core::ledger::holds::apply::{Capture, Drawn, UnfitEvent};
@@ -259,7 +259,7 @@ impl<D: Database> History<D> {
         step: &mut Step,
         number: u32,
         movement: &NamedMovement,
-        note: Option<&RefundNote>,
+        note: Option<&MovementNote>,
     ) -> Result<(), HistoryError> {
         let at = step.at;
         let (hold, spender, units) =

@@ -1,7 +1,7 @@
 //! Refunds, transfers and collections under their names, and the lists of charges, refunds and
 //! transfers.
 
-use bursar_core::ledger::command::RefundNote;
+use bursar_core::ledger::command::MovementNote;
 use bursar_core::ledger::event::{NamedMovement, Piece, Pieces};
 use bursar_core::ledger::id::BucketNo;
 use bursar_core::ledger::refusal::Resource;
@@ -19,7 +19,7 @@ pub(super) struct Made<'a> {
     account: u32,
     target: Option<u32>,
     hold: Option<i64>,
-    note: Option<&'a RefundNote>,
+    note: Option<&'a MovementNote>,
 }
 
 impl<'a> Made<'a> {
@@ -36,7 +36,7 @@ impl<'a> Made<'a> {
         Made { hold: Some(hold), ..self }
     }
 
-    pub(super) fn with<'n>(self, note: Option<&'n RefundNote>) -> Made<'n>
+    pub(super) fn with<'n>(self, note: Option<&'n MovementNote>) -> Made<'n>
     where
         'a: 'n,
     {

@@ -38,6 +38,16 @@ impl AuditEntry {
 }
 
 impl Cursor {
+    /// The place of a record and an item of it.
+    pub fn of_record((position, item): (u64, u32)) -> Cursor {
+        Cursor { major: position.cast_signed(), minor: item.into() }
+    }
+
+    /// The record and the item, if it is the cursor of an audit trail.
+    pub fn record(self) -> Option<(u64, u32)> {
+        Some((u64::try_from(self.major).ok()?, u32::try_from(self.minor).ok()?))
+    }
+
     /// The place before all items of a record, in a list with the newest first.
     pub fn before_record(position: u64) -> Cursor {
         let next = position.saturating_add(1).min(i64::MAX.cast_unsigned());

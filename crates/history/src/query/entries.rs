@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
-use bursar_journal::record::ledger::decode_archived;
 
+use super::entry_names::PageNames;
 use super::{Cursor, MAX_ROWS, Page};
 use crate::blocks::{BlocksOf, Reader};
 use crate::database::{Columns, Database};
@@ -51,19 +51,6 @@ pub const MAX_SUBTREE: usize = 1_000;
 
 /// The most entries that one page of a filtered list visits. A page that reaches it is short.
 const MAX_VISITED: usize = 20_000;
-
-/// The names in an entry: account, grant, hold, job, spender; and the references of its movement, of
-/// its hold and of its grant.
-const NAMES: &str =
-    "SELECT a.path, g.name, h.name, j.name, s.path, m.reason, m.reference, g.reference,
-     h.record
-     FROM accounts a
-     LEFT JOIN grants g ON g.number = ?2
-     LEFT JOIN holds h ON h.hold = ?3
-     LEFT JOIN jobs j ON j.number = h.job
-     LEFT JOIN accounts s ON s.number = ?4
-     LEFT JOIN movements m ON m.tenant = a.tenant AND m.what = ?5 AND m.name = ?6
-     WHERE a.number = ?1";
 
 /// An entry as it is stored.
 pub(super) struct Stored {
@@ -160,7 +147,7 @@ impl<D: Database> History<D> {
         let of_job = filter.job.map(|job| self.holds_of_job(job)).transpose()?;
         let mut spenders: BTreeMap<u32, bool> = BTreeMap::new();
         let mut grants: BTreeMap<u32, bool> = BTreeMap::new();
-        let mut entries = Entries::of(self);
+        let (mut entries, mut names) = (Entries::of(self), PageNames::of(self));
         let admits = |number: i64| {
             let stored = entries.get(number)?;
             let kind = filter.kinds.is_empty() || filter.kinds.contains(&stored.kind);
@@ -194,7 +181,9 @@ impl<D: Database> History<D> {
                     }
                 },
             };
-            (kind && job && spender && grant).then(|| self.with_names(number, stored)).transpose()
+            (kind && job && spender && grant)
+                .then(|| with_names(&mut names, number, stored))
+                .transpose()
         };
         let numbers = |bounds, limit| self.entry_numbers(of, bounds, limit);
         self.page_of(numbers, bounds, limit, admits)
@@ -340,53 +329,37 @@ impl<D: Database> History<D> {
         }
         Ok(low)
     }
-
-    /// An entry with its names.
-    fn with_names(&self, entry: i64, stored: Stored) -> Result<Entry, HistoryError> {
-        let Stored { account, grant, hold, spender, .. } = stored;
-        let what = stored.kind.made_by().map(|what| what as u32);
-        let about = [
-            account.into(),
-            grant.into(),
-            hold.into(),
-            spender.into(),
-            what.into(),
-            stored.movement.as_deref().into(),
-        ];
-        let missing = || HistoryError::inconsistent(format!("there is no account {account}"));
-        let names = self.database.query(NAMES, &about)?.pop();
-        let mut names = Columns::of(names.ok_or_else(missing)?);
-        let mut shown = Entry {
-            entry: entry.cast_unsigned(),
-            position: stored.position,
-            at: stored.at,
-            account: names.text()?,
-            kind: stored.kind,
-            amount: stored.amount,
-            grant: names.maybe_text()?,
-            hold: names.maybe_text()?,
-            job: names.maybe_text()?,
-            spender: names.maybe_text()?,
-            movement: stored.movement,
-            reason: names.maybe_text()?,
-            reference: None,
-            available_after: stored.available_after,
-            held_after: stored.held_after,
-        };
-        let (of_movement, of_grant) = (names.maybe_text()?, names.maybe_text()?);
-        let of_hold = match &shown.hold {
-            Some(_) => reference_of(&names.bytes()?)?,
-            None => None,
-        };
-        shown.reference = of_movement.or(of_hold).or(of_grant);
-        Ok(shown)
-    }
 }
 
-/// The caller's reference in the record of a hold.
-fn reference_of(record: &[u8]) -> Result<Option<String>, HistoryError> {
-    let hold = decode_archived(record).map_err(HistoryError::inconsistent)?.hold;
-    Ok(hold.details.and_then(|details| details.reference.map(String::from)))
+/// An entry with its names.
+fn with_names<D: Database>(
+    names: &mut PageNames<'_, D>,
+    entry: i64,
+    stored: Stored,
+) -> Result<Entry, HistoryError> {
+    let hold = stored.hold.map(|hold| names.hold(hold)).transpose()?.unwrap_or_default();
+    let grant = stored.grant.map(|grant| names.grant(grant)).transpose()?.unwrap_or_default();
+    let (reason, reference) = match (stored.kind.made_by(), stored.movement.as_deref()) {
+        (Some(what), Some(movement)) => names.movement(stored.account, (what, movement))?,
+        _ => (None, None),
+    };
+    Ok(Entry {
+        entry: entry.cast_unsigned(),
+        position: stored.position,
+        at: stored.at,
+        account: names.account(stored.account)?,
+        kind: stored.kind,
+        amount: stored.amount,
+        grant: grant.name,
+        hold: hold.name,
+        job: hold.job,
+        spender: stored.spender.map(|spender| names.account(spender)).transpose()?,
+        movement: stored.movement,
+        reason,
+        reference: reference.or(hold.reference).or(grant.reference),
+        available_after: stored.available_after,
+        held_after: stored.held_after,
+    })
 }
 
 /// The lists of an account's own entries.

@@ -5,6 +5,7 @@ pub(crate) mod archive;
 mod audit;
 mod cursor;
 mod entries;
+mod entry_names;
 mod holds;
 mod jobs;
 mod movements;

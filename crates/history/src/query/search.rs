@@ -2,15 +2,10 @@
 //! bounded number of rows.
 
 use bursar_core::ledger::holds::hold::HoldKind;
-use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::decode_archived;
 
-use super::audit::{AuditEntry, AuditFilter, audit_entry};
-use super::{Cursor, MAX_ROWS};
-use crate::blocks::{BlocksOf, Reader};
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
-use crate::lists::decision;
 use crate::project::History;
 
 /// The most rows that one query visits.
@@ -155,37 +150,5 @@ impl<D: Database> History<D> {
         let sql = "SELECT path FROM accounts WHERE number = ?1";
         let rows = self.database.query(sql, &[account.into()])?;
         rows.into_iter().next().map(|row| Columns::of(row).text()).transpose()
-    }
-
-    /// Decisions made in a span of time, newest first.
-    pub fn audit_between(
-        &self,
-        filter: AuditFilter,
-        (from, until): (Timestamp, Timestamp),
-        limit: u32,
-    ) -> Result<Vec<AuditEntry>, HistoryError> {
-        let end = self.position_after(until)?;
-        let after = Cursor { major: end.cast_signed(), minor: 0 };
-        let mut page = self.audit(filter, Some(after), limit.min(MAX_ROWS))?.data;
-        page.retain(|entry| entry.at >= from);
-        Ok(page)
-    }
-
-    /// The first position whose decision was made after an instant; one more than the last position
-    /// if there is none.
-    fn position_after(&self, at: Timestamp) -> Result<u64, HistoryError> {
-        let decisions = Reader::new(&self.database, BlocksOf::Decisions);
-        let (mut low, mut high) = (1, self.position()?.saturating_add(1));
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let below = decision(middle.saturating_add(1), 0);
-            let last = decisions.newest((0, below), 1)?.into_iter().next();
-            let is_later = match last {
-                Some(row) => audit_entry(row)?.at > at,
-                None => false,
-            };
-            if is_later { high = middle } else { low = middle + 1 }
-        }
-        Ok(low)
     }
 }

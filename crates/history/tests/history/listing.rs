@@ -254,14 +254,14 @@ fn listed(world: &World, wanted: Resource) -> Vec<Listed> {
                     let amount = total(&movement.pieces);
                     (Resource::Refund, movement.id.as_str(), accounts, amount, note.as_ref())
                 }
-                Event::CreditsMoved { movement, from, to } => {
+                Event::CreditsMoved { movement, from, to, note } => {
                     let accounts = vec![path(*from), path(*to)];
                     (
                         Resource::Transfer,
                         movement.id.as_str(),
                         accounts,
                         total(&movement.pieces),
-                        None,
+                        note.as_ref(),
                     )
                 }
                 _ => continue,

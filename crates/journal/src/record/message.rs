@@ -2,6 +2,7 @@
 //! cell are in [`super::ledger`]. Both machines share the numbers. Tags and keys are never reused.
 
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
+use bursar_core::cell::schedule::preemption::cause::PreemptionCause;
 use bursar_core::message::{Mark, ToLedger};
 
 use super::codec::wire::{stored_choice, stored_enum, stored_struct};
@@ -29,11 +30,18 @@ stored_struct!(Mark { 0 number, 1 position });
 
 stored_enum!(StopReason {
     0 Cancelled {};
-    1 Preempted { 0 by, 1 for_share = false };
+    1 Preempted { 0 by, 1 for_share = false, 2 cause = None };
     2 Operator { 0 by_platform = false };
     3 Drained {};
     4 MaxRuntime {};
     5 OutOfCredits {};
+});
+
+stored_enum!(PreemptionCause {
+    0 Class { 0 victim, 1 taker };
+    1 Share { 0 victim_used = 0, 1 taker_used = 0, 2 ran_ms = 0, 3 quantum_ms = 0 };
+    2 OwnJob { 0 victim_gpus = 0, 1 taker_gpus = 0 };
+    3 Guest { 0 start_at };
 });
 
 stored_enum!(AttemptOutcome {

@@ -3,7 +3,7 @@
 //! A segment has everything that its batches had except what follows from it: hashes, numbers and
 //! positions are computed again from the content, so a segment that is read is a segment that was
 //! verified. It names the batch before it and the segment before it, and carries the signed
-//! checkpoint of the records up to its end. `docs/journal-format.md` has its bytes.
+//! checkpoint of the records up to its end. `docs/reference/journal-format.md` has its bytes.
 
 mod damage;
 mod list;
@@ -68,7 +68,7 @@ impl Default for Sealing {
     }
 }
 
-/// A sealed segment as the journal remembers it.
+/// A sealed segment as recorded in the journal.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct SegmentMark {
     /// Number of its first batch.

@@ -74,7 +74,7 @@ impl Places {
         beside(&self.journal, ".segments")
     }
 
-    /// The file that remembers where archived segments are.
+    /// The file that says where archived segments are.
     pub fn file(&self) -> PathBuf {
         beside(&self.journal, ".archived")
     }
@@ -85,7 +85,7 @@ impl Places {
         let text = match fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(JournalError::storage("reading where segments are", error)),
+            Err(error) => return Err(JournalError::io("reading where segments are", error)),
         };
         let refused = |reason: String| {
             JournalError::Refused(format!(
@@ -121,9 +121,8 @@ impl Places {
             fs::rename(&temporary, &file)?;
             sync_folder(file.parent())
         };
-        write().map_err(|error: io::Error| {
-            JournalError::storage("remembering where segments are", error)
-        })
+        write()
+            .map_err(|error: io::Error| JournalError::io("remembering where segments are", error))
     }
 
     /// Reads a segment from where it is and verifies its file.

@@ -108,7 +108,7 @@ impl OpenSegment {
         &self.bytes
     }
 
-    /// What the journal remembers of it.
+    /// What the journal has recorded of it.
     pub fn mark(&self) -> &SegmentMark {
         &self.mark
     }

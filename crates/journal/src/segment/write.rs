@@ -38,7 +38,7 @@ struct Block {
 }
 
 fn failed(error: io::Error) -> JournalError {
-    JournalError::storage("writing a segment", error)
+    JournalError::io("writing a segment", error)
 }
 
 impl<W: Write> SegmentWriter<W> {

@@ -68,7 +68,7 @@ pub fn archive(path: &Path, to: &Path) -> Result<ArchiveTotals, JournalError> {
 }
 
 fn failed(error: io::Error) -> JournalError {
-    JournalError::storage("archiving a segment", error)
+    JournalError::io("archiving a segment", error)
 }
 
 /// The identity of a journal and its segments, oldest first. Opens its file for reading only.
@@ -116,7 +116,7 @@ fn target_folder(path: &Path, to: &Path, id: JournalId) -> Result<PathBuf, Journ
 }
 
 /// Writes a segment into the folder and reads it again. A file of its name that is not the segment
-/// is a part of it, left when an earlier attempt ended: nothing remembers it.
+/// is a part of it, left when an earlier attempt ended: no file refers to it.
 fn store(
     folder: &Path,
     mark: &SegmentMark,

@@ -136,7 +136,7 @@ pub fn copy_segments(journal: &Path, target: &Path) -> Result<(), CopyError> {
 
 /// Copies segments, each verified.
 fn copy_all(from: &Places, to: &Places, sealed: &[SegmentMark]) -> Result<(), JournalError> {
-    let failed = |error: std::io::Error| JournalError::storage("copying a segment", error);
+    let failed = |error: std::io::Error| JournalError::io("copying a segment", error);
     if sealed.is_empty() {
         return Ok(());
     }
@@ -153,7 +153,7 @@ fn copy_all(from: &Places, to: &Places, sealed: &[SegmentMark]) -> Result<(), Jo
 
 /// Remembers where segments are.
 fn refer(from: &Places, to: &Places, sealed: &[SegmentMark]) -> Result<(), JournalError> {
-    let failed = |error: std::io::Error| JournalError::storage("finding the segments", error);
+    let failed = |error: std::io::Error| JournalError::io("finding the segments", error);
     if sealed.is_empty() {
         return Ok(());
     }

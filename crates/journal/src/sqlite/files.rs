@@ -30,7 +30,7 @@ pub(super) struct LockFile {
 
 impl LockFile {
     pub(super) fn take(path: &Path) -> Result<LockFile, JournalError> {
-        let storage = |error: io::Error| JournalError::storage("locking the journal", error);
+        let storage = |error: io::Error| JournalError::io("locking the journal", error);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut file = options.open(beside(path, ".lock")).map_err(storage)?;
@@ -67,7 +67,7 @@ pub(super) fn make_private(path: &Path) -> Result<(), JournalError> {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                return Err(JournalError::storage("keeping the journal from others", error));
+                return Err(JournalError::io("keeping the journal from others", error));
             }
         }
     }
@@ -82,7 +82,7 @@ pub(super) fn drop_page_cache(path: &Path) -> Result<(), JournalError> {
             Ok(file) => posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
                 .map_err(|error| JournalError::storage("dropping the page cache", error))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(JournalError::storage("opening the journal", error)),
+            Err(error) => return Err(JournalError::io("opening the journal", error)),
         }
     }
     Ok(())
@@ -96,7 +96,7 @@ pub(super) fn sync_directory(path: &Path) -> Result<(), JournalError> {
     };
     File::open(directory)
         .and_then(|directory| directory.sync_all())
-        .map_err(|error| JournalError::storage("syncing the journal's directory", error))
+        .map_err(|error| JournalError::io("syncing the journal's directory", error))
 }
 
 /// Snapshots as files, so that a large state never passes through the log.
@@ -116,7 +116,7 @@ impl SnapshotFiles {
     }
 
     pub(super) fn put(&self, snapshot: &Snapshot) -> Result<(), JournalError> {
-        let storage = |error: io::Error| JournalError::storage("writing a snapshot", error);
+        let storage = |error: io::Error| JournalError::io("writing a snapshot", error);
         let temporary = beside(&self.path, ".snapshot.tmp");
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
@@ -134,7 +134,7 @@ impl SnapshotFiles {
     }
 
     pub(super) fn list(&self) -> Result<Vec<SnapshotMark>, JournalError> {
-        let storage = |error: io::Error| JournalError::storage("listing snapshots", error);
+        let storage = |error: io::Error| JournalError::io("listing snapshots", error);
         let prefix = beside(&self.path, ".snapshot-");
         let (Some(directory), Some(prefix)) = (prefix.parent(), prefix.file_name()) else {
             return Ok(Vec::new());
@@ -157,7 +157,7 @@ impl SnapshotFiles {
         match fs::read(self.file(mark)) {
             Ok(bytes) => Snapshot::decode(&bytes, self.id, mark),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(no_snapshot(mark)),
-            Err(error) => Err(JournalError::storage("reading a snapshot", error)),
+            Err(error) => Err(JournalError::io("reading a snapshot", error)),
         }
     }
 }

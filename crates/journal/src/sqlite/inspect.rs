@@ -68,7 +68,7 @@ pub fn inspect(path: &Path, expected: Option<&Expected>) -> Result<Inspected, Jo
     let length = |file: &Path| match std::fs::metadata(file) {
         Ok(metadata) => Ok(Some(metadata.len())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(JournalError::storage("looking at a journal", error)),
+        Err(error) => Err(JournalError::io("looking at a journal", error)),
     };
     match length(path)? {
         None => return Err(refused(path, "the file is missing")),

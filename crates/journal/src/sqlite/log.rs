@@ -26,7 +26,7 @@ const TORN_AT_MOST: u32 = 1;
 
 /// Rejects a log that has lost synced transactions.
 pub(super) fn check(path: &Path) -> Result<(), JournalError> {
-    let storage = |error: io::Error| JournalError::storage("reading the log", error);
+    let storage = |error: io::Error| JournalError::io("reading the log", error);
     let mut file = match File::open(beside(path, "-wal")) {
         Ok(file) => BufReader::with_capacity(1 << 16, file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -14,6 +14,7 @@ pub mod backup;
 mod database;
 mod files;
 mod inspect;
+mod journal;
 mod log;
 mod newest;
 mod rows;
@@ -26,24 +27,19 @@ mod tail;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
-use bursar_core::time::Timestamp;
 use rusqlite::{ErrorCode, InterruptHandle};
 
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
-use crate::error::{AppendError, JournalError, LeaseError};
-use crate::journal::{
-    BatchReader, Journal, Lease, MaintenanceUrgency, Pending, checked_head, first_time,
-};
+use crate::error::{AppendError, JournalError};
+use crate::journal::MaintenanceUrgency;
 use crate::record::Batch;
-use crate::segment::{OpenSegment, Places, Sealing, SegmentMark, Segments};
-use crate::snapshot::{Snapshot, SnapshotMark};
+use crate::segment::{Places, SegmentMark, Segments};
 use database::{Database, Trouble};
 use files::{LockFile, SnapshotFiles};
 use newest::Newest;
-use rows::{ReaderPool, Rows};
-use stored::{head_in_database, sealed, shrink, stored_head};
+use rows::ReaderPool;
+use stored::{sealed, shrink, stored_head};
 use tail::{Occupied, Tail, WriteError};
 
 pub use archive::{ArchiveTotals, archive, sealed_segments};
@@ -187,9 +183,7 @@ impl SqliteJournal {
                     Ok(())
                 }
                 Err(WriteError::Full(_)) => Ok(()),
-                Err(WriteError::Failed(error)) => {
-                    Err(JournalError::storage("writing the tail", error))
-                }
+                Err(WriteError::Failed(error)) => Err(JournalError::io("writing the tail", error)),
             },
         }
     }
@@ -364,6 +358,7 @@ fn failure(doing: &'static str, error: &rusqlite::Error) -> JournalError {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             JournalError::Damaged { part: "file", reason: format!("{doing}: {error}") }
         }
+        Some(ErrorCode::DiskFull) => JournalError::full(doing, error),
         _ => JournalError::storage(doing, error),
     }
 }
@@ -373,139 +368,5 @@ impl Drop for SqliteJournal {
         // One file then contains everything after a clean stop. If it fails, the tail has the
         // batches.
         let _ = self.move_tail();
-    }
-}
-
-impl Journal for SqliteJournal {
-    fn id(&self) -> JournalId {
-        self.id
-    }
-
-    fn head(&self) -> Result<Head, JournalError> {
-        Ok(self.newest().head)
-    }
-
-    fn begin_append(&self, epoch: Epoch, expected: Head, batch: Batch) -> Pending {
-        Pending::Done(self.append_batch(epoch, expected, batch))
-    }
-
-    fn maintenance_urgency(&self) -> MaintenanceUrgency {
-        match self.urgency.load(Ordering::Relaxed) {
-            0 => MaintenanceUrgency::None,
-            1 => MaintenanceUrgency::Soon,
-            _ => MaintenanceUrgency::Now,
-        }
-    }
-
-    fn compact(&self) -> Result<(), AppendError> {
-        self.move_tail()
-    }
-
-    fn read(&self, after: Head) -> Result<BatchReader, JournalError> {
-        let (until, waiting) = {
-            let newest = self.newest();
-            (newest.head, newest.behind(after.sequence))
-        };
-        let stored = waiting.front().map_or(until.sequence, |first| first.sequence - 1);
-        let (readers, segments) = (Arc::clone(&self.readers), Arc::clone(&self.segments));
-        let rows = Rows::new(readers, segments, after.sequence, stored, waiting);
-        Ok(BatchReader::new(Box::new(rows), after, until))
-    }
-
-    fn head_at(&self, sequence: u64) -> Result<Head, JournalError> {
-        // Separate, so that the lock is not held while the database is read.
-        let waiting = self.newest().batch(sequence);
-        match waiting {
-            Some(batch) => checked_head(sequence, Some(Arc::unwrap_or_clone(batch))),
-            None => self
-                .segments
-                .head_at(sequence, || head_in_database(&self.readers, self.id, sequence)),
-        }
-    }
-
-    fn seal(
-        &self,
-        sealing: &Sealing,
-        going: &dyn Fn() -> bool,
-    ) -> Result<Option<SegmentMark>, JournalError> {
-        self.seal_next(sealing, going)
-    }
-
-    fn sealed_segments(&self) -> Result<Vec<SegmentMark>, JournalError> {
-        Ok(self.segments())
-    }
-
-    fn read_segment(&self, mark: &SegmentMark) -> Result<OpenSegment, JournalError> {
-        self.segments.store().open(mark)
-    }
-
-    fn began_at(&self) -> Result<Option<Timestamp>, JournalError> {
-        if let Some(first) = self.segments.first() {
-            return Ok(Some(first.began_at));
-        }
-        let first = self.read(Head::genesis(self.id))?.next().transpose()?;
-        Ok(first.as_ref().map(first_time).transpose()?)
-    }
-
-    fn reopen(&self) -> Result<(), JournalError> {
-        let mut database = self.database();
-        let writer = self.writer();
-        self.check_running()?;
-        database.reopen(|| {
-            let connection = schema::open_writer(&self.path, &self.options)?;
-            *self.interrupt.lock().unwrap_or_else(PoisonError::into_inner) =
-                connection.get_interrupt_handle();
-            Ok(connection)
-        })?;
-        self.readers.clear();
-        let stored = stored_head(&self.readers, self.id)?;
-        self.segments.replace(sealed(&self.readers, self.id, stored)?);
-        *self.newest() = Newest::recover(&writer.tail, stored)?;
-        Ok(())
-    }
-
-    fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError> {
-        // The lock file already keeps other processes out, so the lease is always granted.
-        let mut database = self.database();
-        let mut writer = self.writer();
-        self.check_running()?;
-        let taken = database.take_over(self.id, holder).map_err(|trouble| match trouble {
-            Trouble::Failed(reason) => {
-                database.close();
-                // Only the reason is needed here, not the error for an append.
-                let _ = self.stop(reason.clone());
-                JournalError::Stopped(reason)
-            }
-            Trouble::Corrupt(error) => error,
-            Trouble::Full(reason) | Trouble::Unknown(reason) => {
-                JournalError::storage("taking the lease", reason)
-            }
-        })?;
-        writer.epoch = taken;
-        Ok(Lease { epoch: taken, holder: holder.to_owned(), ttl })
-    }
-
-    fn renew_lease(&self, lease: &Lease) -> Result<(), LeaseError> {
-        self.check_running()?;
-        if self.writer().epoch != lease.epoch {
-            return Err(LeaseError::Lost { epoch: lease.epoch });
-        }
-        Ok(())
-    }
-
-    fn release_lease(&self, lease: &Lease) -> Result<(), LeaseError> {
-        self.renew_lease(lease)
-    }
-
-    fn put_snapshot(&self, snapshot: &Snapshot) -> Result<(), JournalError> {
-        self.snapshots.put(snapshot)
-    }
-
-    fn list_snapshots(&self) -> Result<Vec<SnapshotMark>, JournalError> {
-        self.snapshots.list()
-    }
-
-    fn get_snapshot(&self, mark: SnapshotMark) -> Result<Snapshot, JournalError> {
-        self.snapshots.get(mark)
     }
 }

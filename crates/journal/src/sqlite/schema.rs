@@ -168,7 +168,7 @@ pub(super) fn open_new(path: &Path) -> Result<Connection, JournalError> {
         .truncate(false)
         .mode(0o600)
         .open(path)
-        .map_err(|error| JournalError::storage("making a copy", error))?;
+        .map_err(|error| JournalError::io("making a copy", error))?;
     let open = || {
         let connection = Connection::open(path)?;
         connection.pragma_update(None, "page_size", PAGE_BYTES.cast_signed())?;

@@ -24,12 +24,13 @@ use crate::segment::{Sealing, SegmentMark, SegmentWriter, altered, sync_folder, 
 const SLICE_BYTES: u64 = 1 << 20;
 
 fn storage(error: io::Error) -> JournalError {
-    JournalError::storage("writing a segment", error)
+    JournalError::io("writing a segment", error)
 }
 
 fn refused(error: AppendError) -> JournalError {
     match error {
         AppendError::Corrupt(error) => error,
+        AppendError::Full(reason) => JournalError::full("sealing a segment", reason),
         other => JournalError::storage("sealing a segment", other),
     }
 }

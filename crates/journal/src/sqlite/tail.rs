@@ -22,7 +22,7 @@ use bursar_core::time::Timestamp;
 
 use super::files::beside;
 use crate::chain::{Chain, Epoch, Head, JournalId, StoredBatch};
-use crate::error::JournalError;
+use crate::error::{JournalError, is_full};
 
 /// Frames begin at multiples of this: the unit in which the system writes, so that no two frames
 /// share one.
@@ -111,7 +111,7 @@ impl Tail {
             }
             Ok(Tail { file, id, capacity, length, sync, buffer: Vec::new() })
         };
-        open().map_err(|error: io::Error| JournalError::storage("opening the tail", error))
+        open().map_err(|error: io::Error| JournalError::io("opening the tail", error))
     }
 
     /// Opens the file beside `path` for reading.
@@ -121,7 +121,7 @@ impl Tail {
             let length = file.metadata()?.len();
             Ok(Tail { file, id, capacity: 0, length, sync: true, buffer: Vec::new() })
         };
-        open().map_err(|error: io::Error| JournalError::storage("opening the tail", error))
+        open().map_err(|error: io::Error| JournalError::io("opening the tail", error))
     }
 
     /// Whether a frame of this journal was ever written here, torn or not. Its first bytes are
@@ -132,7 +132,7 @@ impl Tail {
         while place + start.len() as u64 <= self.length {
             self.file
                 .read_exact_at(&mut start, place)
-                .map_err(|error| JournalError::storage("reading the tail", error))?;
+                .map_err(|error| JournalError::io("reading the tail", error))?;
             if start[..MAGIC.len()] == *MAGIC && start[MAGIC.len()..] == self.id.0 {
                 return Ok(true);
             }
@@ -145,7 +145,7 @@ impl Tail {
     /// synced yet.
     pub(super) fn durable_length(&self) -> Result<u64, JournalError> {
         let synced = self.file.sync_all().map(|()| self.length);
-        synced.map_err(|error| JournalError::storage("syncing the tail", error))
+        synced.map_err(|error| JournalError::io("syncing the tail", error))
     }
 
     /// The batches after `head`, the last batch in the database.
@@ -193,7 +193,7 @@ impl Tail {
         let mut bytes = vec![0; usize::try_from(self.length).expect("it is a few megabytes long")];
         self.file
             .read_exact_at(&mut bytes, 0)
-            .map_err(|error| JournalError::storage("reading the tail", error))?;
+            .map_err(|error| JournalError::io("reading the tail", error))?;
         let mut found = BTreeMap::new();
         let mut start = 0;
         while start + HEADER_BYTES <= bytes.len() {
@@ -298,10 +298,7 @@ pub(super) enum WriteError {
 
 impl From<io::Error> for WriteError {
     fn from(error: io::Error) -> WriteError {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WriteError::Full(error),
-            _ => WriteError::Failed(error),
-        }
+        if is_full(&error) { WriteError::Full(error) } else { WriteError::Failed(error) }
     }
 }
 

@@ -115,7 +115,7 @@ impl Source {
     fn reason(&mut self) -> StopReason {
         match self.below(6) {
             0 => StopReason::Cancelled,
-            1 => StopReason::Preempted { by: self.job(), for_share: self.coin() },
+            1 => StopReason::Preempted { by: self.job(), for_share: self.coin(), cause: None },
             2 => StopReason::Operator { by_platform: false },
             3 => StopReason::Drained,
             4 => StopReason::MaxRuntime,
@@ -271,6 +271,8 @@ impl Source {
             author,
             command: self.pick(kinds),
             outcome: self.pick(&[CellOutcome::Accepted, CellOutcome::Refused]),
+            // Its golden bytes are older than the field.
+            node: None,
         }
     }
 
@@ -409,7 +411,12 @@ impl Source {
             43 => Event::RequestDone { request: self.request() },
             44 => Event::AnswerKept {
                 request: self.request(),
-                answer: Box::new(StoredAnswer { code: self.u16(), body: self.maybe(Source::name) }),
+                // The scope added later has its own golden bytes.
+                answer: Box::new(StoredAnswer {
+                    code: self.u16(),
+                    body: self.maybe(Source::name),
+                    scope: None,
+                }),
             },
             45 => Event::RequestsForgotten { requests: self.u32() },
             // The flag added later has its own golden bytes.

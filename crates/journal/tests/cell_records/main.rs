@@ -10,10 +10,11 @@ use std::path::PathBuf;
 
 use arbitrary::{Source, VARIANTS};
 use body_laws::{body_laws, from_hex, hex};
-use bursar_core::cell::command::JobSpec;
+use bursar_core::cell::command::{JobSpec, RequestKey, StoredAnswer};
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use bursar_core::cell::nodes::node::NodeId;
-use bursar_core::cell::{AttemptId, JobId};
+use bursar_core::cell::schedule::preemption::cause::PreemptionCause;
+use bursar_core::cell::{AttemptId, ClassRank, JobId};
 use bursar_core::message::ToLedger;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::cell::{
@@ -92,10 +93,39 @@ fn fields_added_later_have_their_own_golden_bytes() {
         Event::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued },
     ];
     is_golden("stop_ordered-by_platform", None, events);
+    // The rule and the numbers of a preemption.
+    let class = PreemptionCause::Class { victim: ClassRank::BATCH, taker: ClassRank::URGENT };
+    let preempted = |cause: PreemptionCause| {
+        let by = JobId::new(0, 9);
+        let for_share = cause != class && !matches!(cause, PreemptionCause::Guest { .. });
+        StopReason::Preempted { by, for_share, cause: Some(cause) }
+    };
+    let reasons = [
+        class,
+        PreemptionCause::Share {
+            victim_used: 52_100_000,
+            taker_used: 13_400_000,
+            ran_ms: 4_000_000,
+            quantum_ms: 3_600_000,
+        },
+        PreemptionCause::OwnJob { victim_gpus: 4, taker_gpus: 8 },
+        PreemptionCause::Guest { start_at: kill_at },
+    ];
+    let stops = reasons.map(|cause| {
+        let reason = preempted(cause);
+        Event::StopOrdered { attempt, reason, kill_at }
+    });
+    is_golden("stop_ordered-cause", None, stops.to_vec());
     let refused = Event::JobEnded { job: JobId::new(0, 7), outcome: JobOutcome::TooManyDemands };
     is_golden("job_ended-too_many_demands", None, vec![refused]);
     let served = vec![Event::Rewound { generation: 7, served: true }];
     is_golden("rewound-served", None, served);
+    let request = RequestKey { key: 1 << 100, fingerprint: 7 };
+    let kept = ["acme:nlp", "*"].map(|scope| {
+        let (body, scope) = (Some("{}".into()), Some(scope.into()));
+        Event::AnswerKept { request, answer: Box::new(StoredAnswer { code: 200, body, scope }) }
+    });
+    is_golden("answer_kept-scope", None, kept.into());
 }
 
 #[test]
@@ -122,6 +152,7 @@ fn heartbeat() -> (CellHeader, Vec<Event>) {
         author: Author::Actor("key_01kqvtzj4pdz9cwynx2b7h4d3m".into()),
         command: CommandKind::Heartbeat,
         outcome: CellOutcome::Accepted,
+        node: None,
     };
     let usage: Vec<(AttemptId, u64)> = (0..8)
         .map(|at| (AttemptId { job: JobId::new(0, 1_000_000 + at), number: 1 }, 40_000_000 + at))
@@ -173,7 +204,8 @@ fn the_resumable_flag_was_added_later_and_is_written_only_if_set() {
 
 #[test]
 fn every_event_is_documented() {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/journal-format.md");
+    let page =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/journal-format.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
     let (_, cells) = page.split_once("## Cells").expect("the page has a part on cells");
     let mut source = Source::new(1);

@@ -361,6 +361,8 @@ impl Source {
                 0 => Outcome::Accepted,
                 _ => Outcome::Refused(self.pick(&RefusalCode::ALL[..FIRST_REFUSALS])),
             },
+            // Its golden bytes are older than the field.
+            request: 0,
         }
     }
 
@@ -453,6 +455,7 @@ impl Source {
                 movement: self.movement(),
                 from: self.account(),
                 to: self.account(),
+                note: None,
             },
             20 => Event::DebtRepaid { movement: self.movement(), account: self.account() },
             21 => Event::BudgetSet {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arbitrary::{Source, VARIANTS};
 use body_laws::{body_laws, from_hex, hex};
 use bursar_core::cell::command::JobSpec;
-use bursar_core::ledger::command::{Cause, ClearedSettings, RefundNote};
+use bursar_core::ledger::command::{Cause, ClearedSettings, MovementNote};
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::holds::archive::{ArchivedHold, RecalledRecord};
 use bursar_core::ledger::holds::hold::HoldState;
@@ -51,6 +51,7 @@ fn an_aborted_batch_and_every_command_and_refusal_round_trip() {
             key: Some(1),
             command: *command,
             outcome: Outcome::Refused(refusal),
+            request: 3,
         };
         let bytes = encoded(Some(&header), std::slice::from_ref(&answered));
         let body = decode_body(&bytes).expect("just written");
@@ -217,9 +218,9 @@ fn version_1_bytes_of_a_refund_with_a_note_never_change() {
     let mut source = Source::new(2026);
     let (reason, reference) = (Some("The node failed".into()), Some("ticket-7".into()));
     let notes = [
-        RefundNote { reason: reason.clone(), reference: reference.clone() },
-        RefundNote { reason, reference: None },
-        RefundNote { reason: None, reference },
+        MovementNote { reason: reason.clone(), reference: reference.clone() },
+        MovementNote { reason, reference: None },
+        MovementNote { reason: None, reference },
     ];
     let events = notes.map(|note| {
         let mut event = source.event(18);
@@ -230,6 +231,27 @@ fn version_1_bytes_of_a_refund_with_a_note_never_change() {
     });
     let written = encoded(None, &events);
     let file = golden_file(&events[0]).with_file_name("refunded_with_note.hex");
+    if std::env::var_os("BURSAR_WRITE_GOLDEN").is_some() && !file.exists() {
+        std::fs::write(&file, hex(&written)).expect("the golden directory is writable");
+    }
+    let golden = from_hex(&std::fs::read_to_string(&file).expect("the file is there"));
+    assert_eq!(written, golden);
+    assert_eq!(decode_body(&golden).expect("golden bytes stay readable").events, events);
+}
+
+/// Transfers had no note at first. Those without one are written as before.
+#[test]
+fn version_1_bytes_of_a_transfer_with_a_note_never_change() {
+    let mut source = Source::new(2027);
+    let (reason, reference) = (Some("Quarter".into()), Some("ticket-8".into()));
+    let written_note = Box::new(MovementNote { reason, reference });
+    let mut event = source.event(19);
+    if let Event::CreditsMoved { note, .. } = &mut event {
+        *note = Some(written_note);
+    }
+    let events = [event];
+    let written = encoded(None, &events);
+    let file = golden_file(&events[0]).with_file_name("credits_moved_with_note.hex");
     if std::env::var_os("BURSAR_WRITE_GOLDEN").is_some() && !file.exists() {
         std::fs::write(&file, hex(&written)).expect("the golden directory is writable");
     }
@@ -345,7 +367,8 @@ fn the_documented_example_matches_and_every_event_is_documented() {
     };
     let bytes = encoded(None, &[closed]);
     let written: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/journal-format.md");
+    let page =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/journal-format.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
     let lines = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     assert!(lines.into_iter().any(|line| line == written.join(" ")), "{}", written.join(" "));

@@ -6,8 +6,8 @@ use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
-    ClearedSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold,
-    Policy, Refund, RefundNote, RefundOf, Restriction, Transfer, Usage,
+    ClearedSettings, Command, Context, Envelope, GrantKind, IssueGrant, MovementNote, OnExpiry,
+    PlaceHold, Policy, Refund, RefundOf, Restriction, Transfer, Usage,
 };
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::event::Event;
@@ -332,7 +332,7 @@ impl World {
                     note: (!self.decided.len().is_multiple_of(4)).then(|| {
                         let reason =
                             self.decided.len().is_multiple_of(2).then(|| "a reason".into());
-                        Box::new(RefundNote { reason, reference: Some("ticket 7".into()) })
+                        Box::new(MovementNote { reason, reference: Some("ticket 7".into()) })
                     }),
                     recalled: Vec::new(),
                 })
@@ -342,6 +342,10 @@ impl World {
                 from: self.account(),
                 to: self.account(),
                 amount: self.amount(),
+                note: Some(Box::new(MovementNote {
+                    reason: Some("Quarter".into()),
+                    reference: None,
+                })),
             }),
             88..=89 => {
                 Command::CollectUncollected { path: self.account(), id: self.name("collect") }

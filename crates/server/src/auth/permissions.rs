@@ -78,6 +78,9 @@ pub enum Reach {
 pub enum Authority {
     /// Nothing more.
     Role,
+    /// The capability `issue`, if it returns what a region charged for a job. Known only at the
+    /// decision.
+    IssueForJobs,
     /// Issues credits: needs a platform key or one with the capability `issue`.
     Issue,
     /// A platform key.

@@ -2,34 +2,33 @@
 
 mod archive;
 pub mod cells;
+mod check;
+mod cut;
 mod error;
 mod files;
 pub mod postgres;
+mod set_back;
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use bursar_api::words::counted;
-use bursar_audit::{Progress, Report, SqliteSource, verify, verify_chain, verify_links};
-use bursar_core::cell::Origin;
-use bursar_core::ledger::Ledger;
+use bursar_audit::{Progress, Report};
 use bursar_core::time::Timestamp;
-use bursar_engine::cut::{CellJournal, check_marks, largest_cut};
-use bursar_engine::{
-    CellCodec, DirectoryCodec, Engine, EngineOptions, LedgerCodec, ManualClock, replay_from_genesis,
-};
+use bursar_engine::cut::CellJournal;
 use bursar_journal::archive::{copy_archive, fits};
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
-use bursar_journal::{Head, Journal, JournalId, backup as copies};
+use bursar_journal::{Head, Journal, backup as copies};
 
-use crate::store::{ARCHIVE, DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make_folder};
+use crate::store::{ARCHIVE, DIRECTORY, LEDGER, MANIFEST, Manifest, make_folder};
 pub use archive::archive;
 use cells::cell_files;
+use check::{Checked, check};
+use cut::{remove_beside, trim};
 pub use error::BackupError;
 use files::{copy_all_logs, copy_key, copy_logs, signer_of, sync_all};
+use set_back::{SetBack, check_end, set_back};
 
 /// The file of the key that signs checkpoints.
 const KEY: &str = "checkpoint.key";
@@ -37,8 +36,6 @@ const KEY: &str = "checkpoint.key";
 const LOGS: &str = "logs";
 /// Files that an open journal has beside its own and a backup does not need.
 const BESIDE: [&str; 4] = ["-wal", "-shm", "-tail", ".lock"];
-/// The largest generation; above it are numbers for the incarnations of agents.
-const MAX_GENERATION: u32 = u32::MAX - (1 << 24);
 
 /// Receives the progress and the results of a backup or a restore.
 pub trait Watch {
@@ -298,50 +295,6 @@ fn copy_machines(
     Ok(())
 }
 
-/// Copies that are ready to be a store of another generation.
-struct SetBack {
-    report: Report,
-    generation: u32,
-    heads: Heads,
-    /// The state of the ledger at the cut.
-    books: Ledger,
-}
-
-/// Removes records after an instant, if one is given, from the copies, verifies them, and journals
-/// the restore in every cell. `last` is a generation that agents may have received.
-fn set_back(
-    folder: &Path,
-    until: Option<Timestamp>,
-    last: u32,
-    watch: &dyn Watch,
-) -> Result<SetBack, BackupError> {
-    if let Some(until) = until {
-        cut_at(folder, until)?;
-    }
-    let Checked { report, cells, books, .. } = check(folder, watch)?;
-    let known = cells.iter().map(|cell| cell.generation).max().unwrap_or_default();
-    let generation = next_generation(known.max(last))?;
-    for cell in &cells {
-        rewind(folder, cell, generation)?;
-    }
-    Ok(SetBack { report, generation, heads: heads(folder)?, books })
-}
-
-/// Rejects a copy that lacks records from files beside the original. A backup has no such files.
-fn check_end(backup: &Path, copy: &Path, end: Option<Head>) -> Result<(), BackupError> {
-    if sqlite::inspect(copy, None).is_ok_and(|copied| Some(copied.head) == end) {
-        return Ok(());
-    }
-    let file = copy.file_name().unwrap_or_default().to_string_lossy();
-    let reason = format!(
-        "it is not a backup as it was made: {file} has records beside it (-wal, -tail), which a \
-         restore would lose. Nothing was restored"
-    );
-    let next = "if it is the folder of a store, make a backup of it first: bursar admin backup \
-                --data DIR BACKUP";
-    Err(BackupError::new(backup.display(), reason).with_next(next))
-}
-
 /// The machines of a folder in the order in which they are copied: the cells, the ledger, the
 /// directory.
 fn machines(folder: &Path) -> Result<Vec<String>, BackupError> {
@@ -373,193 +326,6 @@ fn open_cells(folder: &Path) -> Result<Vec<(String, SqliteJournal)>, BackupError
 
 fn as_pairs(cells: &[(String, SqliteJournal)]) -> Vec<CellJournal<'_>> {
     cells.iter().map(|(region, journal)| (region.as_str(), journal as &dyn Journal)).collect()
-}
-
-/// The generation of a restored store: above every one that an agent may have received.
-fn next_generation(last: u32) -> Result<u32, BackupError> {
-    let next = last.checked_add(1).filter(|next| *next <= MAX_GENERATION);
-    let Some(next) = next else {
-        let reason =
-            format!("its generation is {last}, and the highest possible one is {MAX_GENERATION}");
-        return Err(BackupError::new(MANIFEST, reason).with_next(
-            "use a backup that was made before; generations count seconds, so one so high was written \
-             while a clock was wrong",
-        ));
-    };
-    Ok(seconds_since_2020().clamp(next, MAX_GENERATION))
-}
-
-/// Journals the restore in a cell, so that no report of an agent is accepted before the agent
-/// registers again. The cell's time stands still meanwhile.
-fn rewind(folder: &Path, cell: &CheckedCell, generation: u32) -> Result<(), BackupError> {
-    let name = format!("cell-{}", cell.region);
-    let journal: Arc<dyn Journal> = Arc::new(open(folder, &name)?);
-    let clock = Arc::new(ManualClock::new(cell.now));
-    let options = EngineOptions { holder: "restore".to_owned(), ..EngineOptions::default() };
-    let engine = Engine::start(journal, Arc::new(CellCodec), clock, options);
-    let command = bursar_core::cell::Command::Rewind { generation, served: false };
-    let failed = |reason: String| BackupError::because(format!("{name}.db: {reason}"));
-    let done = engine.handle().execute(Origin::component("restore"), command);
-    done.map_err(|error| failed(error.to_string()))?
-        .value
-        .map_err(|refusal| failed(refusal.to_string()))?;
-    engine.stop();
-    Ok(())
-}
-
-/// The heads of all machines of a folder.
-fn heads(folder: &Path) -> Result<Heads, BackupError> {
-    let mut heads = Vec::new();
-    for machine in machines(folder)? {
-        let journal = open(folder, &machine)?;
-        heads.push((machine, journal.id(), journal.head()?));
-    }
-    Ok(heads)
-}
-
-/// Removes from each copy the records after an instant, and then those after the largest consistent
-/// cut. A region that did not exist yet is left out.
-fn cut_at(folder: &Path, until: Timestamp) -> Result<(), BackupError> {
-    for machine in machines(folder)? {
-        let journal = open(folder, &machine)?;
-        let (head, mut end) = (journal.head()?, Head::genesis(journal.id()));
-        for batch in journal.read(end)? {
-            let batch = batch?;
-            let mut is_late = false;
-            for record in batch.frames() {
-                is_late |= record?.time > until;
-            }
-            if is_late {
-                break;
-            }
-            end = batch.head();
-        }
-        drop(journal);
-        if end.sequence > 0 {
-            cut_off(folder, &machine, head, end)?;
-        } else if machine.starts_with("cell-") {
-            let file = Manifest::file(folder, &machine);
-            fs::remove_file(&file)?;
-            remove_beside(&file);
-            remove_segments(&file)?;
-        } else {
-            let reason = format!("{machine}.db has no record that is so old");
-            return Err(BackupError::because(format!("--until: {reason}")).into_misuse());
-        }
-    }
-    trim(folder)
-}
-
-/// Removes the files that an open journal has beside its own.
-fn remove_beside(file: &Path) {
-    for end in BESIDE {
-        let mut name = file.as_os_str().to_owned();
-        name.push(end);
-        // A missing file need not be removed.
-        let _ = fs::remove_file(name);
-    }
-}
-
-/// Removes the segments of a copy that is removed.
-fn remove_segments(file: &Path) -> Result<(), BackupError> {
-    let mut folder = file.as_os_str().to_owned();
-    folder.push(".segments");
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => Ok(removed?),
-    }
-}
-
-/// Removes from a copy the records after `end`.
-fn cut_off(folder: &Path, machine: &str, head: Head, end: Head) -> Result<(), BackupError> {
-    if head != end {
-        let file = Manifest::file(folder, machine);
-        let mut tail = file.as_os_str().to_owned();
-        tail.push("-tail");
-        // The tail holds a copy of the removed records.
-        let _ = fs::remove_file(tail);
-        copies::truncate(&file, end)?;
-    }
-    Ok(())
-}
-
-/// Removes from each copy the records after the largest consistent cut.
-fn trim(folder: &Path) -> Result<(), BackupError> {
-    let (ledger, cells) = (open(folder, LEDGER)?, open_cells(folder)?);
-    let cut = largest_cut(&ledger, &as_pairs(&cells))?;
-    let mut ends = vec![(LEDGER.to_owned(), ledger.head()?, cut.ledger)];
-    for ((region, journal), end) in cells.iter().zip(cut.cells) {
-        ends.push((format!("cell-{region}"), journal.head()?, end));
-    }
-    drop((ledger, cells));
-    ends.into_iter().try_for_each(|(machine, head, end)| cut_off(folder, &machine, head, end))
-}
-
-/// The heads of all machines.
-type Heads = Vec<(String, JournalId, Head)>;
-
-/// A verified cell.
-struct CheckedCell {
-    region: String,
-    now: Timestamp,
-    generation: u32,
-}
-
-/// The result of verifying a folder.
-struct Checked {
-    report: Report,
-    heads: Heads,
-    cells: Vec<CheckedCell>,
-    books: Ledger,
-}
-
-/// Verifies every journal, that they fit together, and that a server could start with them.
-fn check(folder: &Path, watch: &dyn Watch) -> Result<Checked, BackupError> {
-    let source = |machine: &str| {
-        let file = Manifest::file(folder, machine);
-        SqliteSource::open(&file).map_err(|reason| BackupError::new(file.display(), reason))
-    };
-    let mut heads = Vec::new();
-    for machine in machines(folder)? {
-        if let Some(region) = machine.strip_prefix("cell-") {
-            cells::say(region, &verify_chain(&source(&machine)?, |_| {}), watch)?;
-        } else if machine == DIRECTORY {
-            let report = verify_links(&source(&machine)?);
-            if let Some(problem) = &report.problem {
-                return Err(BackupError::Bad(format!("directory.db: {problem}")));
-            }
-            watch.say(&format!(
-                "directory: {}, the chain holds",
-                counted(report.records, "record")
-            ))?;
-        }
-    }
-    let report = verify(&source(LEDGER)?, None, |progress| watch.verified(progress));
-    if let Some(problem) = &report.problem {
-        return Err(BackupError::Bad(problem.to_string()));
-    }
-    let (ledger, cells) = (open(folder, LEDGER)?, open_cells(folder)?);
-    let directory = open(folder, DIRECTORY)?;
-    check_marks(&ledger, &as_pairs(&cells))
-        .map_err(|error| BackupError::because(error.to_string()))?;
-    replay_from_genesis(&directory, &DirectoryCodec)?;
-    let books = replay_from_genesis(&ledger, &LedgerCodec)?.machine;
-    let mut checked = Vec::new();
-    for (region, journal) in &cells {
-        let (now, generation) = cells::check(region, journal, &books, watch)?;
-        checked.push(CheckedCell { region: region.clone(), now, generation });
-        heads.push((format!("cell-{region}"), journal.id(), journal.head()?));
-    }
-    heads.push((LEDGER.to_owned(), ledger.id(), ledger.head()?));
-    heads.push((DIRECTORY.to_owned(), directory.id(), directory.head()?));
-    Ok(Checked { report, heads, cells: checked, books })
-}
-
-#[expect(clippy::disallowed_methods, reason = "no server runs whose time could be asked")]
-fn seconds_since_2020() -> u32 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seconds = since.map_or(0, |since| since.as_secs()).saturating_sub(GENERATIONS_FROM);
-    u32::try_from(seconds).unwrap_or(u32::MAX / 2)
 }
 
 #[cfg(test)]

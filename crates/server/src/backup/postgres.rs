@@ -15,7 +15,8 @@ use bursar_journal::backup::import;
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::{Head, Journal, JournalError};
 
-use super::{BackupError, Heads, KEY, LOGS, Making, SetBack, Watch};
+use super::check::Heads;
+use super::{BackupError, KEY, LOGS, Making, SetBack, Watch};
 use crate::store::{DIRECTORY, LEDGER, Manifest, make_folder};
 
 /// The options of a machine's journal in the database.
@@ -208,7 +209,7 @@ fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), BackupError> 
             .with_next("drop the database, make an empty one and restore again")
     };
     let unread = |machine: &str, error: JournalError| match error {
-        JournalError::Storage { .. } => {
+        JournalError::Storage { .. } | JournalError::Full { .. } => {
             let reason = format!("{machine}: the database is restored and could not be read again");
             BackupError::new(reason, error).with_next("look at it: bursar audit verify --store URL")
         }

@@ -45,8 +45,9 @@ pub struct Finish {
 impl Finish {
     /// Combines the reply with its status.
     pub fn accepted(self, accepted: Accepted, existed: bool, position: u64) -> AcceptedChange {
-        // What the archive has was there before.
-        let existed = existed || matches!(accepted.reply, Reply::Archived(_));
+        // What the archive has was there before, and so was what an earlier operation of the same
+        // atomic batch made: nothing changed then.
+        let existed = existed || accepted.unchanged || matches!(accepted.reply, Reply::Archived(_));
         let status = match (&self.shape, self.creates) {
             (AnswerShape::Nothing, _) => 204,
             // A stored answer has the status of the first one.

@@ -3,18 +3,19 @@
 mod archive_lookup;
 mod done;
 mod find;
+mod fingerprint;
 mod past_lookup;
+mod ready;
 mod used_key;
 
 use bursar_core::ledger::command::{Command, RecalledHold};
 use bursar_core::ledger::holds::archive::RecalledRecord;
-use bursar_core::ledger::id::Name;
+use bursar_core::ledger::holds::hold::HoldKind;
+use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::refusal::{Refusal, Resource};
-use bursar_core::ledger::{Accepted, Envelope, Ledger, LookUp, Refused};
+use bursar_core::ledger::{Envelope, Ledger, LookUp};
 use bursar_core::name::{AccountPath, HoldId};
-use bursar_core::time::Timestamp;
 use bursar_engine::{Seen, Transaction, Urgency};
-use serde_json::Value;
 
 use crate::app::App;
 use crate::auth::permissions::Authority;
@@ -24,13 +25,14 @@ use crate::net::counting::CountPlace;
 use crate::net::limits::Priority;
 use crate::operations::Operation;
 use crate::render::AnswerShape;
-use crate::request::{Caller, Failure, reused};
+use crate::request::{Caller, Failure};
 pub(crate) use archive_lookup::{LookUps, Looked, asked_tenant, may_have_forgotten};
 pub use done::{AcceptedChange, AnsweredBefore, Done, Finish};
-use find::exists;
 pub use find::find;
 pub(crate) use find::{ambiguous, find_in, hold_in};
+pub use fingerprint::{fingerprint, fingerprint_of, key_hash};
 use past_lookup::NOT_LOOKED_UP;
+pub use ready::{Probe, ReadyChange};
 pub(crate) use used_key::being_archived;
 
 /// The target of a change.
@@ -63,35 +65,6 @@ pub struct ChangePlan {
     pub creates: Option<(Resource, Name, bool)>,
     /// The command, if its decision needs a count that may take several turns.
     pub counts: Option<Box<Command>>,
-}
-
-/// A hash over parts, each prefixed with its length.
-fn hash_parts(parts: &[&[u8]]) -> u128 {
-    let mut hasher = blake3::Hasher::new();
-    for part in parts {
-        hasher.update(&(part.len() as u64).to_le_bytes());
-        hasher.update(part);
-    }
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    u128::from_le_bytes(bytes)
-}
-
-/// The fingerprint of a whole request. Equal requests have equal fingerprints.
-pub fn fingerprint(method: &str, path: &str, body: &Value) -> u128 {
-    let mut canonical = Vec::new();
-    bursar_api::json::canonical(body, &mut canonical);
-    fingerprint_of(method, path, &canonical)
-}
-
-/// Like [`fingerprint`], for a body in canonical form.
-pub fn fingerprint_of(method: &str, path: &str, canonical: &[u8]) -> u128 {
-    hash_parts(&[method.as_bytes(), path.as_bytes(), canonical])
-}
-
-/// The hash under which an answer is stored.
-pub fn key_hash(scope: &str, key: &str) -> u128 {
-    hash_parts(&[scope.as_bytes(), key.as_bytes()])
 }
 
 /// The namespace of idempotency keys of requests without a tenant. No account has this name.
@@ -320,6 +293,15 @@ impl Change {
             }
         };
         plan.permit(&caller.principal)?;
+        if plan.authority == Authority::IssueForJobs
+            && !caller.principal.may_issue
+            && of_a_region(ledger, &caller, &plan.target, &looked.records)
+        {
+            let detail = "this server lets the platform refund what a region charged for a job; use \
+                          a key whose scope is \"*\", or one that such a key gave the capability \
+                          `issue`";
+            return Err(Failure::forbidden(detail));
+        }
         let key = caller.idempotency_key.as_deref().map(|key| key_hash(&tenant, key));
         let creates = plan.creates.is_some();
         let chosen = plan.creates.filter(|(_, _, chosen)| *chosen);
@@ -347,6 +329,34 @@ impl Change {
     }
 }
 
+/// Whether a region charged what a refund returns: not so for charges, holds without a job, jobs that
+/// run outside Bursar, and what the same batch creates. Of a job that the ledger has forgotten, whose
+/// refund names its account, it is assumed.
+fn of_a_region(
+    ledger: &Ledger,
+    caller: &Caller,
+    target: &Target,
+    recalled: &[RecalledRecord],
+) -> bool {
+    let is_placed = |job: JobNo| ledger.job(job).is_none_or(|job| !job.order.terms.external);
+    match target {
+        Target::Named(Resource::Job, id) => {
+            let Ok(account) = find_in(ledger, caller, (Resource::Job, id), recalled) else {
+                return false;
+            };
+            let tenant = ledger.find_account(tenant_of(&account));
+            tenant.and_then(|tenant| ledger.find_job_or_array(tenant, id)).is_none_or(is_placed)
+        }
+        Target::Named(Resource::Hold, id) => {
+            let hold = hold_in(ledger, caller, (HoldKind::Hold, id), recalled);
+            let details = hold.ok().and_then(|hold| hold.details.as_ref());
+            details.and_then(|details| details.job).is_some_and(is_placed)
+        }
+        Target::Named(..) => false,
+        Target::Account(_) => true,
+    }
+}
+
 /// A record in the form of a refund.
 fn recalled_hold(record: &RecalledRecord) -> Option<RecalledHold> {
     match record {
@@ -365,122 +375,6 @@ fn asked_by(principal: &Principal, mut command: Command) -> Command {
         submit.scope = principal.scope.clone();
     }
     command
-}
-
-/// The idempotency key of a batch's operation.
-pub struct Probe {
-    target: Target,
-    key: Name,
-    batch: u128,
-    looked: Looked,
-}
-
-impl Probe {
-    /// The account that it names.
-    pub fn account(&self) -> Option<&AccountPath> {
-        match &self.target {
-            Target::Account(path) => Some(path),
-            Target::Named(..) => None,
-        }
-    }
-
-    /// The tenant in whose namespace the key is, as far as it is known before the decision.
-    pub fn namespace(&self, ledger: &Ledger, caller: &Caller) -> Option<AccountPath> {
-        let tenant = match &self.target {
-            Target::Account(path) => {
-                return caller.principal.sees(path).then(|| tenant_of(path).into());
-            }
-            Target::Named(resource, id) => {
-                find_in(ledger, caller, (*resource, id), &self.looked.records).ok()
-            }
-        };
-        let tenant = tenant.as_deref().map(tenant_of);
-        tenant.or_else(|| caller.principal.tenant()).map(AccountPath::from)
-    }
-
-    /// Whether the key was used for another request; `None` if the archive has to be asked again.
-    pub fn is_reused(&self, ledger: &Ledger, now: Timestamp, namespace: &str) -> Option<bool> {
-        let key = key_hash(namespace, &self.key);
-        if let Some(kept) = ledger.kept_fingerprint(key) {
-            return Some(kept != self.batch);
-        }
-        if self.looked.lacks_answer(ledger, now, key) {
-            return None;
-        }
-        let answer = self.looked.answer(ledger, now, key);
-        Some(answer.is_some_and(|(answer, _)| answer.fingerprint != self.batch))
-    }
-}
-
-/// A change that can be decided.
-pub struct ReadyChange {
-    /// The caller and the idempotency key.
-    pub envelope: Envelope,
-    /// The command.
-    pub command: Command,
-    tenant: AccountPath,
-    finish: Finish,
-    /// The resource that it creates, if the caller chose the id.
-    chosen: Option<(Resource, Name)>,
-    looked: Looked,
-}
-
-impl ReadyChange {
-    /// The answer that the archive has to an earlier request under its key, if the ledger has forgotten it.
-    pub fn answered(
-        &self,
-        ledger: &Ledger,
-        now: Timestamp,
-    ) -> Option<Result<AnsweredBefore, Failure>> {
-        let (answer, shown) = self.looked.answer(ledger, now, self.envelope.key?)?;
-        if answer.fingerprint != self.envelope.keyed_fingerprint() {
-            return Some(Err(reused()));
-        }
-        let request = answer.request;
-        Some(match &*answer.answer {
-            Ok(reply) => Ok(AnsweredBefore {
-                accepted: Accepted {
-                    reply: reply.clone(),
-                    replayed: true,
-                    unchanged: request != 0,
-                },
-                of: answer.of.clone(),
-                shown: shown.clone(),
-                finish: self.finish.clone(),
-            }),
-            Err(refusal) => {
-                let refusal = refusal.clone();
-                Err(Failure::from(Refused { refusal, replayed: true, request }))
-            }
-        })
-    }
-
-    /// The tenant.
-    pub fn tenant(&self) -> &AccountPath {
-        &self.tenant
-    }
-
-    /// Whether an answer is stored under its key, to this request or to another.
-    fn was_answered(&self, ledger: &Ledger) -> bool {
-        self.envelope.key.is_some_and(|key| ledger.kept_fingerprint(key).is_some())
-    }
-
-    /// Whether the resource that it creates exists already.
-    pub fn existed(&self, ledger: &Ledger) -> bool {
-        let chosen = self.chosen.as_ref();
-        chosen.is_some_and(|(resource, id)| exists(ledger, &self.tenant, *resource, id))
-    }
-
-    /// Decides it without applying or storing the decision. A change that would be accepted has no answer.
-    fn rehearse(&self, ledger: &dyn Transaction<Ledger>) -> Result<Done, Failure> {
-        let _ = ledger.rehearse(&self.envelope, &self.command)??;
-        Ok(Done { status: 204, body: None, replayed: false, position: ledger.position() })
-    }
-
-    /// How to render its answer.
-    pub fn finish(&self) -> Finish {
-        self.finish.clone()
-    }
 }
 
 /// Settlements and metering go first under load, also together: they free credits and must not wait

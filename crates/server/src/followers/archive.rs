@@ -38,17 +38,31 @@ const STEP: usize = 1024;
 const LOOKS: u32 = 400;
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
-/// What the ledger keeps in memory.
+/// Which keys refund the jobs that a region ran, and their holds.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobRefunds {
+    /// Those that refund everything else: the roles `admin` and `billing`.
+    #[default]
+    Billing,
+    /// Of these, only keys of the platform and those with the capability `issue`.
+    Platform,
+}
+
+/// What the ledger keeps in memory, and which refunds it takes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LedgerOptions {
     /// How many closed holds and charges, how many movements and how many answers stay in memory.
     pub closed_memory: usize,
+    /// Which keys refund the jobs that a region ran.
+    pub job_refunds: JobRefunds,
 }
 
 impl Default for LedgerOptions {
     fn default() -> LedgerOptions {
-        LedgerOptions { closed_memory: ClosedWindow::default().keep }
+        let (closed_memory, job_refunds) = (ClosedWindow::default().keep, JobRefunds::default());
+        LedgerOptions { closed_memory, job_refunds }
     }
 }
 

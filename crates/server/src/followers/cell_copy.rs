@@ -2,11 +2,13 @@
 //! questions that would take too much of the writer's time, such as the start of a job that is not
 //! submitted.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bursar_api::Code;
-use bursar_core::cell::{Cell, Event};
+use bursar_core::cell::nodes::node::NodeId;
+use bursar_core::cell::{Cell, Event, NodeKey};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::follower::{Follower, Projection};
@@ -27,6 +29,7 @@ pub(crate) struct CellCopy {
     cell: Arc<Mutex<Cell>>,
     samples: Arc<Mutex<RegionSamples>>,
     reached: watch::Receiver<u64>,
+    removed_at: Arc<AtomicU64>,
 }
 
 /// The copy before the writer has started.
@@ -48,9 +51,17 @@ impl NewCellCopy {
         let (progress, reached) = watch::channel(replayed.head.position);
         let cell = Arc::new(Mutex::new(replayed.machine));
         let samples = Arc::<Mutex<RegionSamples>>::default();
-        let copy = CellCopy { cell: Arc::clone(&cell), samples: Arc::clone(&samples), reached };
+        // What was removed before is not known.
+        let removed_at = Arc::new(AtomicU64::new(replayed.head.position));
         let (pace, head) = (SnapshotPace::new(every, last), replayed.head);
-        let following = Following { journal, cell, samples, head, pace, progress, observer };
+        let copy = CellCopy {
+            cell: Arc::clone(&cell),
+            samples: Arc::clone(&samples),
+            reached,
+            removed_at: Arc::clone(&removed_at),
+        };
+        let following =
+            Following { journal, cell, samples, head, pace, progress, observer, removed_at };
         Ok(NewCellCopy { following, copy })
     }
 
@@ -89,6 +100,13 @@ impl CellCopy {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The node that a number meant in a record, if that is certain: numbers of removed nodes are used
+    /// again, so none was removed at the record or since.
+    pub(crate) fn node_at(&self, cell: &Cell, node: NodeId, position: u64) -> Option<NodeKey> {
+        let is_same = position > self.removed_at.load(Ordering::SeqCst);
+        is_same.then(|| cell.node_numbered(node)).flatten().map(|node| NodeKey::of(node.offer))
+    }
+
     /// Looks at it. Waits while the copy is being changed: not for an async thread.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Cell) -> T) -> T {
         look(&self.cell.lock().unwrap_or_else(PoisonError::into_inner))
@@ -108,6 +126,8 @@ struct Following {
     pace: SnapshotPace,
     progress: watch::Sender<u64>,
     observer: Observer,
+    /// The last record that removed a node.
+    removed_at: Arc<AtomicU64>,
 }
 
 impl Projection<Cell> for Following {
@@ -120,6 +140,9 @@ impl Projection<Cell> for Following {
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.before(&cell, record.time);
         for event in events {
+            if matches!(event, Event::NodeRemoved { .. }) {
+                self.removed_at.store(record.position, Ordering::SeqCst);
+            }
             cell.apply(record.time, event);
         }
     }

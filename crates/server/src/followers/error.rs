@@ -23,3 +23,16 @@ pub enum FollowerError {
     #[error("the journal is shorter than the ledger's position")]
     Short,
 }
+
+impl FollowerError {
+    /// Whether no space is left on the disk.
+    pub fn is_full(&self) -> bool {
+        match self {
+            FollowerError::Journal(error) => error.is_full(),
+            FollowerError::Replay(error) => error.is_full(),
+            FollowerError::History(error) => error.is_full(),
+            FollowerError::Thread(error) => bursar_journal::is_full(error),
+            FollowerError::Short => false,
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! The history follower: a thread feeds history from the journal; queries do not use the writer.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,12 +18,14 @@ use bursar_journal::sqlite::cut_database;
 use bursar_journal::{Head, Journal, JournalError, StoredBatch};
 use ed25519_dalek::SigningKey;
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use crate::followers::checkpoint::{ProvenCheckpoint, Prover};
 use crate::followers::error::FollowerError;
 use crate::net::turns::{Turn, Turns};
 use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
+use crate::telemetry::trace;
 
 /// The number of records taken in at once. Batches are never divided.
 const CHUNK: u64 = 8192;
@@ -53,6 +56,8 @@ pub struct HistoryService {
     idle: Arc<Mutex<Vec<History<Sqlite>>>>,
     turns: Arc<Turns>,
     prover: Arc<Mutex<Prover>>,
+    /// The provers of other machines, by name: one for each cell, and the directory's.
+    others: Mutex<BTreeMap<String, Arc<Mutex<Prover>>>>,
 }
 
 impl HistoryService {
@@ -97,7 +102,17 @@ impl HistoryService {
         let (path, idle) = (path.to_owned(), Arc::default());
         let prover = Arc::new(Mutex::new(Prover::new(&*journal)));
         let turns = Turns::new("queries of the past", MAX_QUERIES);
-        Ok(HistoryService { journal, path, fed, feeding, waiting, idle, turns, prover })
+        Ok(HistoryService {
+            journal,
+            path,
+            fed,
+            feeding,
+            waiting,
+            idle,
+            turns,
+            prover,
+            others: Mutex::default(),
+        })
     }
 
     /// The last position that history has.
@@ -118,9 +133,10 @@ impl HistoryService {
         ask: impl FnOnce(&History<Sqlite>) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<(T, u64), Failure> {
         if self.position() < position {
-            self.wait_for(position).await?;
+            let step = trace::step("catch up", "history");
+            self.wait_for(position).instrument(step).await?;
         }
-        let turn = self.turn().await?;
+        let turn = self.turn().instrument(trace::step("turn", "history")).await?;
         let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));
         let answer = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -135,7 +151,7 @@ impl HistoryService {
             free().push(history);
             answer
         });
-        match answer.await {
+        match answer.instrument(trace::step("query", "history")).await {
             Ok(answer) => answer.map_err(failure),
             Err(_) => Err(Failure::new(Code::Internal, "the query failed")),
         }
@@ -165,11 +181,45 @@ impl HistoryService {
         position: Option<u64>,
     ) -> Result<ProvenCheckpoint, Failure> {
         let (journal, prover) = (Arc::clone(&self.journal), Arc::clone(&self.prover));
+        self.proven(journal, prover, move |prover, journal| {
+            prover.prove(journal, &key, seen, position)
+        })
+        .await
+    }
+
+    /// Like [`HistoryService::prove`], for the whole journal of another machine.
+    pub async fn prove_of(
+        &self,
+        (machine, journal): (&str, &Arc<dyn Journal>),
+        key: SigningKey,
+        now: Timestamp,
+        position: Option<u64>,
+    ) -> Result<ProvenCheckpoint, Failure> {
+        let prover = {
+            let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(Mutex::new(Prover::new(&**journal)));
+            Arc::clone(others.entry(machine.to_owned()).or_insert_with(new))
+        };
+        self.proven(Arc::clone(journal), prover, move |prover, journal| {
+            let size = journal.head()?.position;
+            prover.prove(journal, &key, (size, now), position)
+        })
+        .await
+    }
+
+    async fn proven(
+        &self,
+        journal: Arc<dyn Journal>,
+        prover: Arc<Mutex<Prover>>,
+        prove: impl FnOnce(&mut Prover, &dyn Journal) -> Result<ProvenCheckpoint, FollowerError>
+        + Send
+        + 'static,
+    ) -> Result<ProvenCheckpoint, Failure> {
         let turn = self.turn().await?;
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             let mut prover = prover.lock().unwrap_or_else(PoisonError::into_inner);
-            prover.prove(&*journal, &key, seen, position)
+            prove(&mut prover, &*journal)
         });
         let internal = |detail: String| Failure::new(Code::Internal, detail);
         let proven = done.await.map_err(|error| internal(error.to_string()))?;
@@ -205,6 +255,7 @@ fn failure(error: HistoryError) -> Failure {
             Failure::new(Code::Unavailable, error.to_string())
         }
         HistoryError::Storage { .. }
+        | HistoryError::Full { .. }
         | HistoryError::Gap { .. }
         | HistoryError::Record { .. }
         | HistoryError::Batch(_)

@@ -11,3 +11,4 @@ pub(crate) mod past_jobs;
 pub(crate) mod region_samples;
 pub mod selfcheck;
 pub(crate) mod timeline;
+pub(crate) mod trail;

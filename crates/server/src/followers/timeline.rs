@@ -13,7 +13,10 @@ use bursar_core::time::Timestamp;
 use bursar_engine::{CellCodec, Codec, CodecError, LedgerCodec};
 use bursar_history::HistoryError;
 use bursar_journal::record::codec::FormatError;
-use bursar_journal::{Head, Journal, JournalError, Record, RecordError, RecordKind};
+use bursar_journal::record::directory::LineError;
+use bursar_journal::{Head, Journal, JournalError, Record, RecordError};
+
+use crate::followers::trail::bodies;
 
 /// Why records could not be read back from a journal.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,9 @@ pub(crate) enum ReadBackError {
     /// A group of decisions ends in the middle of one.
     #[error("a group is cut off")]
     CutOff,
+    /// A line of the directory has another form.
+    #[error(transparent)]
+    Line(#[from] LineError),
     /// There is no record at this position.
     #[error("record {0} is not there")]
     Missing(u64),
@@ -70,7 +76,7 @@ pub(crate) enum Happened {
 pub(crate) type Stream = Vec<Step<Happened>>;
 
 /// The last batch without a record at or after `since`.
-fn batch_before(journal: &dyn Journal, since: Timestamp) -> Result<Head, ReadBackError> {
+pub(super) fn batch_before(journal: &dyn Journal, since: Timestamp) -> Result<Head, ReadBackError> {
     let newest = journal.head()?;
     let (mut low, mut high) = (0, newest.sequence);
     while low < high {
@@ -99,19 +105,8 @@ type EventOf<C> = <<C as Codec>::Machine as Machine>::Event;
 /// The events of one record.
 fn events_of<C: Codec>(codec: &C, record: &Record<'_>) -> Result<Vec<EventOf<C>>, ReadBackError> {
     let mut events = Vec::new();
-    let mut decode = |body: &[u8]| codec.decode(body, &mut events);
-    match record.kind {
-        RecordKind::Barrier => {}
-        RecordKind::Decision | RecordKind::Due => decode(record.body)?,
-        RecordKind::Group => {
-            let mut rest = record.body;
-            while let Some((length, after)) = rest.split_first_chunk::<4>() {
-                let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
-                let (one, after) = after.split_at_checked(length).ok_or(ReadBackError::CutOff)?;
-                decode(one)?;
-                rest = after;
-            }
-        }
+    for body in bodies(record)? {
+        codec.decode(body, &mut events)?;
     }
     Ok(events)
 }

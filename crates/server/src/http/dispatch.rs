@@ -47,7 +47,8 @@ impl Dispatcher {
         let Some(route) = HotRoute::find(request.method(), request.uri().path()) else {
             return self.router.clone().call(request.map(Body::new)).await;
         };
-        let facts = RequestFacts::known(route.method(), route.route(), request.uri());
+        let facts =
+            RequestFacts::known(route.method(), route.route(), request.uri(), request.headers());
         let (priority, may_wait) = (facts.priority, facts.may_wait());
         let work = async {
             let (parts, body) = request.into_parts();

@@ -142,6 +142,7 @@ where
         0 => BodySender::Address(PeerAddress::of(&parts.extensions)),
         number => BodySender::Caller(number),
     };
+    refuse_announced(&parts.headers, sender)?;
     let bytes = match tokio::time::timeout(meta::body_timeout(), read_all(body, sender)).await {
         Ok(bytes) => bytes?,
         Err(_) => {
@@ -160,6 +161,31 @@ where
     }
 }
 
+/// The largest body of a sender.
+fn most_of(sender: BodySender) -> usize {
+    match sender {
+        BodySender::Caller(_) => MAX_BODY,
+        BodySender::Address(_) => MAX_ANONYMOUS_BODY,
+    }
+}
+
+fn too_large(most: usize) -> Failure {
+    let detail = format!("this body has at most {most} bytes; split the request");
+    Failure::new(Code::BodyTooLarge, detail)
+}
+
+/// Refuses a body that is announced as too large by a client that waits for `100 Continue`: it has
+/// not sent it yet, and need not.
+fn refuse_announced(headers: &HeaderMap, sender: BodySender) -> Result<(), Failure> {
+    let waits = headers
+        .get(header::EXPECT)
+        .is_some_and(|expected| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let length = length.and_then(|length| length.parse::<u64>().ok()).unwrap_or(0);
+    let most = most_of(sender);
+    if waits && length > most as u64 { Err(too_large(most)) } else { Ok(()) }
+}
+
 /// Whether every value of a header is this one, without regard to case and parameters. An absent
 /// header matches: a body without a type is read as JSON.
 fn all(headers: &HeaderMap, name: HeaderName, expected: &str) -> bool {
@@ -174,10 +200,7 @@ async fn read_all<B>(mut body: B, sender: BodySender) -> Result<Bytes, Failure>
 where
     B: HttpBody<Data = Bytes, Error: std::fmt::Display> + Unpin,
 {
-    let most = match sender {
-        BodySender::Caller(_) => MAX_BODY,
-        BodySender::Address(_) => MAX_ANONYMOUS_BODY,
-    };
+    let most = most_of(sender);
     let bodies = meta::bodies();
     let mut incomplete = None;
     // Most bodies arrive in one piece, which is not copied.
@@ -215,8 +238,7 @@ where
         }
     }
     if seen > most {
-        let detail = format!("this body has at most {most} bytes; split the request");
-        return Err(Failure::new(Code::BodyTooLarge, detail));
+        return Err(too_large(most));
     }
     Ok(if pieces.is_empty() { whole } else { pieces.into() })
 }

@@ -2,6 +2,10 @@
 //!
 //! The cell stores the idempotency key in the record of the effect, and the answer before the
 //! caller receives it. So a repeat gets the first answer, also after a crash anywhere in between.
+//!
+//! The keys of a tenant share a namespace although their scopes differ. The scope of the key that was
+//! answered is stored with the answer: a key whose scope does not cover it is answered anew, with what
+//! it may see, and nothing is carried out again.
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -9,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use bursar_api::Code;
 use bursar_core::cell::command::{self, RequestKey};
 use bursar_core::cell::jobs::idempotency::DoneRequest;
+use bursar_core::cell::nodes::scope::covers;
 use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::ledger::Envelope;
 use bursar_core::ledger::id::Name;
@@ -53,17 +58,33 @@ impl RecordPlace {
 /// A call without an answer.
 pub(super) struct IdempotentCall<'a> {
     app: &'a App,
-    actor: Name,
+    caller: &'a Caller,
     request: Option<RequestKey>,
-    /// Whether it was carried out before without an answer.
+    /// Whether it was carried out before without an answer that this caller may have.
     pub(super) done: bool,
+    /// Whether it was answered to a key whose scope this caller's does not cover.
+    pub(super) of_others: bool,
+}
+
+/// Stands for the scope of a key of the platform.
+const ALL_ACCOUNTS: &str = "*";
+
+/// Whether a caller may have an answer that was given to a key of this scope. Where the scope was not
+/// noted, it may have been that of the whole namespace.
+fn may_have(principal: &Principal, scope: Option<&str>) -> bool {
+    let given_to = match scope {
+        Some(ALL_ACCOUNTS) => None,
+        Some(scope) => Some(scope),
+        None => principal.tenant(),
+    };
+    covers(principal.scope.as_deref(), given_to)
 }
 
 impl<'a> IdempotentCall<'a> {
     /// Looks up a call under its idempotency key, if it has one.
     pub(super) async fn begin(
         app: &'a App,
-        caller: &Caller,
+        caller: &'a Caller,
         scope: &str,
         body: &Value,
     ) -> Result<CallState<'a>, Failure> {
@@ -71,8 +92,7 @@ impl<'a> IdempotentCall<'a> {
         let request = caller.idempotency_key.as_deref();
         let request =
             request.map(|key| RequestKey { key: key_hash(scope, key), fingerprint: fingerprint() });
-        let actor = caller.principal.id.clone().into();
-        let mut call = IdempotentCall { app, actor, request, done: false };
+        let mut call = IdempotentCall { app, caller, request, done: false, of_others: false };
         let Some(mut request) = request else { return Ok(CallState::Open(call)) };
         app.require_unused_key(&call.envelope(request)).await?;
         let mut known = call.known(request).await?.1;
@@ -87,26 +107,35 @@ impl<'a> IdempotentCall<'a> {
         }
         match known {
             Some(known) if known.request != request => Err(reused()),
-            Some(DoneRequest { answer: Some(answer), .. }) => {
+            Some(DoneRequest { answer: Some(answer), .. })
+                if may_have(&caller.principal, answer.scope.as_deref()) =>
+            {
                 Ok(CallState::Answered(response(&answer, true)))
             }
+            // A refusal cannot be answered anew: what it was about may have changed.
+            Some(DoneRequest { answer: Some(answer), .. }) if answer.code >= 400 => Err(reused()),
             known => {
                 call.done = known.is_some();
+                call.of_others = known.is_some_and(|known| known.answer.is_some());
                 Ok(CallState::Open(call))
             }
         }
     }
 
+    fn actor(&self) -> Name {
+        self.caller.principal.id.clone().into()
+    }
+
     /// The origin of the cell's command. It has the idempotency key, so that the cell applies it
     /// once.
     pub(super) fn origin(&self) -> Origin {
-        Origin::Shell { actor: self.actor.clone(), request: self.request }
+        Origin::Shell { actor: self.actor(), request: self.request }
     }
 
     /// The envelope under which the ledger notes that the key was used.
     fn envelope(&self, request: RequestKey) -> Envelope {
         let RequestKey { key, fingerprint } = request;
-        let (actor, key) = (self.actor.clone(), Some(key));
+        let (actor, key) = (self.actor(), Some(key));
         Envelope { actor, fingerprint, key, ..Envelope::default() }
     }
 
@@ -140,11 +169,20 @@ impl<'a> IdempotentCall<'a> {
         let status = answer.status();
         let kept = status.is_success() || status == StatusCode::CONFLICT;
         let Some(request) = self.request.filter(|_| kept) else { return Ok(answer) };
+        if self.of_others {
+            // What is stored stays: it answers the keys that may have it.
+            return Ok(replayed(answer));
+        }
         let bytes = to_bytes(answer.into_body(), MAX_KEPT).await;
         let too_large = |error: axum::Error| Failure::new(Code::Unavailable, error.to_string());
         let bytes = bytes.map_err(too_large)?;
         let body = std::str::from_utf8(&bytes).ok().filter(|body| !body.is_empty());
-        let answer = command::StoredAnswer { code: status.as_u16(), body: body.map(Into::into) };
+        let scope = self.caller.principal.scope.as_deref().unwrap_or(ALL_ACCOUNTS);
+        let answer = command::StoredAnswer {
+            code: status.as_u16(),
+            body: body.map(Into::into),
+            scope: Some(scope.into()),
+        };
         let (cell, _) = self.known(request).await?;
         let keep = Command::KeepAnswer(answer.clone());
         cell.gateway.post(self.origin(), keep).answer().await?.value?;
@@ -155,7 +193,7 @@ impl<'a> IdempotentCall<'a> {
     }
 }
 
-fn response(answer: &command::StoredAnswer, replayed: bool) -> Response {
+fn response(answer: &command::StoredAnswer, is_replayed: bool) -> Response {
     let status = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
     let body = answer.body.as_deref().unwrap_or_default().to_owned();
     let kind = match (answer.body.is_some(), status.is_success()) {
@@ -169,8 +207,10 @@ fn response(answer: &command::StoredAnswer, replayed: bool) -> Response {
     if let Some(kind) = kind {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     }
-    if replayed {
-        headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
-    }
+    if is_replayed { replayed(response) } else { response }
+}
+
+fn replayed(mut response: Response) -> Response {
+    response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
     response
 }

@@ -24,6 +24,7 @@ use crate::operations::Operation;
 use crate::request::Failure;
 use crate::request::meta::{self, Meta};
 use crate::telemetry::monotonic::Stopwatch;
+use crate::telemetry::trace::CallerTrace;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("bursar-request-id");
 
@@ -73,21 +74,28 @@ pub(super) struct RequestFacts {
     pub(super) priority: Priority,
     /// The position to wait for before reading, or the error of the parameter.
     wanted: Result<Option<u64>, Failure>,
+    trace: CallerTrace,
 }
 
 impl RequestFacts {
     /// A request for a known route.
-    pub(super) fn known(method: &'static str, route: &'static str, uri: &Uri) -> RequestFacts {
+    pub(super) fn known(
+        method: &'static str,
+        route: &'static str,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> RequestFacts {
         let priority = priority(method, route);
-        let wanted = min_position(uri.query());
-        RequestFacts { method, route: route.into(), priority, wanted }
+        let (wanted, trace) = (min_position(uri.query()), CallerTrace::of(headers));
+        RequestFacts { method, route: route.into(), priority, wanted, trace }
     }
 
     fn matched(request: &Request) -> RequestFacts {
         let (method, route) = (known_method(request.method()), route_of(request));
         let priority = priority(method, &route);
         let wanted = min_position(request.uri().query());
-        RequestFacts { method, route: route.into(), priority, wanted }
+        let trace = CallerTrace::of(request.headers());
+        RequestFacts { method, route: route.into(), priority, wanted, trace }
     }
 
     /// Whether it may wait for a position.
@@ -112,7 +120,7 @@ pub(super) async fn observed(
 ) -> Response {
     let watch = Stopwatch::start();
     let request_id = app.ids.make_request_id(app.clock.now());
-    let RequestFacts { method, route, priority, wanted } = facts;
+    let RequestFacts { method, route, priority, wanted, trace } = facts;
     let meta = Meta {
         request_id,
         base_url: Arc::clone(&app.base_url),
@@ -121,8 +129,9 @@ pub(super) async fn observed(
         priority,
         bodies: Some(Arc::clone(&app.bodies)),
     };
-    let position = tracing::field::Empty;
-    let span = tracing::info_span!("request", %request_id, %method, %route, position);
+    let (position, trace_id) = (tracing::field::Empty, tracing::field::Empty);
+    let span = tracing::info_span!("request", %request_id, %method, %route, position, trace_id);
+    trace.join(&span);
     let timeout = request_timeout(&route);
     let work = async {
         let work = async {
@@ -133,6 +142,7 @@ pub(super) async fn observed(
             };
             let changes = priority != Priority::Read;
             let response = handle(work, timeout).await;
+            let response = app.answers.hold((meta::sender(), priority), response)?;
             if changes && response.status().is_success() {
                 // With a manual clock the effects of a change are complete when it is answered.
                 app.quiesce_if_manual().await?;
@@ -141,14 +151,15 @@ pub(super) async fn observed(
         };
         work.await.unwrap_or_else(Failure::into_response)
     };
-    let (mut response, problem) = meta::scope(meta, work.instrument(span.clone())).await;
+    let (mut response, ended) = meta::scope(meta, work.instrument(span.clone())).await;
     if let Some(position) = response.headers().get(POSITION) {
         // The position of the decision leads from the trace of a request to its record.
         span.record("position", position.to_str().unwrap_or(""));
     }
     let status = response.status().as_u16();
     let took = watch.elapsed();
-    app.metrics.request(method, route, status, took);
+    app.metrics.request(method, route, status, took.saturating_sub(ended.waited));
+    let problem = ended.problem;
     if let Some(code) = problem {
         app.metrics.problem(code.as_str());
     }

@@ -88,6 +88,7 @@ fn keyed() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
         .routes(routes!(session::get, session::end))
+        .routes(routes!(session::list))
         .routes(routes!(search::search))
         .routes(routes!(audit::list))
         .routes(routes!(audit::get_checkpoint))

@@ -121,14 +121,14 @@ fn write_base32(mut bits: u128, digits: &mut [u8]) {
     }
 }
 
-/// When a request with this id arrived; `None` if it is not the id of a request.
-pub(crate) fn request_time(id: &str) -> Option<Timestamp> {
+/// The number of a request with this id, and when it arrived; `None` if it is not the id of a request.
+pub(crate) fn request_of(id: &str) -> Option<(u128, Timestamp)> {
     let digits = id.strip_prefix("req_").filter(|digits| digits.len() == DIGITS)?;
     let digit = |byte: u8| ALPHABET.iter().position(|known| *known == byte);
     let bits = digits.bytes().try_fold(0u128, |bits, byte| {
         Some(bits.checked_mul(32)? | u128::try_from(digit(byte)?).ok()?)
     })?;
-    i64::try_from(bits >> 80).ok().map(Timestamp::from_millis)
+    Some((bits, Timestamp::from_millis(i64::try_from(bits >> 80).ok()?)))
 }
 
 /// Sixty-four bits from the operating system.
@@ -146,12 +146,12 @@ mod tests {
     fn the_time_of_a_request_is_in_its_id() {
         let at = Timestamp::from_millis(1_700_000_000_123);
         let id = IdMaker::new(3).make_request_id(at).to_string();
-        assert_eq!(request_time(&id), Some(at));
+        assert_eq!(request_of(&id).map(|(_, at)| at), Some(at));
         for wrong in ["", "req_", "req_0", &id[1..], &id.replace("req", "job"), "req_ééééééééééééé"]
         {
-            assert_eq!(request_time(wrong), None, "{wrong}");
+            assert_eq!(request_of(wrong), None, "{wrong}");
         }
-        assert_eq!(request_time(&format!("req_{}", "Z".repeat(26))), None, "too large");
+        assert_eq!(request_of(&format!("req_{}", "Z".repeat(26))), None, "too large");
     }
 
     #[test]

@@ -52,6 +52,36 @@ async fn a_disk_that_does_not_answer_holds_up_no_thread_of_handlers() {
     writer.join().expect("it ends").expect("written");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_readings_as_there_are_places_happen_at_once_and_others_wait() {
+    let (_folder, store) = store(LogLimits::default());
+    let store = Arc::new(store);
+    let (entered, inside) = std::sync::mpsc::channel();
+    let gate = Arc::new(std::sync::RwLock::new(()));
+    let closed = gate.write().expect("no holder panics");
+    let all: Vec<_> = (0..2 * MAX_READINGS)
+        .map(|_| {
+            let (entered, gate) = (entered.clone(), Arc::clone(&gate));
+            let read = move |_: &Files| {
+                entered.send(()).expect("the test listens");
+                drop(gate.read());
+            };
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.reading(read).await })
+        })
+        .collect();
+    for _ in 0..MAX_READINGS {
+        inside.recv().expect("one begins");
+    }
+    assert_eq!(store.readings.available_permits(), 0);
+    assert!(inside.try_recv().is_err(), "the others wait");
+    drop(closed);
+    for reading in all {
+        reading.await.expect("no panic").expect("read");
+    }
+    assert_eq!(inside.try_iter().count(), MAX_READINGS);
+}
+
 #[tokio::test]
 async fn a_repeated_piece_is_stored_once_and_a_gap_is_requested() {
     let (_folder, store) = store(LogLimits::default());

@@ -1,5 +1,6 @@
 //! The asynchronous side of a machine's mailbox.
 
+use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,9 +9,11 @@ use bursar_api::Code;
 use bursar_core::machine::Machine;
 use bursar_engine::{EngineError, GroupAnswer, Handle, Hosted, Seen, Transaction, Urgency};
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use crate::request::Failure;
 use crate::request::meta;
+use crate::telemetry::trace;
 
 /// The answer to a command.
 pub type Answered<M> = Seen<Result<<M as Machine>::Reply, <M as Machine>::Refusal>>;
@@ -18,12 +21,13 @@ pub type Answered<M> = Seen<Result<<M as Machine>::Reply, <M as Machine>::Refusa
 /// A pending answer.
 pub struct Posted<T> {
     receiver: oneshot::Receiver<Result<T, EngineError>>,
+    machine: &'static str,
 }
 
 impl<T> Posted<T> {
     /// Waits for the answer.
     pub async fn answer(self) -> Result<T, Failure> {
-        match self.receiver.await {
+        match self.receiver.instrument(trace::step("decide", self.machine)).await {
             Ok(answer) => answer.map_err(Failure::from),
             // The engine ended between the decision and the answer.
             Err(_) => Err(EngineError::OutcomeUnknown.into()),
@@ -103,7 +107,7 @@ impl<M: Hosted> Gateway<M> {
             // The caller may have gone; the decision stands.
             let _ = sender.send(answer);
         });
-        Posted { receiver }
+        Posted { receiver, machine: type_name::<M>() }
     }
 
     /// Posts work that reads the state and decides commands, all at one instant.
@@ -118,7 +122,7 @@ impl<M: Hosted> Gateway<M> {
             // The caller may have gone; the decisions stand.
             let _ = sender.send(seen);
         });
-        Posted { receiver }
+        Posted { receiver, machine: type_name::<M>() }
     }
 
     /// Posts work in several turns. Other messages are handled between two turns.
@@ -132,7 +136,7 @@ impl<M: Hosted> Gateway<M> {
             drop(waiting);
             let _ = sender.send(seen);
         });
-        Posted { receiver }
+        Posted { receiver, machine: type_name::<M>() }
     }
 
     /// Posts commands that are applied all or not at all.
@@ -146,7 +150,7 @@ impl<M: Hosted> Gateway<M> {
             drop(waiting);
             let _ = sender.send(answer);
         });
-        Posted { receiver }.answer().await
+        Posted { receiver, machine: type_name::<M>() }.answer().await
     }
 
     /// Reads the state after the commands that wait. Answers once everything that was read is
@@ -161,7 +165,7 @@ impl<M: Hosted> Gateway<M> {
             drop(waiting);
             let _ = sender.send(seen);
         });
-        match receiver.await {
+        match receiver.instrument(trace::step("read", type_name::<M>())).await {
             Ok(seen) => seen.map_err(Failure::from),
             Err(_) => Err(Failure::new(Code::Unavailable, "the engine has ended")),
         }

@@ -1,6 +1,7 @@
 //! Connections and the protection against too many or slow ones: limits, shedding, waits and
 //! stalls.
 
+pub mod answers;
 pub mod bodies;
 mod connections;
 pub mod counting;
@@ -10,4 +11,5 @@ pub mod serve;
 pub mod shed;
 pub mod stall_timeout;
 pub(crate) mod turns;
+mod unread;
 pub mod waits;

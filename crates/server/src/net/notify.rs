@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(crate) struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// How often the watchdog wants a sign of life.
+    /// The interval at which the watchdog expects a notification.
     watchdog: Option<Duration>,
 }
 
@@ -76,7 +76,7 @@ struct Watchdog {
 }
 
 impl Watchdog {
-    /// How often it wants a sign of life from this process.
+    /// The interval at which it expects a notification from this process.
     fn interval(&self) -> Option<Duration> {
         let is_meant = self.process.is_none_or(|process| process == u64::from(std::process::id()));
         self.micros.filter(|micros| *micros > 0 && is_meant).map(Duration::from_micros)

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{Extensions, Request};
+use axum::http::{Extensions, Request, Version};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -21,10 +21,20 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::{Config, ConfigError, Timeouts};
 use crate::net::connections::Connections;
 use crate::net::stall_timeout::StallTimeout;
+use crate::net::unread::UnreadAnswers;
 
 /// How long requests in flight may take at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 const HEADER_BYTES: u32 = 32 * 1024;
+/// Streams of one HTTP/2 connection at once.
+const MAX_STREAMS: u32 = 256;
+/// Bytes of a body over HTTP/2 that are accepted before its handler reads them, of one stream and of
+/// one connection.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 512 * 1024;
+/// Streams over HTTP/2 that were reset before they were accepted, and streams that broke the
+/// protocol. A client with more is closed: opening and resetting streams costs it nothing.
+const MAX_RESET_STREAMS: usize = 64;
 
 fn duration(ms: std::num::NonZeroU64) -> Duration {
     Duration::from_millis(ms.get())
@@ -168,16 +178,34 @@ async fn serve_http(
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(HEADER_BYTES)
-        .max_concurrent_streams(256)
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_pending_accept_reset_streams(MAX_RESET_STREAMS)
+        .max_local_error_reset_streams(MAX_RESET_STREAMS)
         .keep_alive_interval(Some(header))
         .keep_alive_timeout(duration(timeouts.handshake_ms));
+    let unread = UnreadAnswers::new(duration(timeouts.write_ms));
+    let watched = Arc::clone(&unread);
     let service = service_fn(move |mut request: Request<Incoming>| {
         peer.note(&mut request);
-        answer.clone().answer(request)
+        // Over HTTP/1 an answer that is not read is a write that is pending: see `StallTimeout`.
+        let watched = (request.version() == Version::HTTP_2).then(|| Arc::clone(&watched));
+        let answering = answer.clone().answer(request);
+        async move {
+            let answer = answering.await?;
+            Ok::<Response, Infallible>(match watched {
+                Some(watched) => watched.watch(answer),
+                None => answer,
+            })
+        }
     });
     let stream = StallTimeout::new(stream, header, duration(timeouts.write_ms));
     let talk = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    if let Err(error) = watcher.watch(talk).await {
-        tracing::debug!(%error, "a connection ended early");
+    tokio::select! {
+        ended = watcher.watch(talk) => if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        },
+        () = unread.stalled() => tracing::debug!("closed: an answer was not read in time"),
     }
 }

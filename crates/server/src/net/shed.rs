@@ -73,7 +73,7 @@ mod tests {
         let shed = Shed::new(&meta.base_url);
         let said = meta::scope(meta.clone(), async { too_much().into_response() }).await;
         let ready = meta::scope(meta, async { shed.response(request_id) }).await;
-        assert_eq!(ready.1, said.1, "the same problem is counted");
+        assert_eq!(ready.1.problem, said.1.problem, "the same problem is counted");
         let (said, ready) = (said.0.into_parts(), ready.0.into_parts());
         assert_eq!((ready.0.status, ready.0.headers), (said.0.status, said.0.headers));
         let [ready, said] = [ready.1, said.1].map(|body| to_bytes(body, 4096));

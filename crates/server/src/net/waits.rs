@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 
 use crate::auth::Principal;
 use crate::net::limits::LimitOptions;
-use crate::request::Failure;
+use crate::request::{Failure, meta};
+use crate::telemetry::monotonic::Stopwatch;
 
 /// The `Retry-After` of a request that found no place to wait, in seconds.
 const RETRY_SECONDS: u64 = 2;
@@ -74,10 +75,13 @@ pub struct WaitPlace {
     waits: Arc<Waits>,
     tenant: Option<AccountPath>,
     key: Option<String>,
+    since: Stopwatch,
 }
 
 impl Drop for WaitPlace {
     fn drop(&mut self) {
+        // Latency is what the server takes, not what the request waits for.
+        meta::note_waited(self.since.elapsed());
         let mut counts = lock(&self.waits.counts);
         counts.all -= 1;
         if let Some(tenant) = &self.tenant {
@@ -178,7 +182,7 @@ impl Waits {
         if let Some(key) = &key {
             *counts.key.entry(key.clone()).or_default() += 1;
         }
-        Ok(WaitPlace { waits: Arc::clone(self), tenant, key })
+        Ok(WaitPlace { waits: Arc::clone(self), tenant, key, since: Stopwatch::start() })
     }
 
     /// Registers the poll of a node and ends its previous one.
@@ -206,10 +210,15 @@ fn refusal(code: Code, of: &str, count: usize) -> Failure {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
+    use std::time::Duration;
 
     use bursar_api::system::key::Role;
+    use bursar_core::time::Timestamp;
 
     use super::*;
+    use crate::ids::IdMaker;
+    use crate::net::limits::Priority;
+    use crate::request::meta::Meta;
 
     fn waits(all: u32) -> Arc<Waits> {
         let waiting = NonZeroU32::new(all).expect("not zero");
@@ -269,6 +278,33 @@ mod tests {
         waits.enter(&of("k", "acme"), Wait::Poll).map(drop).expect("polls are not streams");
         waits.enter(&of("l", "acme"), Wait::Stream).map(drop).expect("another key");
         waits.enter(&of("k", "zeta"), Wait::Stream).map(drop).expect("another tenant's key");
+    }
+
+    #[tokio::test]
+    async fn what_a_request_waits_for_on_purpose_is_no_latency() {
+        let meta = Meta {
+            request_id: IdMaker::new(0).make_request_id(Timestamp::from_millis(0)),
+            base_url: "http://127.0.0.1:7070".into(),
+            min_position: None,
+            body_timeout: Duration::MAX,
+            priority: Priority::Read,
+            bodies: None,
+        };
+        let waits = waits(64);
+        let work = async {
+            let mut waited = Duration::ZERO;
+            for _ in 0..2 {
+                let place = waits.enter(&Principal::root(), Wait::Poll).map_err(drop);
+                let watch = Stopwatch::start();
+                tokio::task::yield_now().await;
+                waited += watch.elapsed();
+                drop(place.expect("there is room"));
+            }
+            waited
+        };
+        let (waited, ended) = meta::scope(meta, work).await;
+        assert!(waited > Duration::ZERO && ended.waited >= waited, "{ended:?}");
+        assert_eq!(ended.problem, None);
     }
 
     #[tokio::test]

@@ -28,6 +28,19 @@ pub(crate) fn blocker(
     blocker: &explain::PlacementBlocker,
     name: impl Fn(JobId) -> Option<String>,
 ) -> Blocker {
+    let mut shown = words(region, blocker, name);
+    if let Some(rule) = blocker.rule() {
+        shown.rule = Some(rule.number());
+        shown.detail = format!("{} (rule {}, {})", shown.detail, rule.number(), rule.name());
+    }
+    shown
+}
+
+fn words(
+    region: &str,
+    blocker: &explain::PlacementBlocker,
+    name: impl Fn(JobId) -> Option<String>,
+) -> Blocker {
     use explain::PlacementBlocker as Of;
     match blocker {
         Of::Credits => of(
@@ -169,16 +182,20 @@ pub(crate) fn blocker(
             ),
             "wait until the nodes report again, or ask an operator",
         ),
-        Of::Priority { ahead: 0 } => of(
+        Of::Priority { ahead: 0, .. } => of(
             BlockerType::Priority,
             "it is next; it starts in the next pass of the scheduler",
             "nothing to do",
         ),
-        Of::Priority { ahead } => of(
+        Of::Priority { ahead, higher } => of(
             BlockerType::Priority,
-            match ahead {
-                1 => format!("1 job is ahead in {region}"),
-                several => format!("{several} jobs are ahead in {region}"),
+            match (ahead, higher) {
+                (1, 0) => format!("1 job is ahead in {region}"),
+                (1, _) => format!("1 job of a higher class is ahead in {region}"),
+                (ahead, 0) => format!("{ahead} jobs are ahead in {region}"),
+                (ahead, higher) => format!(
+                    "{ahead} jobs are ahead in {region}, {higher} of them in a higher class"
+                ),
             },
             "wait, or submit it in a higher class",
         ),

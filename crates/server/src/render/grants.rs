@@ -8,7 +8,8 @@ use bursar_core::ledger::command::{GrantKind, KindAmounts, Restriction};
 use bursar_core::ledger::id::GrantNo;
 use fefo::Part;
 
-use super::{stored_json, strings, sum, time, units};
+use super::accounts::{stored_json, strings};
+use super::{sum, time, units};
 
 /// The kind of a grant.
 pub fn grant_kind(kind: GrantKind) -> grant::GrantKind {

@@ -1,31 +1,29 @@
 //! Renders the ledger's state for the API.
 
+mod accounts;
 pub(crate) mod blockers;
 mod grants;
+mod holds;
 pub(crate) mod job;
 mod movements;
+pub(crate) mod preemption;
 pub(crate) mod waiting;
 
 use bursar_api::Time;
-use bursar_api::accounts::account::{self, Weight};
-use bursar_api::accounts::budget;
+use bursar_api::accounts::account;
 use bursar_api::amount::Sum;
 use bursar_api::credits::{charge, hold};
 use bursar_core::credits::Credits;
-use bursar_core::ledger::accounts::view::Lot;
-use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetUnit, Context, OnExpiry,
-    RefundNote,
-};
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::MovementNote;
 use bursar_core::ledger::event::credits_of;
 use bursar_core::ledger::holds::archive::{ArchivedName, RecalledRecord};
-use bursar_core::ledger::holds::hold::{Hold, HoldKind, HoldState};
-use bursar_core::ledger::id::{AccountNo, HoldNo, Name};
+use bursar_core::ledger::holds::hold::{Hold, HoldKind};
+use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
-use bursar_core::ledger::reply::{BudgetReply, HoldReply, Reply};
+use bursar_core::ledger::reply::Reply;
 use bursar_core::ledger::state::Movement;
-use bursar_core::ledger::{Ledger, accounts::budget::Budget};
-use bursar_core::name::{AccountPath, Region};
+use bursar_core::name::AccountPath;
 use bursar_core::time::Timestamp;
 use fefo::Part;
 use serde::Serialize;
@@ -36,10 +34,10 @@ pub use movements::{past_refund, past_transfer};
 use movements::{refund, transfer};
 
 use crate::ids::attempt::AttemptIds;
-use crate::request::budget_sum;
-
-/// The most lots in an answer.
-pub const MAX_LOTS: usize = 100;
+pub use accounts::{account, budget};
+use accounts::{account_as, budget_as};
+pub use holds::{MAX_LOTS, archived_hold, charge, hold, hold_state, lot};
+use holds::{hold_as, lots, returned};
 
 /// The most returned lots in an answer. Usually all of them, so that they add up.
 const MAX_RETURNED: usize = 1000;
@@ -68,7 +66,7 @@ pub enum AnswerShape {
         /// The refunded hold, charge or job.
         of: (Resource, Name),
         /// Reason and reference of the refund.
-        note: Option<Box<RefundNote>>,
+        note: Option<Box<MovementNote>>,
     },
     /// The transfer.
     Transfer {
@@ -76,6 +74,8 @@ pub enum AnswerShape {
         from: AccountPath,
         /// The account that received them.
         to: AccountPath,
+        /// Reason and reference of the transfer.
+        note: Option<Box<MovementNote>>,
     },
     /// The collection.
     Collection {
@@ -305,6 +305,12 @@ fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &AnswerS
     movement(ledger, made, ledger.refund_parts(number), amount, shape)
 }
 
+/// Reason and reference.
+fn texts(note: Option<&MovementNote>) -> (Option<String>, Option<String>) {
+    let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
+    note.map_or((None, None), |note| (text(&note.reason), text(&note.reference)))
+}
+
 /// Renders a refund with all of its parts, a transfer or a collection.
 pub fn movement<'a>(
     ledger: &Ledger,
@@ -316,13 +322,13 @@ pub fn movement<'a>(
     match shape {
         AnswerShape::Refund { of, note } => {
             let mut refund = refund(ledger, made, parts, of, amount);
-            let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
-            refund.reason = note.as_ref().and_then(|note| text(&note.reason));
-            refund.reference = note.as_ref().and_then(|note| text(&note.reference));
+            (refund.reason, refund.reference) = texts(note.as_deref());
             value(refund)
         }
-        AnswerShape::Transfer { from, to } => {
-            value(transfer(ledger, &made.movement, (from, to), amount))
+        AnswerShape::Transfer { from, to, note } => {
+            let mut transfer = transfer(ledger, &made.movement, (from, to), amount);
+            (transfer.reason, transfer.reference) = texts(note.as_deref());
+            value(transfer)
         }
         AnswerShape::Collection { account } => value(account::Collected {
             id: made.movement.id.to_string(),
@@ -338,210 +344,5 @@ pub fn movement<'a>(
         | AnswerShape::Budget
         | AnswerShape::Job(_)
         | AnswerShape::Quota(_) => Value::Null,
-    }
-}
-
-/// An account.
-pub fn account(ledger: &Ledger, number: AccountNo) -> account::Account {
-    let own = ledger.account(number);
-    let settings = own.details.as_ref().map(|details| details.settings.clone()).unwrap_or_default();
-    account_as(ledger, number, &settings, (own.frozen, own.uncollected()))
-}
-
-/// An account with settings that may differ from its present ones.
-fn account_as(
-    ledger: &Ledger,
-    number: AccountNo,
-    settings: &AccountSettings,
-    (frozen, uncollected): (bool, i128),
-) -> account::Account {
-    let own = ledger.account(number);
-    account::Account {
-        id: own.path.to_string(),
-        parent: own.parent.map(|parent| ledger.account(parent).path.to_string()),
-        kind: account_kind(own.kind),
-        name: settings.name.as_ref().map(ToString::to_string),
-        weight: Weight::from_milli(settings.weight_milli.unwrap_or(1000)),
-        home_region: settings.home_region.as_ref().map(Region::to_string),
-        metadata: settings.metadata.as_deref().map(stored_json),
-        compensation_ttl_seconds: settings
-            .compensation_ttl_ms
-            .and_then(|ttl| u64::try_from(ttl / 1000).ok()),
-        overdraft_limit: settings.overdraft_limit.map(sum),
-        frozen,
-        uncollected: Sum::from_micros(uncollected),
-        as_of: None,
-        position: None,
-    }
-}
-
-/// Metadata is stored as JSON text.
-fn stored_json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
-}
-
-fn account_kind(kind: AccountKind) -> account::AccountKind {
-    match kind {
-        AccountKind::Org => account::AccountKind::Org,
-        AccountKind::Team => account::AccountKind::Team,
-        AccountKind::Project => account::AccountKind::Project,
-        AccountKind::User => account::AccountKind::User,
-    }
-}
-
-fn strings(names: Option<&[impl ToString]>) -> Option<Vec<String>> {
-    names.map(|names| names.iter().map(ToString::to_string).collect())
-}
-
-fn lots(ledger: &Ledger, mut all: impl Iterator<Item = Lot>) -> (Vec<hold::Lot>, bool) {
-    let listed: Vec<hold::Lot> = all.by_ref().take(MAX_LOTS).map(|l| lot(ledger, l)).collect();
-    (listed, all.next().is_some())
-}
-
-/// One lot.
-pub fn lot(ledger: &Ledger, lot: Lot) -> hold::Lot {
-    hold::Lot { grant: ledger.grant(lot.grant).id.as_str().to_owned(), amount: units(lot.amount) }
-}
-
-fn returned(ledger: &Ledger, lot: Lot) -> hold::ReturnedLot {
-    let grant = ledger.grant(lot.grant).id.as_str().to_owned();
-    hold::ReturnedLot { grant, amount: units(lot.amount), expired: lot.expired }
-}
-
-/// The state of a hold.
-pub fn hold_state(state: HoldState) -> hold::HoldState {
-    match state {
-        HoldState::Open => hold::HoldState::Open,
-        HoldState::Settled => hold::HoldState::Settled,
-        HoldState::Released => hold::HoldState::Released,
-        HoldState::Lapsed => hold::HoldState::Lapsed,
-    }
-}
-
-/// A hold as it was when it was answered.
-fn hold_as(ledger: &Ledger, own: &Hold, reply: &HoldReply, closing: bool) -> hold::Hold {
-    let mut shown = hold_with(ledger, own, reply.slices);
-    let open = reply.state == HoldState::Open;
-    shown.state = hold_state(reply.state);
-    shown.amount = sum(reply.amount);
-    shown.captured = sum(reply.captured);
-    shown.remaining = sum(reply.remaining());
-    shown.uncollected = sum(reply.uncollected);
-    shown.expires_at = reply.expires_at.map(time);
-    if closing && !open {
-        show_returned(ledger, own, &mut shown);
-    }
-    shown
-}
-
-/// A hold in its present state.
-pub fn hold(ledger: &Ledger, number: HoldNo) -> Option<hold::Hold> {
-    ledger.hold(number).map(|own| archived_hold(ledger, own))
-}
-
-/// A hold in its present state, or as history has it if the ledger has forgotten it.
-pub fn archived_hold(ledger: &Ledger, own: &Hold) -> hold::Hold {
-    hold_with(ledger, own, u32::MAX)
-}
-
-fn hold_with(ledger: &Ledger, own: &Hold, slices: u32) -> hold::Hold {
-    let (lots, lots_truncated) = lots(ledger, ledger.hold_lots(own, slices));
-    let details = own.details.as_ref();
-    let on_expiry = details.map(|details| details.on_expiry).unwrap_or_default();
-    hold::Hold {
-        id: own.id.as_str().to_owned(),
-        account: ledger.account(own.account).path.as_str().to_owned(),
-        state: hold_state(own.state),
-        amount: units(own.amount),
-        captured: units(own.captured),
-        remaining: units(own.remaining()),
-        uncollected: units(own.uncollected()),
-        expires_at: own.expires_at.map(time),
-        lots,
-        lots_truncated,
-        context: details
-            .map(|details| &details.context)
-            .filter(|c| **c != Context::default())
-            .map(context),
-        on_expiry: match on_expiry {
-            OnExpiry::HonorHold => hold::OnExpiry::HonorHold,
-            OnExpiry::Strict => hold::OnExpiry::Strict,
-        },
-        reference: details.and_then(|details| details.reference.as_deref()).map(str::to_owned),
-        created_at: time(own.placed_at),
-        returned: None,
-        returned_truncated: false,
-        as_of: None,
-        position: None,
-    }
-}
-
-fn context(context: &Context) -> hold::Context {
-    hold::Context {
-        gpu_types: strings(context.gpu_types.as_deref()),
-        regions: strings(context.regions.as_deref()),
-        class: context.class.as_ref().map(ToString::to_string),
-    }
-}
-
-/// A charge as it was made.
-pub fn charge(ledger: &Ledger, own: &Hold) -> charge::Charge {
-    let (lots, lots_truncated) = lots(ledger, ledger.hold_lots(own, u32::MAX));
-    let terms = own.charge.as_ref();
-    charge::Charge {
-        id: own.id.to_string(),
-        account: ledger.account(own.account).path.to_string(),
-        requested: terms.map_or(units(own.amount), |terms| sum(terms.requested)),
-        charged: units(own.captured),
-        refunded: None,
-        lots,
-        lots_truncated,
-        spendable_after: Sum::from_micros(terms.map_or(0, |terms| terms.spendable_after)),
-        effective_at: terms.and_then(|terms| terms.late_for).map(time),
-        created_at: time(own.placed_at),
-        as_of: None,
-        position: None,
-    }
-}
-
-/// A budget with its amounts in the current period.
-pub fn budget(ledger: &Ledger, number: AccountNo, own: &Budget, now: Timestamp) -> budget::Budget {
-    let (spent, held) = own.numbers(now);
-    let (budget, terms) = (own.name.clone(), own.terms.clone());
-    budget_as(ledger, &BudgetReply { account: number, budget, terms, at: now, spent, held })
-}
-
-/// A budget as it was at some time.
-fn budget_as(ledger: &Ledger, own: &BudgetReply) -> budget::Budget {
-    let unit = own.terms.unit;
-    let (start, end) = own.terms.period_of(own.at);
-    budget::Budget {
-        name: own.budget.to_string(),
-        account: ledger.account(own.account).path.to_string(),
-        limit: sum(own.terms.limit),
-        unit: match unit {
-            BudgetUnit::Credits => budget::BudgetUnit::Credits,
-            BudgetUnit::GpuHours => budget::BudgetUnit::GpuHours,
-        },
-        period: match own.terms.period {
-            BudgetPeriod::Total => budget::BudgetPeriod::Total,
-            BudgetPeriod::Day => budget::BudgetPeriod::Day,
-            BudgetPeriod::Week => budget::BudgetPeriod::Week,
-            BudgetPeriod::Month => budget::BudgetPeriod::Month,
-        },
-        mode: match own.terms.mode {
-            BudgetMode::Hard => budget::BudgetMode::Hard,
-            BudgetMode::Soft => budget::BudgetMode::Soft,
-        },
-        thresholds: own.terms.thresholds.to_vec(),
-        utc_offset_minutes: own.terms.utc_offset_minutes,
-        spent: budget_sum(unit, own.spent),
-        held: budget_sum(unit, own.held),
-        used: budget_sum(unit, own.used()),
-        remaining: budget_sum(unit, own.remaining()),
-        period_start: end.map(|_| time(start)),
-        period_end: end.map(time),
-        as_of: None,
-        position: None,
     }
 }

@@ -66,6 +66,8 @@ pub(super) fn transfer(
         from: from.to_string(),
         to: to.to_string(),
         amount: sum(amount),
+        reason: None,
+        reference: None,
         lots,
         lots_truncated,
         created_at: None,
@@ -112,6 +114,8 @@ pub fn past_transfer(ledger: &Ledger, made: &PastMovement) -> transfer::Transfer
     let from = AccountPath::unchecked(made.account.as_str());
     let to = AccountPath::unchecked(made.target.as_deref().unwrap_or_default());
     let mut shown = transfer(ledger, &parts[0].movement, (&from, &to), amount);
+    shown.reason.clone_from(&made.reason);
+    shown.reference.clone_from(&made.reference);
     shown.created_at = Some(time(made.at));
     shown
 }

@@ -4,6 +4,7 @@ use bursar_api::{Blocker, BlockerType, Time};
 use bursar_core::cell::Cell;
 use bursar_core::cell::ids::JobId;
 use bursar_core::cell::schedule::explain::{self, PlacementState, Why};
+use bursar_core::cell::schedule::preemption::cause::PreemptionCause;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{CellNo, JobNo};
 use bursar_core::machine::Machine;
@@ -24,6 +25,8 @@ pub(crate) struct WaitingJob {
     pub(crate) estimated_start_at: Option<Time>,
     /// All blockers.
     pub(crate) blockers: Vec<Blocker>,
+    /// If it was preempted last: the taker and the cause.
+    pub(crate) preempted: Option<(JobId, PreemptionCause)>,
 }
 
 /// The job that nodes are reserved for, if a blocker is a reservation.
@@ -73,7 +76,7 @@ pub(crate) async fn ask_cells(
         let look = move |cell: &Cell| cell.why(job, cell.now());
         let Some(why) = service.gateway.read(look).await?.value else { continue };
         heard = true;
-        let Why { state, position, estimate, blockers } = why;
+        let Why { state, position, estimate, blockers, preempted } = why;
         if state != PlacementState::Queued {
             waiting.blockers.push(starting(&service.region));
         }
@@ -81,10 +84,11 @@ pub(crate) async fn ask_cells(
         let names = names(app, principal, kept).await?;
         let name = |id: JobId| names.iter().find(|(known, _)| *known == id).map(|(_, n)| n.clone());
         // A cell without other blockers reports that it is the job's turn.
-        let turn = explain::PlacementBlocker::Priority { ahead: 0 };
+        let turn = explain::PlacementBlocker::Priority { ahead: 0, higher: 0 };
         let new = blockers.iter().filter(|of| known.is_empty() || **of != turn);
         let new = new.map(|of| blocker(&service.region, of, name));
         waiting.blockers.extend(new.filter(is_new));
+        waiting.preempted = waiting.preempted.or(preempted);
         waiting.position = [waiting.position, position].into_iter().flatten().min();
         let expected = estimate.map(|estimate| time(estimate.at));
         let earliest = [waiting.estimated_start_at, expected].into_iter().flatten().min();

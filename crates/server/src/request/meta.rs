@@ -31,20 +31,29 @@ pub(crate) struct Meta {
 
 tokio::task_local! {
     static META: Meta;
-    static PROBLEM: Cell<Option<Code>>;
+    static ENDED: Cell<Ended>;
     static SENDER: Cell<u64>;
     static CALLER: RefCell<Option<Principal>>;
 }
 
-/// Runs a request with its data. Also returns the code of the problem it ended with, if any.
-pub(crate) async fn scope<T>(meta: Meta, work: impl Future<Output = T>) -> (T, Option<Code>) {
+/// What is known of a request once it has ended.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Ended {
+    /// The code of the problem it ended with, if any.
+    pub problem: Option<Code>,
+    /// How long it waited on purpose: a long poll, or a read that waits for a position.
+    pub waited: Duration,
+}
+
+/// Runs a request with its data. Also returns what is known of it afterwards.
+pub(crate) async fn scope<T>(meta: Meta, work: impl Future<Output = T>) -> (T, Ended) {
     let inner = async {
         let result = work.await;
-        (result, PROBLEM.with(Cell::get))
+        (result, ENDED.with(Cell::get))
     };
     let inner = SENDER.scope(Cell::new(0), META.scope(meta, inner));
     let inner = CALLER.scope(RefCell::default(), inner);
-    PROBLEM.scope(Cell::new(None), inner).await
+    ENDED.scope(Cell::default(), inner).await
 }
 
 /// The data of a request, for work that continues after its answer has begun.
@@ -123,5 +132,15 @@ pub(crate) fn caller() -> Option<Principal> {
 
 /// Records the problem that the request ends with, for the metrics.
 pub(crate) fn note_problem(code: Code) {
-    let _ = PROBLEM.try_with(|problem| problem.set(Some(code)));
+    let problem = Some(code);
+    let _ = ENDED.try_with(|ended| ended.set(Ended { problem, ..ended.get() }));
+}
+
+/// Adds to the time that the request waited on purpose.
+pub(crate) fn note_waited(length: Duration) {
+    // A stream waits after its answer has begun, outside of the request.
+    let _ = ENDED.try_with(|ended| {
+        let Ended { problem, waited } = ended.get();
+        ended.set(Ended { problem, waited: waited.saturating_add(length) });
+    });
 }

@@ -24,10 +24,7 @@ pub(super) async fn add_regions(
     for region in config.region_names()? {
         let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
         let command = Command::AddRegion { region };
-        directory
-            .submit(envelope, command)
-            .await
-            .map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
+        directory.submit(envelope, command).await?;
     }
     Ok(())
 }
@@ -40,8 +37,7 @@ pub(super) async fn attempt_ids(directory: &DirectoryService) -> Result<AttemptI
         getrandom::fill(&mut secret).map_err(|error| other(error.to_string()))?;
         let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
         let command = Command::SetAttemptSecret { secret: Secret(secret) };
-        let set = directory.submit(envelope, command).await;
-        set.map_err(|failure| other(failure.problem.detail.clone()))?;
+        directory.submit(envelope, command).await?;
     }
     let known = AttemptIds::of(&directory.current());
     known.ok_or_else(|| other("the directory has no secret for ids of attempts".to_owned()))
@@ -54,9 +50,8 @@ pub(super) async fn open_region(
 ) -> Result<CellNo, StartError> {
     let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
     let command = ledger::Command::OpenRegion { region: region.clone(), shard: SHARD };
-    let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
-    let seen = ledger.post(envelope, command).answer().await.map_err(failed)?;
-    match seen.value.map_err(|refused| failed(refused.into()))?.reply {
+    let seen = ledger.post(envelope, command).answer().await?;
+    match seen.value.map_err(Failure::from)?.reply {
         Reply::Region(cell) => Ok(cell),
         Reply::Done
         | Reply::Account(_)
@@ -91,8 +86,7 @@ pub(super) async fn configure(
         return Ok(());
     }
     let origin = Origin::component("start");
-    let posted = cell.gateway.post(origin, cell::Command::Configure(wanted)).answer().await;
-    let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
+    let seen = cell.gateway.post(origin, cell::Command::Configure(wanted)).answer().await?;
     match seen.value {
         Ok(_) => Ok(()),
         Err(refusal) => {
@@ -105,8 +99,7 @@ pub(super) async fn configure(
 /// register again before their reports are accepted.
 pub(super) async fn rewind(cell: &CellService) -> Result<(), StartError> {
     let Some(command) = cell.unannounced_restore() else { return Ok(()) };
-    let posted = cell.gateway.post(Origin::component("start"), command).answer().await;
-    let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
+    let seen = cell.gateway.post(Origin::component("start"), command).answer().await?;
     seen.value
         .map(drop)
         .map_err(|refusal| StartError::Other(format!("the cell refused the restore: {refusal}")))

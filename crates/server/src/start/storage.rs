@@ -10,6 +10,7 @@ use bursar_engine::{DirectoryCodec, replay};
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Journal, JournalError};
+use ed25519_dalek::SigningKey;
 
 use super::{StartError, io};
 use crate::config::Config;
@@ -68,8 +69,7 @@ impl Storage {
                 folder
             }
         };
-        let refused = |error| StartError::Store(at_full_disk(&folder, error));
-        let store = Store::open(&folder).map_err(refused)?;
+        let store = Store::open(&folder).map_err(StartError::Store)?;
         let key_file = checkpoint::key_file(config, &folder);
         let key = checkpoint::read_key(&key_file).map_err(io(key_file.display().to_string()))?;
         let public_key = key.as_ref().map(checkpoint::public_key);
@@ -78,14 +78,11 @@ impl Storage {
             checked.map_err(StartError::Store)?;
         }
         let open = |machine: &str| {
-            store.begin(machine).map_err(refused)?;
+            store.begin(machine).map_err(StartError::Store)?;
             let file = Manifest::file(&folder, machine);
             let journal = SqliteJournal::open(&file, SqliteOptions::default());
             let what = file.display().to_string();
-            let journal = journal.map_err(|error| StartError::Journal {
-                what,
-                error: at_full_disk(&folder, error),
-            })?;
+            let journal = journal.map_err(|error| StartError::Journal { what, error })?;
             Ok(Arc::new(journal) as Arc<dyn Journal>)
         };
         let (ledger, directory) = (open(store::LEDGER)?, open(store::DIRECTORY)?);
@@ -96,7 +93,7 @@ impl Storage {
             check_marks(&*ledger, &cells).map_err(|error| mixed(&folder, &error))?;
         }
         let logs = folder.join("logs");
-        store::make_folder(&logs).map_err(refused)?;
+        store::make_folder(&logs).map_err(StartError::Store)?;
         let (store, database) = (Some(Arc::new(store)), None);
         let history = HistoryFile::in_folder(&folder);
         let archive = ArchivePlace::File(folder.join(store::ARCHIVE));
@@ -125,6 +122,20 @@ impl Storage {
         if let Some(database) = self.database.as_ref().filter(|_| clean) {
             database.note(clean);
         }
+    }
+
+    /// The key that signs checkpoints, noted in the store so that verifiers can look it up.
+    pub(super) fn signing_key(&self, config: &Config) -> Result<SigningKey, StartError> {
+        let key_file = checkpoint::key_file(config, &self.folder);
+        let signing =
+            checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
+        if let Some(store) = &self.store {
+            note_signer(store, &key_file, &checkpoint::public_key(&signing));
+        }
+        if let Some(database) = &self.database {
+            database.note_signer(&checkpoint::public_key(&signing))?;
+        }
+        Ok(signing)
     }
 
     /// The number that agents' incarnations are counted from.
@@ -225,35 +236,6 @@ pub(super) async fn keep_noting(store: Arc<Store>, machines: Vec<(String, Arc<dy
         let (store, machines) = (Arc::clone(&store), Arc::clone(&machines));
         // An error here is a panic, which the panic hook has reported.
         let _ = tokio::task::spawn_blocking(move || note_heads(&store, &machines, false)).await;
-    }
-}
-
-/// Explains a full disk and how to fix it.
-pub(super) fn at_full_disk(folder: &Path, error: JournalError) -> JournalError {
-    let words = error.to_string();
-    let is_full = words.contains("os error 28") || words.contains("disk is full");
-    if !is_full {
-        return error;
-    }
-    let folder = folder.display();
-    JournalError::Refused(format!(
-        "{folder}: the disk is full, so the store cannot be opened ({words}). Nothing was lost. Free \
-         some space and start again"
-    ))
-}
-
-/// Names the folder in the error of a server that could not start because the disk is full.
-pub(super) fn naming_folder(folder: Option<&Path>, error: StartError) -> StartError {
-    match (folder, error) {
-        (
-            Some(folder),
-            error @ (StartError::Other(_) | StartError::Follower(_) | StartError::Replay(_)),
-        ) if error.to_string().contains("disk is full") => StartError::Other(format!(
-            "{}: the disk is full, so the server cannot start. Nothing was lost. Free some space \
-             and start again",
-            folder.display()
-        )),
-        (_, error) => error,
     }
 }
 

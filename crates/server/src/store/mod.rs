@@ -15,7 +15,7 @@ use bursar_engine::{DirectoryCodec, replay_from_genesis};
 use bursar_journal::sqlite::{
     Expected, REMEDY, SqliteJournal, SqliteOptions, inspect, is_begun, written_tail,
 };
-use bursar_journal::{Head, JournalError, JournalId};
+use bursar_journal::{Head, JournalError, JournalId, is_full};
 use serde::{Deserialize, Serialize};
 
 /// The file name of the manifest.
@@ -137,7 +137,7 @@ impl Manifest {
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(JournalError::storage("reading the manifest", error)),
+            Err(error) => return Err(JournalError::io("reading the manifest", error)),
         };
         match serde_json::from_slice::<Manifest>(&text) {
             Ok(manifest) if manifest.format <= FORMAT => Ok(Some(manifest)),
@@ -170,7 +170,7 @@ impl Manifest {
             fs::rename(&temporary, &path)?;
             File::open(folder)?.sync_all()
         };
-        write().map_err(|error| JournalError::storage("writing the manifest", error))
+        write().map_err(|error| JournalError::io("writing the manifest", error))
     }
 
     /// The file of a machine.
@@ -247,14 +247,14 @@ impl Manifest {
 /// Adds the file's name to an error, if it has none.
 fn named(file: &Path, error: JournalError) -> JournalError {
     match error {
-        refused @ JournalError::Refused(_) => refused,
+        known @ (JournalError::Refused(_) | JournalError::Full { .. }) => known,
         other => JournalError::Refused(format!("{}: {other}. {REMEDY}", file.display())),
     }
 }
 
 /// The names of the machines that have files in a folder, complete or not.
 fn journal_files(folder: &Path) -> Result<Vec<String>, JournalError> {
-    let failed = |error: std::io::Error| JournalError::storage("reading the data folder", error);
+    let failed = |error: std::io::Error| JournalError::io("reading the data folder", error);
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
@@ -395,6 +395,9 @@ impl Store {
 pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| {
+        if is_full(&error) {
+            return JournalError::io("making the data folder", error);
+        }
         JournalError::Refused(format!(
             "{}: the data folder cannot be made: {error}",
             folder.display()
@@ -403,7 +406,7 @@ pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
 }
 
 fn lock(folder: &Path) -> Result<File, JournalError> {
-    let failed = |error| JournalError::storage("locking the data folder", error);
+    let failed = |error| JournalError::io("locking the data folder", error);
     let file = File::open(folder).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -456,7 +459,7 @@ pub fn adopt(folder: &Path) -> Result<Vec<String>, JournalError> {
 fn known_cells(folder: &Path) -> Result<Vec<String>, JournalError> {
     let file = Manifest::file(folder, DIRECTORY);
     inspect(&file, None).map_err(|error| named(&file, error))?;
-    let failed = |error: std::io::Error| JournalError::storage("reading the directory", error);
+    let failed = |error: std::io::Error| JournalError::io("reading the directory", error);
     let copy = tempfile::tempdir().map_err(failed)?;
     for end in ["", "-wal", "-tail"] {
         let name = format!("{DIRECTORY}.db{end}");

@@ -5,6 +5,7 @@ pub mod trace;
 
 use std::borrow::Cow;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bursar_engine::{Stats, Status, Trouble, Written};
@@ -63,6 +64,9 @@ struct GpusOf {
     state: &'static str,
 }
 
+/// A gauge of seconds or of GPUs, which may be fractions.
+type Measure = Gauge<f64, AtomicU64>;
+
 /// The gauges of a region, computed when metrics are read.
 #[derive(Clone, Debug, Default)]
 pub struct RegionCounts {
@@ -93,17 +97,17 @@ pub struct Metrics {
     log_bytes: Gauge,
     log_files: Gauge,
     log_no_room: Gauge,
-    log_pieces_refused: Gauge,
-    log_files_removed: Gauge,
+    log_pieces_refused: Counter,
+    log_files_removed: Counter,
     waiting: Family<Machine, Gauge>,
-    batches: Family<Machine, Gauge>,
-    records: Family<Machine, Gauge>,
-    bytes: Family<Machine, Gauge>,
+    batches: Family<Machine, Counter>,
+    records: Family<Machine, Counter>,
+    bytes: Family<Machine, Counter>,
     largest_batch: Family<Machine, Gauge>,
-    rebuilds: Family<Machine, Gauge>,
-    panics: Family<Machine, Gauge>,
+    rebuilds: Family<Machine, Counter>,
+    panics: Family<Machine, Counter>,
     set_aside: Family<Machine, Gauge>,
-    longest_turn: Family<Machine, Gauge>,
+    longest_turn: Family<Machine, Measure>,
     snapshot_failures: Family<Machine, Counter>,
     renewal_failures: Family<Machine, Counter>,
     serving: Family<Machine, Gauge>,
@@ -118,18 +122,29 @@ pub struct Metrics {
     violations: Counter,
     nodes: Family<InRegion, Gauge>,
     nodes_ready: Family<InRegion, Gauge>,
-    gpu_thousandths: Family<GpusOf, Gauge>,
+    gpus: Family<GpusOf, Measure>,
     running_jobs: Family<InRegion, Gauge>,
     waiting_jobs: Family<InRegion, Gauge>,
     heartbeats: Family<InRegion, Histogram>,
-    clock_skew: Family<InRegion, Gauge>,
-    clock_ahead: Gauge,
+    clock_skew: Family<InRegion, Measure>,
+    clock_ahead: Measure,
     expiry_waits: Gauge,
-    store_clock: Gauge,
+    store_clock: Measure,
 }
 
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.000_1, 2.0, 18))
+}
+
+/// Milliseconds as seconds, the base unit of metrics.
+fn seconds_of(millis: i64) -> f64 {
+    let length = Duration::from_millis(millis.unsigned_abs()).as_secs_f64();
+    if millis < 0 { -length } else { length }
+}
+
+/// Sets a counter to a total that is counted elsewhere. It begins again at zero with the process.
+fn total(counter: &Counter, value: u64) {
+    counter.inner().store(value, Ordering::Relaxed);
 }
 
 fn sizes() -> Histogram {
@@ -161,8 +176,8 @@ impl Metrics {
             log_bytes: Gauge::default(),
             log_files: Gauge::default(),
             log_no_room: Gauge::default(),
-            log_pieces_refused: Gauge::default(),
-            log_files_removed: Gauge::default(),
+            log_pieces_refused: Counter::default(),
+            log_files_removed: Counter::default(),
             waiting: Family::default(),
             batches: Family::default(),
             records: Family::default(),
@@ -186,14 +201,14 @@ impl Metrics {
             violations: Counter::default(),
             nodes: Family::default(),
             nodes_ready: Family::default(),
-            gpu_thousandths: Family::default(),
+            gpus: Family::default(),
             running_jobs: Family::default(),
             waiting_jobs: Family::default(),
             heartbeats,
             clock_skew: Family::default(),
-            clock_ahead: Gauge::default(),
+            clock_ahead: Measure::default(),
             expiry_waits: Gauge::default(),
-            store_clock: Gauge::default(),
+            store_clock: Measure::default(),
         };
         metrics.register();
         metrics
@@ -204,7 +219,7 @@ impl Metrics {
         all.register("http_requests", "Requests by route and status", self.requests.clone());
         all.register_with_unit(
             "http_request_duration",
-            "Time from the last header to the answer",
+            "Time from the last header to the answer, without what the request waited for on purpose",
             Unit::Seconds,
             self.durations.clone(),
         );
@@ -221,15 +236,15 @@ impl Metrics {
         let help =
             "1 if no output of jobs is accepted, because the file system has too little room";
         all.register("log_no_room", help, self.log_no_room.clone());
-        let help = "Pieces of output that were refused for lack of room, since the start";
+        let help = "Pieces of output that were refused for lack of room";
         all.register("log_pieces_refused", help, self.log_pieces_refused.clone());
-        let help = "Files of output that were removed in favour of newer ones, since the start";
+        let help = "Files of output that were removed in favour of newer ones";
         all.register("log_files_removed", help, self.log_files_removed.clone());
         all.register("mailbox_waiting", "Messages waiting for answers", self.waiting.clone());
         all.register("nodes", "Nodes that are registered", self.nodes.clone());
         all.register("nodes_ready", "Nodes that accept jobs", self.nodes_ready.clone());
-        let help = "GPUs in use, and free on nodes that accept jobs, in thousandths";
-        all.register("gpu_thousandths", help, self.gpu_thousandths.clone());
+        let help = "GPUs in use, and free on nodes that accept jobs; shares are fractions";
+        all.register("gpus", help, self.gpus.clone());
         all.register("jobs_running", "Jobs that have GPUs", self.running_jobs.clone());
         all.register("jobs_waiting", "Jobs that wait in a region", self.waiting_jobs.clone());
         all.register_with_unit(
@@ -238,16 +253,17 @@ impl Metrics {
             Unit::Seconds,
             self.heartbeats.clone(),
         );
-        let help = "How far the last report claimed more running time than was observed, in ms";
-        all.register("agent_clock_ahead_ms", help, self.clock_skew.clone());
-        let help = "How far the wall clock jumped ahead and is not followed, in ms; negative: how far \
-            it is behind the last record; 0 if it is followed";
-        all.register("clock_ahead_ms", help, self.clock_ahead.clone());
+        let help = "How far the last report claimed more running time than was observed";
+        let ahead = self.clock_skew.clone();
+        all.register_with_unit("agent_clock_ahead", help, Unit::Seconds, ahead);
+        let help = "How far the wall clock jumped ahead and is not followed; negative: how far it is \
+            behind the last record; 0 if it is followed";
+        all.register_with_unit("clock_ahead", help, Unit::Seconds, self.clock_ahead.clone());
         let help = "1 if no grant expires until an operator accepts the clock";
         all.register("clock_expiry_waits", help, self.expiry_waits.clone());
-        let help = "How far the clock of the database is ahead of this server's, in ms; negative: \
-            behind it; a server more than 2000 off takes no machine";
-        all.register("store_clock_ahead_ms", help, self.store_clock.clone());
+        let help = "How far the clock of the database is ahead of this server's; negative: behind it; \
+            a server more than 2 off takes no machine";
+        all.register_with_unit("store_clock_ahead", help, Unit::Seconds, self.store_clock.clone());
         all.register("journal_batches", "Durable writes", self.batches.clone());
         all.register("journal_records", "Records written", self.records.clone());
         all.register_with_unit(
@@ -257,15 +273,16 @@ impl Metrics {
             self.bytes.clone(),
         );
         let help = "The most records of one durable write";
-        all.register("journal_largest_batch", help, self.largest_batch.clone());
+        all.register("journal_largest_batch_records", help, self.largest_batch.clone());
         let help = "How often the state was built from the journal";
         all.register("journal_rebuilds", help, self.rebuilds.clone());
         let help = "Requests, messages and timers that panicked; each failed alone";
         all.register("machine_panics", help, self.panics.clone());
         let help = "Timers and messages that panicked three times and were set aside";
         all.register("machine_set_aside", help, self.set_aside.clone());
-        let help = "The longest turn of messages in microseconds, for which other tenants waited";
-        all.register("machine_longest_turn_micros", help, self.longest_turn.clone());
+        let help = "The longest turn of messages, for which other tenants waited";
+        let longest = self.longest_turn.clone();
+        all.register_with_unit("machine_longest_turn", help, Unit::Seconds, longest);
         let help = "Snapshots that could not be stored";
         all.register("snapshot_failures", help, self.snapshot_failures.clone());
         let help = "Renewals of a lease that failed";
@@ -363,19 +380,19 @@ impl Metrics {
         let labels = InRegion { region: region.to_owned() };
         self.heartbeats.get_or_create(&labels).observe(took.as_secs_f64());
         if let Some(ahead) = ahead_ms {
-            self.clock_skew.get_or_create(&labels).set(ahead);
+            self.clock_skew.get_or_create(&labels).set(seconds_of(ahead));
         }
     }
 
     /// Records the state of the wall clock.
     pub fn time(&self, ahead_ms: i64, expiry_waits: bool) {
-        self.clock_ahead.set(ahead_ms);
+        self.clock_ahead.set(seconds_of(ahead_ms));
         self.expiry_waits.set(expiry_waits.into());
     }
 
     /// Records how far the clock of the database is ahead of this server's.
     pub fn store_clock(&self, ahead_ms: i64) {
-        self.store_clock.set(ahead_ms);
+        self.store_clock.set(seconds_of(ahead_ms));
     }
 
     /// Records the gauges of a region.
@@ -389,7 +406,7 @@ impl Metrics {
             for (state, thousandths) in [("used", used), ("free", free)] {
                 let gpu_type = gpu_type.clone();
                 let labels = GpusOf { region: region.to_owned(), gpu_type, state };
-                self.gpu_thousandths.get_or_create(&labels).set((*thousandths).into());
+                self.gpus.get_or_create(&labels).set(f64::from(*thousandths) / 1000.0);
             }
         }
     }
@@ -400,15 +417,19 @@ impl Metrics {
         let set = |gauge: &Family<Machine, Gauge>, value: u64| {
             gauge.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
         };
+        let count = |counter: &Family<Machine, Counter>, value: u64| {
+            total(&counter.get_or_create(&labels), value);
+        };
         self.waiting.get_or_create(&labels).set(waiting);
-        set(&self.batches, stats.batches);
-        set(&self.records, stats.records);
-        set(&self.bytes, stats.bytes);
+        count(&self.batches, stats.batches);
+        count(&self.records, stats.records);
+        count(&self.bytes, stats.bytes);
+        count(&self.rebuilds, stats.rebuilds);
+        count(&self.panics, stats.panics);
         set(&self.largest_batch, stats.largest_batch);
-        set(&self.rebuilds, stats.rebuilds);
-        set(&self.panics, stats.panics);
         set(&self.set_aside, stats.set_aside);
-        set(&self.longest_turn, stats.longest_turn_micros);
+        let longest = Duration::from_micros(stats.longest_turn_micros);
+        self.longest_turn.get_or_create(&labels).set(longest.as_secs_f64());
         set(&self.replayed, stats.replayed);
         set(&self.replay_until, stats.replay_until);
         set(&self.serving, u64::from(*status == Status::Serving));
@@ -430,8 +451,8 @@ impl Metrics {
         self.log_bytes.set(shown(logs.bytes));
         self.log_files.set(shown(logs.files));
         self.log_no_room.set(i64::from(logs.no_room));
-        self.log_pieces_refused.set(shown(logs.refused));
-        self.log_files_removed.set(shown(logs.removed));
+        total(&self.log_pieces_refused, logs.refused);
+        total(&self.log_files_removed, logs.removed);
     }
 
     /// Updates what is known of the archive.
@@ -483,10 +504,37 @@ mod tests {
             "bursar_snapshot_failures_total{machine=\"Ledger\"} 1",
             "bursar_lease_renewal_failures_total{machine=\"Ledger\"} 1",
             "bursar_replay_target{machine=\"Ledger\"} 90",
-            "bursar_machine_panics{machine=\"Ledger\"} 4",
+            "bursar_machine_panics_total{machine=\"Ledger\"} 4",
             "bursar_machine_set_aside{machine=\"Ledger\"} 1",
         ] {
             assert!(text.contains(line), "{line} is missing in:\n{text}");
+        }
+    }
+    #[test]
+    fn counters_are_counters_and_units_are_base_units() {
+        let metrics = Metrics::new();
+        let (batches, longest_turn_micros) = (3, 1_500);
+        let stats = Stats { batches, longest_turn_micros, ..Stats::default() };
+        metrics.machine(LEDGER, 0, &stats, &Status::Serving);
+        metrics.heartbeat("eu", Duration::from_millis(2), Some(1_250));
+        metrics.time(-250, false);
+        let gpus = vec![("H100".to_owned(), 500, 1_500)];
+        metrics.region("eu", &RegionCounts { gpus, ..RegionCounts::default() });
+        let text = metrics.text(0, 0);
+        for line in [
+            "# TYPE bursar_journal_batches counter",
+            "bursar_journal_batches_total{machine=\"Ledger\"} 3",
+            "bursar_machine_longest_turn_seconds{machine=\"Ledger\"} 0.0015",
+            "bursar_agent_clock_ahead_seconds{region=\"eu\"} 1.25",
+            "bursar_clock_ahead_seconds -0.25",
+            "bursar_gpus{region=\"eu\",gpu_type=\"H100\",state=\"used\"} 0.5",
+        ] {
+            assert!(text.contains(line), "{line} is missing in:\n{text}");
+        }
+        for name in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+            let (name, _) = name.split_once(' ').expect("a name and a type");
+            let other = ["_ms", "_micros", "_thousandths", "_percent"];
+            assert!(!other.iter().any(|unit| name.ends_with(unit)), "{name}");
         }
     }
 }

@@ -1,15 +1,26 @@
 //! Logs as JSON lines on standard error, and traces to a collector if one is configured.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use axum::http::HeaderMap;
 use bursar_api::terminal::escaped_lines;
-use opentelemetry::trace::TracerProvider;
+use opentelemetry::Context;
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::trace::{TraceContextExt, TracerProvider};
 use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing_subscriber::EnvFilter;
+use tracing::{Span, Subscriber};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
+
+const DEFAULT_LEVEL: &str = "info";
 
 /// Keeps the trace exporter alive; sends the remaining spans when dropped.
 pub struct Tracing(Option<SdkTracerProvider>);
@@ -21,6 +32,67 @@ impl Drop for Tracing {
             let _ = provider.shutdown();
         }
     }
+}
+
+/// Whether spans are sent to a collector.
+static EXPORTS: AtomicBool = AtomicBool::new(false);
+
+/// The trace of the caller, from the header `traceparent` (W3C Trace Context).
+pub(crate) struct CallerTrace(Option<Context>);
+
+impl CallerTrace {
+    /// Reads the headers of a request. A header that is not valid counts as none, as the
+    /// specification asks.
+    pub(crate) fn of(headers: &HeaderMap) -> CallerTrace {
+        let mut values = headers.get_all(PARENT).iter();
+        if values.next().is_none() || values.next().is_some() {
+            return CallerTrace(None);
+        }
+        let propagator = TraceContextPropagator::new();
+        let context = propagator.extract_with_context(&Context::new(), &Headers(headers));
+        CallerTrace(Some(context).filter(|context| context.span().span_context().is_valid()))
+    }
+
+    /// Makes the span of the request a part of the trace, and writes the id of the trace into its
+    /// log lines.
+    pub(crate) fn join(&self, span: &Span) {
+        let exports = EXPORTS.load(Ordering::Relaxed);
+        if let (Some(context), true) = (&self.0, exports) {
+            // Fails only for a span that has begun, or that the filter leaves out.
+            let _ = span.set_parent(context.clone());
+        }
+        let id = match &self.0 {
+            Some(context) => context.span().span_context().trace_id(),
+            None if exports => span.context().span().span_context().trace_id(),
+            None => return,
+        };
+        span.record("trace_id", tracing::field::display(id));
+    }
+}
+
+const PARENT: &str = "traceparent";
+
+/// The headers of a request, as the propagator reads them.
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(|name| name.as_str()).collect()
+    }
+}
+
+/// A span inside that of the request, for something it waits for. Absent unless spans are sent to a
+/// collector: no log line is written in it.
+pub(crate) fn step(name: &'static str, of: &str) -> Span {
+    if !EXPORTS.load(Ordering::Relaxed) {
+        return Span::none();
+    }
+    let of = of.rsplit("::").next().unwrap_or(of);
+    tracing::info_span!("step", otel.name = name, of)
 }
 
 /// Writes JSON lines without terminal control characters. JSON itself escapes line breaks and
@@ -51,7 +123,7 @@ impl<W: Write> Write for Visible<W> {
 pub enum TracingError {
     /// The filter of log lines is not valid.
     #[error(transparent)]
-    Filter(#[from] tracing_subscriber::filter::ParseError),
+    Filter(#[from] ParseError),
     /// The exporter of spans could not be built.
     #[error(transparent)]
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
@@ -61,21 +133,42 @@ pub enum TracingError {
 ///
 /// Log lines never contain keys, bodies or amounts.
 pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, TracingError> {
-    let filter = EnvFilter::try_from_env("BURSAR_LOG").or_else(|_| EnvFilter::try_new("info"))?;
-    let lines = tracing_subscriber::fmt::layer()
-        .json()
-        .flatten_event(true)
-        .with_current_span(true)
-        .with_span_list(false)
-        .with_writer(|| Visible(std::io::stderr()));
+    let wanted = std::env::var("BURSAR_LOG").ok();
+    let filter = filter(wanted.as_deref())?;
     let provider = otlp_endpoint.map(provider).transpose()?;
     let spans = provider
         .as_ref()
         .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("bursar")));
-    let registry = tracing_subscriber::registry().with(filter).with(lines).with(spans);
     // A second start in one process keeps the subscriber of the first.
-    let _ = registry.try_init();
+    let _ = match spans {
+        // The level of the log says nothing about traces.
+        Some(spans) => tracing_subscriber::registry()
+            .with(lines().with_filter(filter))
+            .with(spans.with_filter(LevelFilter::INFO))
+            .try_init(),
+        None => tracing_subscriber::registry().with(filter).with(lines()).try_init(),
+    };
+    EXPORTS.store(provider.is_some(), Ordering::Relaxed);
     Ok(Tracing(provider))
+}
+
+/// The levels of log lines, one for all modules and others by module: `info,bursar_server=debug`.
+/// Invalid text has no effect.
+fn filter(wanted: Option<&str>) -> Result<Targets, ParseError> {
+    match wanted.filter(|text| !text.is_empty()).and_then(|text| text.parse().ok()) {
+        Some(filter) => Ok(filter),
+        None => DEFAULT_LEVEL.parse(),
+    }
+}
+
+/// Writes log lines.
+fn lines<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
+    tracing_subscriber::fmt::layer()
+        .json()
+        .flatten_event(true)
+        .with_current_span(true)
+        .with_span_list(false)
+        .with_writer(|| Visible(std::io::stderr()))
 }
 
 fn provider(endpoint: &str) -> Result<SdkTracerProvider, TracingError> {
@@ -108,6 +201,43 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn levels_are_set_for_all_modules_and_for_one() {
+        use tracing::Level;
+        let is_on = |wanted: Option<&str>, target: &str, level| {
+            filter(wanted).expect("a filter").would_enable(target, &level)
+        };
+        let by_module = Some("info,bursar_server=debug");
+        assert!(is_on(by_module, "bursar_server::net", Level::DEBUG));
+        assert!(!is_on(by_module, "bursar_engine", Level::DEBUG));
+        assert!(is_on(by_module, "bursar_engine", Level::INFO));
+        assert!(!is_on(Some("error"), "bursar_engine", Level::WARN));
+        for absent in [None, Some(""), Some("=,loud")] {
+            assert!(is_on(absent, "bursar_engine", Level::INFO), "{absent:?}");
+            assert!(!is_on(absent, "bursar_engine", Level::DEBUG), "{absent:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_valid_traceparent_names_a_trace() {
+        let id = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(PARENT, value.parse().expect("a header"));
+            }
+            let CallerTrace(context) = CallerTrace::of(&headers);
+            context.map(|context| context.span().span_context().trace_id().to_string())
+        };
+        let valid = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(id(&[valid]).as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
+        let zero = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
+        for invalid in ["", "x", zero, &valid[..54], "00-4bf92f3577b34da6a3ce929d0e0e473\t-1-01"] {
+            assert_eq!(id(&[invalid]), None, "{invalid}");
+        }
+        assert_eq!(id(&[valid, valid]), None, "two headers");
+        assert_eq!(id(&[]), None);
     }
 
     #[test]

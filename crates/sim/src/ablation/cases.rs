@@ -3,10 +3,10 @@
 //!
 //! | Half | Traces | Mixes | Generated |
 //! |---|---|---|---|
-//! | tune | trace3; the queue families with seed 1 | every second | Poisson, diurnal and gang-heavy loads, seeds 1 to 3 |
-//! | report | trace1, trace3_pr, shockwave; the queue families with seed 11 | the others | all five loads, seeds 11 to 13 |
+//! | tune | trace3; the queue families with seed 31 | every second | Poisson, bursty and gang-heavy loads, and loads whose jobs state their ends; seeds 31 and 32 |
+//! | report | trace1, trace3_pr, shockwave; the queue families with seed 41 | the others | all six loads, seeds 41 to 43 |
 //!
-//! So bursts, floods and two traces are never seen while a rule or a setting is chosen.
+//! So days, floods and three traces are never seen while a rule or a setting is chosen.
 
 use std::path::Path;
 
@@ -34,10 +34,10 @@ impl Half {
     }
 
     /// The seeds of the generated loads.
-    fn seeds(self) -> [u64; 3] {
+    fn seeds(self) -> &'static [u64] {
         match self {
-            Half::Tune => [1, 2, 3],
-            Half::Report => [11, 12, 13],
+            Half::Tune => &[31, 32],
+            Half::Report => &[41, 42, 43],
         }
     }
 }
@@ -99,12 +99,15 @@ pub fn cases(half: Half, traces: Option<&Path>) -> Result<Vec<Case>, TraceError>
 /// The generated loads.
 fn generated(half: Half) -> Vec<Case> {
     let seen = |family: &LoadFamily| match family {
-        LoadFamily::Poisson | LoadFamily::Diurnal | LoadFamily::GangHeavy => true,
-        LoadFamily::Bursty | LoadFamily::TinyFlood => half == Half::Report,
+        LoadFamily::Poisson
+        | LoadFamily::Bursty
+        | LoadFamily::GangHeavy
+        | LoadFamily::StatedEnds => true,
+        LoadFamily::Diurnal | LoadFamily::TinyFlood => half == Half::Report,
     };
     let families = LoadFamily::ALL.into_iter().filter(seen);
     families
-        .flat_map(|family| half.seeds().map(|seed| (family, seed)))
+        .flat_map(|family| half.seeds().iter().map(move |seed| (family, *seed)))
         .map(|(family, seed)| {
             let jobs = load::jobs(family, seed);
             let account = |job: &JobRow| format!("lab:{}", job.tenant.as_deref().unwrap_or("t"));
@@ -130,7 +133,14 @@ fn mix_case(mix: Mix) -> Case {
     for (tenant, (gpus, minutes)) in mix.into_iter().enumerate() {
         for _ in 0..64 * 4800 / 3 / (gpus * minutes) {
             let duration_ms = i64::from(minutes) * 60_000;
-            jobs.push(JobRow { tenant: None, submit_ms: 0, duration_ms, gpus, resumable: true });
+            jobs.push(JobRow {
+                tenant: None,
+                submit_ms: 0,
+                duration_ms,
+                gpus,
+                resumable: true,
+                max_runtime_ms: None,
+            });
             accounts.push(format!("lab:t{tenant}"));
         }
     }
@@ -141,8 +151,8 @@ fn mix_case(mix: Mix) -> Case {
 /// The queue families that stand in for the traces, among one and four tenants.
 fn queues(half: Half) -> Vec<Case> {
     let seed = match half {
-        Half::Tune => 1,
-        Half::Report => 11,
+        Half::Tune => 31,
+        Half::Report => 41,
     };
     let families = [QueueFamily::Gangs, QueueFamily::GangsAtOnce];
     families

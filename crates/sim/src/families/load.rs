@@ -28,16 +28,19 @@ pub enum LoadFamily {
     GangHeavy,
     /// One tenant floods the cluster with jobs of minutes.
     TinyFlood,
+    /// The same jobs as at random instants, each with a stated longest runtime.
+    StatedEnds,
 }
 
 impl LoadFamily {
     /// All families.
-    pub const ALL: [LoadFamily; 5] = [
+    pub const ALL: [LoadFamily; 6] = [
         LoadFamily::Poisson,
         LoadFamily::Bursty,
         LoadFamily::Diurnal,
         LoadFamily::GangHeavy,
         LoadFamily::TinyFlood,
+        LoadFamily::StatedEnds,
     ];
 
     /// The name in reports.
@@ -48,13 +51,14 @@ impl LoadFamily {
             LoadFamily::Diurnal => "diurnal",
             LoadFamily::GangHeavy => "gang-heavy",
             LoadFamily::TinyFlood => "tiny-flood",
+            LoadFamily::StatedEnds => "stated-ends",
         }
     }
 
     fn recipe(self) -> Recipe {
         let mixed = Recipe { jobs: 600, sizes: MIXED, durations: MINUTES_TO_DAY, percent: 115 };
         match self {
-            LoadFamily::Poisson => mixed,
+            LoadFamily::Poisson | LoadFamily::StatedEnds => mixed,
             LoadFamily::Bursty => Recipe { percent: 100, ..mixed },
             LoadFamily::Diurnal => Recipe { percent: 110, ..mixed },
             LoadFamily::GangHeavy => {
@@ -103,6 +107,7 @@ struct Drawn {
     gpus: u32,
     duration_ms: i64,
     interval: i64,
+    max_runtime_ms: Option<i64>,
 }
 
 /// The jobs of a family, in order of submission. Their tenants are `t0` to `t3`.
@@ -117,7 +122,10 @@ pub fn jobs(family: LoadFamily, seed: u64) -> Vec<JobRow> {
         let mut gpus = pick(&mut dice, recipe.sizes);
         let mut duration_ms = quantile(&mut dice, recipe.durations) * 1000;
         match family {
-            LoadFamily::Poisson | LoadFamily::GangHeavy | LoadFamily::Diurnal => {}
+            LoadFamily::Poisson
+            | LoadFamily::GangHeavy
+            | LoadFamily::Diurnal
+            | LoadFamily::StatedEnds => {}
             LoadFamily::Bursty if burst == 0 => {
                 (burst, of_burst) = (dice.below(40) + 10, tenant);
                 interval *= 30;
@@ -136,7 +144,9 @@ pub fn jobs(family: LoadFamily, seed: u64) -> Vec<JobRow> {
         if tenant + 1 == TENANTS {
             duration_ms = duration_ms.min(LONGEST_MS);
         }
-        drawn.push(Drawn { tenant, gpus, duration_ms, interval });
+        let states = family == LoadFamily::StatedEnds;
+        let max_runtime_ms = states.then(|| stated(duration_ms, dice.below(4)));
+        drawn.push(Drawn { tenant, gpus, duration_ms, interval, max_runtime_ms });
     }
     let work: i64 = drawn.iter().map(|job| job.duration_ms * i64::from(job.gpus)).sum();
     let span = work / GPUS * 100 / recipe.percent;
@@ -151,9 +161,16 @@ pub fn jobs(family: LoadFamily, seed: u64) -> Vec<JobRow> {
             duration_ms: job.duration_ms,
             gpus: job.gpus,
             resumable: job.tenant + 1 < TENANTS,
+            max_runtime_ms: job.max_runtime_ms,
         }
     };
     drawn.into_iter().map(row).collect()
+}
+
+/// The longest runtime that is stated for a job: one to four times its duration, in whole hours.
+fn stated(duration_ms: i64, more: usize) -> i64 {
+    let times = 1 + more as i64;
+    (duration_ms * times / HOUR_MS + 1) * HOUR_MS
 }
 
 /// Moves instants of a day so that five of six fall into its first twelve hours.

@@ -201,7 +201,14 @@ pub fn jobs(family: QueueFamily, seed: u64) -> Vec<JobRow> {
         if place > 0 && family != QueueFamily::GangsAtOnce {
             submit_ms += interval_ms;
         }
-        rows.push(JobRow { tenant: None, submit_ms, duration_ms, gpus, resumable: true });
+        rows.push(JobRow {
+            tenant: None,
+            submit_ms,
+            duration_ms,
+            gpus,
+            resumable: true,
+            max_runtime_ms: None,
+        });
     }
     rows
 }

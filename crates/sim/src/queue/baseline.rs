@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn job(submit_ms: i64, duration_ms: i64, gpus: u32) -> JobRow {
-        JobRow { tenant: None, submit_ms, duration_ms, gpus, resumable: true }
+        JobRow { tenant: None, submit_ms, duration_ms, gpus, resumable: true, max_runtime_ms: None }
     }
 
     const TWO_NODES: Cluster = Cluster { nodes: 2, gpus_per_node: 8 };

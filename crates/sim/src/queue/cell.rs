@@ -223,8 +223,9 @@ impl<'a> World<'a> {
             let id = JobId(self.next_job as u64);
             let account = self.accounts[self.next_job].as_str();
             let spec = JobSpec::new(id, account, GpuDemand::Whole(gpus));
-            let resumable = row.resumable;
-            self.send(&Command::AdmitJob(JobSpec { nodes, resumable, ..spec }));
+            let (resumable, max_runtime_ms) = (row.resumable, row.max_runtime_ms);
+            let spec = JobSpec { nodes, resumable, max_runtime_ms, ..spec };
+            self.send(&Command::AdmitJob(spec));
             self.next_job += 1;
         }
     }

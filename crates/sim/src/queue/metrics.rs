@@ -107,7 +107,7 @@ mod tests {
     const HOUR: i64 = 3_600_000;
 
     fn job(submit_ms: i64, duration_ms: i64, gpus: u32) -> JobRow {
-        JobRow { tenant: None, submit_ms, duration_ms, gpus, resumable: true }
+        JobRow { tenant: None, submit_ms, duration_ms, gpus, resumable: true, max_runtime_ms: None }
     }
 
     fn finished(started_ms: i64, finished_ms: i64) -> Finished {

@@ -200,6 +200,7 @@ mod tests {
                 duration_ms: stretches.map(|(from, to)| to - from).sum(),
                 gpus: *gpus,
                 resumable: true,
+                max_runtime_ms: None,
             });
             tenants.push(tenant.to_string());
         }

@@ -90,6 +90,7 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
             from: path(random),
             to: path(random),
             amount: credits(random),
+            note: None,
         }),
         18 => Command::CollectUncollected { path: path(random), id: name(random) },
         20..=25 => jobs::chaos(random, now),

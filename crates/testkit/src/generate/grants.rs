@@ -95,6 +95,7 @@ impl Generator {
             from: from.path,
             to,
             amount: credits(amount),
+            note: None,
         })
     }
 }

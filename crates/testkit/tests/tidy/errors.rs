@@ -49,6 +49,7 @@ const READ_BY_PEOPLE: &[&str] = &[
     "crates/audit/src/",
     "crates/cli/src/",
     "crates/client/src/",
+    "crates/core/src/ledger/",
     "crates/history/src/",
     "crates/server/src/",
 ];
@@ -112,6 +113,7 @@ mod tests {
         };
         assert_eq!(lines("crates/server/src/a.rs"), [1, 2]);
         assert!(lines("crates/core/src/a.rs").is_empty());
+        assert_eq!(lines("crates/core/src/ledger/a.rs"), [1, 2]);
         assert!(lines("crates/server/src/operations.rs").is_empty());
     }
 }

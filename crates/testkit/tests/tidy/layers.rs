@@ -1,5 +1,5 @@
-//! Layers point one way: nothing but `start.rs` imports `server/src/http`, and the core knows neither HTTP
-//! nor JSON.
+//! Layers point one way: nothing but `start.rs` imports `server/src/http`, the core knows neither HTTP
+//! nor JSON, and one folder reads JSON by other means than serde's.
 //! `core/tests/layering.rs` checks the dependencies between crates.
 
 use crate::repository::{File, Finding, Repository};
@@ -12,6 +12,11 @@ const HTTP: &[&str] = &["crates/server/src/http/", "crates/server/src/http.rs"];
 /// Puts the parts of the server together, so it names all of them.
 const START: &str = "crates/server/src/start.rs";
 
+/// The reader of request bodies beside serde. Its benchmark is named in `flat.rs`.
+const JSON: &str = "crates/api/src/json/";
+/// What a reader or writer of JSON by hand contains.
+const JSON_BY_HAND: &[&str] = &["Deserializer<'de> for", "RawValue", "b'{'", "b'['"];
+
 pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repository.files.iter().filter(|file| file.is_rust()) {
@@ -23,8 +28,23 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
         {
             check_server(file, &mut findings);
         }
+        if !file.is_test() && !file.path.starts_with(JSON) {
+            check_json(file, &mut findings);
+        }
     }
     findings
+}
+
+fn check_json(file: &File, findings: &mut Vec<Finding>) {
+    let code = Layers::of(&file.text).code;
+    for (index, (line, code)) in file.text.lines().zip(code.lines()).enumerate() {
+        // Literals are blank in the code.
+        let has = |text: &str| code.contains(text) || text.starts_with("b'") && line.contains(text);
+        if let Some(found) = JSON_BY_HAND.iter().find(|text| has(text)) {
+            let advice = format!("`{found}`: read JSON with serde, or in `{JSON}`");
+            findings.push(file.finding(index + 1, advice));
+        }
+    }
 }
 
 fn check_server(file: &File, findings: &mut Vec<Finding>) {
@@ -84,6 +104,14 @@ mod tests {
         assert_eq!(lines("crates/server/src/app.rs", source), [1, 4, 6]);
         assert!(lines("crates/server/src/http/router.rs", source).is_empty());
         assert!(lines("crates/server/src/http.rs", source).is_empty());
+    }
+
+    #[test]
+    fn readers_of_json_by_hand_are_found_outside_of_their_folder() {
+        let source = "impl<'de> Deserializer<'de> for X {\nlet x: &RawValue;\nout.push(b'{');\n";
+        assert_eq!(lines("crates/server/src/app.rs", source), [1, 2, 3]);
+        assert!(lines("crates/api/src/json/flat.rs", source).is_empty());
+        assert!(lines("crates/server/src/app.rs", "serde_json::from_slice(b)?;\n").is_empty());
     }
 
     #[test]

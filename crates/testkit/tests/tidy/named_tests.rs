@@ -7,7 +7,7 @@ use crate::repository::{Finding, Repository};
 use crate::rust::{self, Layers};
 
 /// Pages that cite tests for their claims.
-const PAGES: &[&str] = &["docs/security.md", "docs/test-plan.md"];
+const PAGES: &[&str] = &["docs/operate/security.md", "docs/evidence/test-plan.md"];
 
 /// A word with at least this many parts is the name of a test.
 const MIN_PARTS_OF_A_CLAIM: usize = 5;
@@ -84,7 +84,7 @@ mod tests {
 
     fn lines(page: &str) -> Vec<usize> {
         let files = [
-            ("docs/security.md", page),
+            ("docs/operate/security.md", page),
             ("crates/cli/tests/service/keys.rs", "#[test]\nfn a_key_is_shown_only_once() {}"),
             ("crates/core/tests/scenarios/01_first.txt", ""),
             ("crates/core/src/auth.rs", "mod checks { fn compares() {} } // fn missing() {}"),

@@ -10,7 +10,6 @@ const MAX_TEST_LINES: usize = 900;
 
 /// Folders that may have more entries, without those below them, and why.
 const LARGE_FOLDERS: &[(&str, &str)] = &[
-    ("docs", "one page for each subject"),
     ("docs/problems", "one page for each error code, named by the code"),
     ("docs/images", "two pictures of each page of the dashboard"),
     ("docs/adr", "decisions are numbered and never removed"),

@@ -27,11 +27,11 @@ export function FinanceHome({ account }: { account: string }) {
     <>
       {total ? (
         <Stats label="Granted is spent, held, expired, revoked and left" equation>
-          <Stat label="Granted"><Amount value={total.amount} /></Stat><span className="sign" aria-hidden="true">=</span>
-          <Stat label="Spent" tone="blue"><Amount value={total.spent} /></Stat><span className="sign" aria-hidden="true">+</span>
-          <Stat label="Held" tone="violet"><Amount value={total.held} /></Stat><span className="sign" aria-hidden="true">+</span>
-          <Stat label="Expired" tone="red"><Amount value={total.expired} /></Stat><span className="sign" aria-hidden="true">+</span>
-          <Stat label="Revoked or moved" tone="slate"><Amount value={total.revoked + total.moved} /></Stat><span className="sign" aria-hidden="true">+</span>
+          <Stat label="Granted" to="/credits"><Amount value={total.amount} /></Stat><span className="sign" aria-hidden="true">=</span>
+          <Stat label="Spent" tone="blue" to="/spend"><Amount value={total.spent} /></Stat><span className="sign" aria-hidden="true">+</span>
+          <Stat label="Held" tone="violet" to="/credits"><Amount value={total.held} /></Stat><span className="sign" aria-hidden="true">+</span>
+          <Stat label="Expired" tone="red" to="/credits"><Amount value={total.expired} /></Stat><span className="sign" aria-hidden="true">+</span>
+          <Stat label="Revoked or moved" tone="slate" to="/credits"><Amount value={total.revoked + total.moved} /></Stat><span className="sign" aria-hidden="true">+</span>
           <Stat label="Left" tone="green" to="/credits"><Amount value={total.available} /></Stat>
         </Stats>
       ) : error ? <ProblemNote error={error} /> : null}

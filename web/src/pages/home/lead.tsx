@@ -40,7 +40,7 @@ function MonthLine({ account }: { account: string }) {
       {(rates) => (
         <Stats label="This month">
           <Stat label="Spent this month" tone="blue" to="/spend"><Amount value={rates.month_spent} /></Stat>
-          <Stat label="Projected month end" note="at the average of 24 h"><Amount value={rates.month_projected} /></Stat>
+          <Stat label="Projected month end" to="/spend" note="at the average of 24 h"><Amount value={rates.month_projected} /></Stat>
         </Stats>
       )}
     </Loaded>

@@ -35,9 +35,9 @@ export function MoneyLine({ account }: { account: string }) {
         return (
           <Stats label="Credits">
             <Stat label="Spendable" tone="green" to="/credits" note={micros(data.available) === micros(data.spendable) ? "own credits" : <><Amount value={data.available} /> own, the rest from accounts above</>}><Amount value={data.spendable} /></Stat>
-            <Stat label="Held" tone="violet" note="by open holds"><Amount value={effective.data?.held_by_me ?? data.held} /></Stat>
+            <Stat label="Held" tone="violet" to="/jobs" note="by open holds"><Amount value={effective.data?.held_by_me ?? data.held} /></Stat>
             <Stat label="Burn per hour" tone="blue" to="/spend" note={<>average of 24 h{rate ? <>; now <Amount value={rate} /></> : null}</>}><Amount value={forecast.data?.burn_per_hour} /></Stat>
-            <Stat label="Runway" note={<>{end && end < 8.64e15 ? `to ${formatDay(end, zone)} at that average` : null}{rate ? <><br />{formatSeconds(Number((micros(data.spendable) * 3600n) / rate))} at the present rate</> : null}</>}>{!forecast.data ? "–" : runway === null || runway === undefined ? "no end" : formatSeconds(runway)}</Stat>
+            <Stat label="Runway" to="/credits" note={<>{end && end < 8.64e15 ? `to ${formatDay(end, zone)} at that average` : null}{rate ? <><br />{formatSeconds(Number((micros(data.spendable) * 3600n) / rate))} at the present rate</> : null}</>}>{!forecast.data ? "–" : runway === null || runway === undefined ? "no end" : formatSeconds(runway)}</Stat>
             {risk > 0n ? <Stat label="At risk of expiring" tone="orange" to="/credits"><Amount value={risk} /></Stat> : null}
           </Stats>
         );

@@ -30,7 +30,7 @@ export function SupportPage() {
   );
 }
 
-const foundId = (found: Found) => `${found.kind} ${found.id}${found.position ? ` ${found.position}` : ""}`;
+const foundId = (found: Found) => `${found.kind} ${found.id}${found.machine ? ` ${found.machine}` : ""}${found.position ? ` ${found.position}` : ""}`;
 
 function Results({ q }: { q: string }) {
   const [search, change] = usePageSearch();

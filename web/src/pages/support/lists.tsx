@@ -25,14 +25,14 @@ export function EntryList({ entries, more }: { entries: Entry[]; more: (() => vo
 }
 
 /** Records of the audit trail. */
-export function RecordList({ records, more }: { records: AuditRecord[]; more: (() => void) | undefined }) {
+export function RecordList({ records, more, machine }: { records: AuditRecord[]; more: (() => void) | undefined; machine?: string | undefined }) {
   return (
     <>
       <DataTable label="Records" rows={records} rowId={(record) => `${record.position}.${record.item}`} empty={<Empty>{more ? "None among the newest records." : "No record in your scope."}</Empty>} columns={[
-        { id: "position", header: "Position", num: true, value: (record) => record.position, cell: (record) => <Link to="/audit" search={{ position: String(record.position), open: `${record.position}.${record.item}` } as never}>{record.position}</Link> },
+        { id: "position", header: "Position", num: true, value: (record) => record.position, cell: (record) => <Link to="/audit" search={{ ...(machine ? { machine } : {}), position: String(record.position), open: `${record.position}.${record.item}` } as never}>{record.position}</Link> },
         { id: "at", header: "When", value: (record) => record.at, cell: (record) => <When at={record.at} exact /> },
         { id: "actor", header: "Actor", value: (record) => record.actor ?? "", cell: (record) => <span className="mono">{visible(record.actor) || "timer"}</span> },
-        { id: "command", header: "Command", value: (record) => record.command ?? "", cell: (record) => words(record.command ?? "timer") },
+        { id: "command", header: "Command", value: (record) => record.command ?? "", cell: (record) => words(record.command ?? (record.actor ? record.events[0] ?? "" : "timer")) },
         { id: "outcome", header: "Outcome", cell: (record) => record.refusal ? <Badge tone="red" mark="✕">{words(record.refusal)}</Badge> : <Badge tone="green" mark="✓">accepted</Badge> },
         { id: "events", header: "Events", cell: (record) => <span className="muted">{[...new Set(record.events)].map(words).join(", ")}</span> },
       ]} />

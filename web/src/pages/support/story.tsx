@@ -32,18 +32,18 @@ export function Story({ found }: { found: Found }) {
     case "key":
       return <Records title={`What ${visible(found.name) || visible(found.id)} did`} query={{ actor: found.id }} />;
     case "request":
-      return <Records title={`Record ${found.position ?? ""} of ${visible(found.id)}`} query={{ position: String(found.position ?? 0) }} open={`${found.position ?? 0}.0`} />;
+      return <Records title={found.exact ? `Record ${found.position ?? ""} of ${visible(found.id)}` : `Record ${found.position ?? ""}, made when ${visible(found.id)} arrived or soon after`} query={{ position: String(found.position ?? 0), ...(found.machine ? { machine: found.machine } : {}) }} open={`${found.position ?? 0}.0`} />;
   }
 }
 
 /** Records of the audit trail, and the same on the page Audit. */
-function Records({ title, query, open }: { title: string; query: { position?: string; actor?: string }; open?: string }) {
+function Records({ title, query, open }: { title: string; query: { position?: string; actor?: string; machine?: string }; open?: string }) {
   const session = useSession();
   const records = useInfiniteQuery({ ...api.audit(query), enabled: may(session, "audit") });
   if (!may(session, "audit")) return <Section title={title}><Forbidden needs={rolesFor("audit")} /></Section>;
   return (
     <Section title={title} actions={<Link className="link small" to="/audit" search={{ ...query, ...(open ? { open } : {}) } as never}>Open in the audit trail</Link>}>
-      <Loaded query={records}>{({ pages }) => <RecordList records={pages.flatMap(({ data }) => data)} more={records.hasNextPage ? () => void records.fetchNextPage() : undefined} />}</Loaded>
+      <Loaded query={records}>{({ pages }) => <RecordList machine={query.machine} records={pages.flatMap(({ data }) => data)} more={records.hasNextPage ? () => void records.fetchNextPage() : undefined} />}</Loaded>
     </Section>
   );
 }

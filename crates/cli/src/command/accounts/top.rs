@@ -35,6 +35,8 @@ pub(crate) struct TopArguments {
 pub(crate) async fn run(session: &Session, arguments: TopArguments) -> Result<(), Failure> {
     let TopArguments { kind, by, window, k, watch } = arguments;
     let window = window.map(in_one_unit);
+    let shown = window.clone().unwrap_or_else(|| "24h".to_owned());
+    session.remark(Some(&heading(by.unwrap_or(TopBy::Spent), &shown)));
     let query = |kind| TopQuery { kind, by, window: window.clone(), k, limit: None, cursor: None };
     if kind.is_some() || watch.is_on() || session.format() != Format::Table {
         return session.watch(balances::top(&query(kind)), &watch).await;
@@ -48,6 +50,16 @@ pub(crate) async fn run(session: &Session, arguments: TopArguments) -> Result<()
         answer = session.send(balances::top(&query(Some(kind)))).await?;
     }
     session.show(&answer)
+}
+
+/// What the column of values is.
+fn heading(by: TopBy, window: &str) -> String {
+    match by {
+        TopBy::Spent => format!("ranked by credits spent in the last {window}"),
+        TopBy::GpuSeconds => format!("ranked by GPU seconds in the last {window}"),
+        TopBy::Available => "ranked by credits available now".to_owned(),
+        TopBy::Held => "ranked by credits held now".to_owned(),
+    }
 }
 
 impl View for Top {

@@ -7,6 +7,7 @@ use bursar_client::credits::{charges, holds, refunds};
 use clap::{Args, Subcommand};
 
 use crate::command::effect;
+use crate::command::jobs::select;
 use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
 use crate::session::{ChangeArguments, PeriodArguments, Session};
@@ -52,7 +53,7 @@ pub(crate) struct What {
     /// The closed hold.
     #[arg(long, value_name = "ID")]
     hold: Option<String>,
-    /// The ended job.
+    /// The ended job: its id, the beginning of one, or `last`.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
 }
@@ -89,6 +90,10 @@ async fn look(session: &Session, command: RefundCommand) -> Result<(), Failure> 
     match command {
         RefundCommand::Ls { account, charge, hold, job, period } => {
             let PeriodArguments { from, to, list } = period;
+            let job = match job {
+                Some(job) => Some(select::job_id(session, job).await?),
+                None => None,
+            };
             let (limit, cursor) = (list.limit, list.cursor.clone());
             let filter = RefundFilter { account, charge, hold, job, from, to, limit, cursor };
             session.list(refunds::list(&filter), &list).await
@@ -101,11 +106,15 @@ pub(crate) async fn run(session: &Session, arguments: RefundArguments) -> Result
     if let Some(command) = arguments.command {
         return look(session, command).await;
     }
+    let job = match arguments.what.job {
+        Some(job) => Some(select::job_id(session, job).await?),
+        None => None,
+    };
     let refund = CreateRefund {
         id: arguments.id,
         charge: arguments.what.charge,
         hold: arguments.what.hold,
-        job: arguments.what.job,
+        job,
         amount: arguments.amount,
         compensate: arguments.compensate.then_some(true),
         reason: arguments.reason,

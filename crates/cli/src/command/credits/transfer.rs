@@ -13,8 +13,10 @@ use crate::session::{ChangeArguments, PeriodArguments, Session};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-#[command(after_help = "Examples:\n  bursar transfer acme acme:nlp 100\n  \
-    bursar transfer ls --account acme:nlp --from 2026-11-01")]
+#[command(
+    after_help = "Examples:\n  bursar transfer acme acme:nlp 100 --reason 'Second quarter'\n  \
+    bursar transfer ls --account acme:nlp --from 2026-11-01"
+)]
 pub(crate) struct TransferArguments {
     #[command(subcommand)]
     command: Option<TransferCommand>,
@@ -27,6 +29,12 @@ pub(crate) struct TransferArguments {
     /// The amount, with at most six decimals.
     #[arg(required = true)]
     amount: Option<Amount>,
+    /// Why, for people.
+    #[arg(long)]
+    reason: Option<String>,
+    /// Your own reference, such as the number of a ticket.
+    #[arg(long)]
+    reference: Option<String>,
     /// An id; generated if not given.
     #[arg(long)]
     id: Option<String>,
@@ -66,7 +74,7 @@ async fn look(session: &Session, command: TransferCommand) -> Result<(), Failure
 }
 
 pub(crate) async fn run(session: &Session, arguments: TransferArguments) -> Result<(), Failure> {
-    let TransferArguments { command, from, to, amount, id, change } = arguments;
+    let TransferArguments { command, from, to, amount, reason, reference, id, change } = arguments;
     if let Some(command) = command {
         return look(session, command).await;
     }
@@ -74,7 +82,7 @@ pub(crate) async fn run(session: &Session, arguments: TransferArguments) -> Resu
         let missing = "the two accounts and the amount are needed";
         return Err(Failure::because(Exit::Usage, missing));
     };
-    let transfer = CreateTransfer { id, from, to, amount };
+    let transfer = CreateTransfer { id, from, to, amount, reason, reference };
     let effect = async |session: &Session| {
         let balance = session.send(balances::now(&transfer.from)).await?.value;
         let left = effect::less(balance.available, transfer.amount.micros());
@@ -96,6 +104,8 @@ impl View for Transfer {
             ("from", Cell::new(&self.from)),
             ("to", Cell::new(&self.to)),
             ("amount", Cell::new(self.amount)),
+            ("reason", Cell::maybe(self.reason.as_ref())),
+            ("reference", Cell::maybe(self.reference.as_ref())),
             ("created_at", Cell::maybe_time(self.created_at)),
         ]);
         sheet.with_section("drawn from", Sheet::list(&self.lots))
@@ -103,8 +113,15 @@ impl View for Transfer {
 }
 
 impl Row for Transfer {
-    const COLUMNS: &'static [Column] =
-        &[words("created_at"), words("from"), words("to"), numbers("amount"), words("id")];
+    const COLUMNS: &'static [Column] = &[
+        words("created_at"),
+        words("from"),
+        words("to"),
+        numbers("amount"),
+        words("reason"),
+        words("reference"),
+        words("id"),
+    ];
 
     fn cells(&self) -> Vec<Cell> {
         vec![
@@ -112,6 +129,8 @@ impl Row for Transfer {
             Cell::new(&self.from),
             Cell::new(&self.to),
             Cell::new(self.amount),
+            Cell::maybe(self.reason.as_ref()),
+            Cell::maybe(self.reference.as_ref()),
             Cell::new(&self.id),
         ]
     }

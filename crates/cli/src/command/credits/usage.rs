@@ -6,6 +6,7 @@ use bursar_client::credits::usage;
 use clap::{Args, Subcommand};
 
 use crate::arguments::word;
+use crate::command::jobs::select;
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Sheet, View};
 use crate::session::{ChangeArguments, Session};
@@ -55,8 +56,12 @@ pub(crate) struct ReportArguments {
 
 pub(crate) async fn run(session: &Session, command: UsageCommand) -> Result<(), Failure> {
     let UsageCommand::Report(arguments) = command;
+    let job = match arguments.job {
+        Some(job) => Some(select::job_id(session, job).await?),
+        None => None,
+    };
     let record = UsageRecord {
-        job: arguments.job,
+        job,
         hold: arguments.hold,
         attempt: arguments.attempt,
         seq: arguments.seq,

@@ -416,6 +416,7 @@ impl View for Why {
             ("state", state_cell(self.state)),
             ("position", Cell::maybe(self.position)),
             ("estimated_start_at", Cell::maybe_time(self.estimated_start_at)),
+            ("preempted", Cell::maybe(self.preempted.as_ref().map(|cause| &cause.detail))),
         ]);
         let sheet = fields.with_section("waits for", Sheet::list(&self.blockers));
         sheet.with_section("fair shares", Sheet::list(&self.shares))

@@ -10,4 +10,4 @@ pub(super) mod logs;
 pub(super) mod quote;
 mod retry;
 pub(super) mod run;
-mod select;
+pub(super) mod select;

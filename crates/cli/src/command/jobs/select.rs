@@ -89,6 +89,20 @@ pub(crate) async fn find(session: &Session, text: &str) -> Result<Selected, Fail
     }
 }
 
+/// The id of the job that an argument of another command names. A text that names no job is left to the
+/// server, which may remember more.
+pub(crate) async fn job_id(session: &Session, text: String) -> Result<String, Failure> {
+    if text == LAST {
+        return Ok(newest(session).await?.id);
+    }
+    match session.client().send(jobs::show(&text)).await {
+        Err(error) if error.code() == Some(Code::NotFound) => {
+            Ok(by_beginning(session, &text).await?.unwrap_or(text))
+        }
+        Ok(_) | Err(_) => Ok(text),
+    }
+}
+
 /// The jobs that an argument names: one, an array, or some of an array, as in `sweep.3-8`.
 pub(crate) async fn find_all(session: &Session, text: &str) -> Result<Vec<Selected>, Failure> {
     let failure = match find(session, text).await {

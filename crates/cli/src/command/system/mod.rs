@@ -6,4 +6,6 @@ pub(crate) mod clock;
 pub(super) mod cluster;
 pub(super) mod events;
 pub(super) mod key;
+pub(super) mod mcp;
+pub(super) mod session;
 pub(crate) mod verify;

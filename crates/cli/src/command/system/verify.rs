@@ -33,6 +33,9 @@ pub(crate) struct RemoteArguments {
     /// How many records to fetch with their proofs, evenly spread.
     #[arg(long, default_value_t = 16, conflicts_with_all = ["data", "store"])]
     samples: u64,
+    /// The machine whose journal is verified: `ledger-0`, `directory`, or `cell-REGION`.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["data", "store"])]
+    machine: Option<String>,
 }
 
 impl RemoteArguments {
@@ -56,7 +59,8 @@ struct Shown {
 
 pub(crate) async fn run(session: &Session, arguments: &RemoteArguments) -> Result<(), Failure> {
     let since = arguments.since.as_ref().map(read_checkpoint).transpose()?;
-    let checkpoint = session.send(audit::checkpoint()).await?.value;
+    let machine = arguments.machine.as_deref();
+    let checkpoint = session.send(audit::checkpoint(machine)).await?.value;
     let named = since.as_ref().unwrap_or(&checkpoint);
     let journal = arguments.journal.as_ref().unwrap_or(&named.journal);
     let key = match arguments.public_keys() {
@@ -68,13 +72,13 @@ pub(crate) async fn run(session: &Session, arguments: &RemoteArguments) -> Resul
     let verifier = Verifier::new(JournalId(bytes(journal, "--journal")?), key);
     verifier.checkpoint(&signed(&checkpoint)?).map_err(refused("the server's checkpoint"))?;
     if let Some(since) = &since {
-        continued(session, &verifier, since).await?;
+        continued(session, &verifier, machine, since).await?;
     }
     let size = checkpoint.size;
     let samples = arguments.samples.min(size);
     for sample in 0..samples {
         let position = 1 + sample * (size - 1) / (samples - 1).max(1);
-        let proof = session.send(audit::proof(position)).await?.value;
+        let proof = session.send(audit::proof(machine, position)).await?.value;
         let (frame, path) = (frame(&proof)?, path(&proof)?);
         verifier
             .inclusion(&signed(&proof.checkpoint)?, position, &frame, &path)
@@ -87,15 +91,24 @@ pub(crate) async fn run(session: &Session, arguments: &RemoteArguments) -> Resul
 }
 
 /// Shows what a record says, after its proof was checked.
-pub(super) async fn show(session: &Session, position: u64) -> Result<(), Failure> {
-    let proof = session.send(audit::proof(position)).await?.value;
+pub(super) async fn show(
+    session: &Session,
+    machine: Option<&str>,
+    position: u64,
+) -> Result<(), Failure> {
+    let proof = session.send(audit::proof(machine, position)).await?.value;
     let key = public_key(&proof.checkpoint.public_key, "public_key")?;
     let verifier = Verifier::new(JournalId(bytes(&proof.checkpoint.journal, "journal")?), key);
     let (frame, path) = (frame(&proof)?, path(&proof)?);
     verifier
         .inclusion(&signed(&proof.checkpoint)?, position, &frame, &path)
         .map_err(refused(&format!("record {position}")))?;
-    let record = one_record(position, &frame, Of::Ledger)
+    let of = match machine {
+        Some("directory") => Of::Directory,
+        Some(machine) if machine.starts_with("cell-") => Of::Cell,
+        None | Some(_) => Of::Ledger,
+    };
+    let record = one_record(position, &frame, of)
         .map_err(|why| Failure::new("the record cannot be read", why))?;
     match session.format() {
         Format::Json => print(&record.to_string()),
@@ -107,11 +120,12 @@ pub(super) async fn show(session: &Session, position: u64) -> Result<(), Failure
 async fn continued(
     session: &Session,
     verifier: &Verifier,
+    machine: Option<&str>,
     since: &Checkpoint,
 ) -> Result<(), Failure> {
     let older = signed(since)?;
     verifier.checkpoint(&older).map_err(refused("the earlier checkpoint"))?;
-    let proof = session.send(audit::proof(since.size)).await.map_err(|failure| {
+    let proof = session.send(audit::proof(machine, since.size)).await.map_err(|failure| {
         failure.with_particular(format!(
             "the earlier checkpoint has {}",
             counted(since.size, "record")

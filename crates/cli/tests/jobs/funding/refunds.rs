@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::server::Server;
-use crate::world::{job, micros, priced, small, spendable, state, submit};
+use crate::world::{furnish, job, micros, priced, small, spendable, state, submit, with};
 
 const GRANTED: u128 = 1_000_000_000;
 const DAY: u64 = 86_400;
@@ -88,4 +88,50 @@ async fn the_parts_of_a_refund_are_all_found_after_numbers_are_used_again() {
     assert_eq!(refund(&server, &whole).await.expect(200), first);
     days(&server, 60).await;
     assert_eq!(refund(&server, &whole).await.expect(200), first);
+}
+
+#[tokio::test]
+async fn a_server_may_leave_refunds_of_jobs_to_the_platform() {
+    let config = "[ledger]\njob_refunds = \"platform\"\n";
+    let server = Server::configured(config, &["--clock", "manual"]);
+    furnish(&server).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    agent.finish(&server, "j", 0).await;
+    let hold = job(&server, "j").await["hold"]["id"].clone();
+    let (billing, issuer) =
+        (server.key("billing", "acme").await, server.issuer("billing", "acme").await);
+    let refund =
+        async |key: &str, body: Value| server.send("POST", "/v1/refunds", body, key, &[]).await;
+    for body in [json!({ "job": "j" }), json!({ "hold": hold, "amount": "0.01" })] {
+        refund(&billing, body.clone()).await.problem("forbidden");
+        let operation = json!({ "method": "POST", "path": "/v1/refunds", "body": body });
+        for atomic in [false, true] {
+            let batch = json!({ "operations": [operation], "atomic": atomic });
+            let answer = server.send("POST", "/v1/batch", batch, &billing, &[]).await;
+            assert_eq!(answer.body["results"][0]["status"], 403, "{}", answer.body);
+        }
+        let dry = server.send("POST", "/v1/dry-run", operation, &billing, &[]).await;
+        dry.problem("forbidden");
+    }
+    // What the tenant charged itself stays its own affair.
+    let charge = json!({ "id": "c", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/charges", charge).await.expect(201);
+    refund(&billing, json!({ "charge": "c" })).await.expect(201);
+    let own = json!({ "id": "h", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/holds", own).await.expect(201);
+    server.call("POST", "/v1/holds/h/settle", json!({ "total": "1" })).await.expect(200);
+    refund(&billing, json!({ "hold": "h" })).await.expect(201);
+    let outside = with(small("slurm"), "external", json!(true));
+    submit(&server, outside).await;
+    let usage = json!({ "job": "slurm", "seq": 1, "gpu_ms_total": 60_000, "ended": "succeeded" });
+    let usage = json!({ "records": [usage] });
+    server.call("POST", "/v1/usage", usage).await.expect(200);
+    refund(&billing, json!({ "job": "slurm" })).await.expect(201);
+    // The platform, and keys that it lets issue, refund the rest.
+    refund(&issuer, json!({ "hold": hold, "amount": "0.01" })).await.expect(201);
+    refund(&server.root, json!({ "job": "j" })).await.expect(201);
+    assert_eq!(spendable(&server).await, GRANTED);
 }

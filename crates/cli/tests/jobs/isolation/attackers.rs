@@ -305,7 +305,7 @@ async fn without_space_for_output_agents_keep_it_and_jobs_continue() {
     let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
     assert!(ready["logs"].as_str().is_some_and(|said| said.contains("make room")), "{ready}");
     server.until_metric("bursar_log_no_room", |value| value == 1.0).await;
-    server.until_metric("bursar_log_pieces_refused", |value| value >= 1.0).await;
+    server.until_metric("bursar_log_pieces_refused_total", |value| value >= 1.0).await;
     // Heartbeats, usage and charges continue.
     node.run(&server, 60).await;
     node.finish(&server, "a", 0).await;

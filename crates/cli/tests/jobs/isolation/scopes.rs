@@ -164,6 +164,54 @@ async fn operators_change_the_nodes_of_their_own_scope() {
     delete("/v1/nodes/nlp-1").await.expect(204);
 }
 
+/// The keys of a tenant share its idempotency keys, not their scopes.
+#[tokio::test]
+async fn a_kept_answer_about_a_node_is_repeated_to_keys_that_could_have_got_it_alone() {
+    let mut server = priced(&[]).await;
+    let vision = server.key("agent", "acme:vision").await;
+    Agent::register_under(&server, &vision, "default", "v-1", "H100", 1).await;
+    let (wide, other) =
+        (server.key("operator", "acme").await, server.key("operator", "acme").await);
+    let owner = server.key("operator", "acme:vision").await;
+    let sibling = server.key("operator", "acme:nlp").await;
+    let drain = async |server: &Server, key: &str| {
+        let header = [("Idempotency-Key", "drain")];
+        server.send("POST", "/v1/nodes/v-1/drain", json!({}), key, &header).await
+    };
+    let first = drain(&server, &wide).await.expect(200);
+    assert_eq!(first["state"], "drained");
+    let delete = async |server: &Server, key: &str| {
+        let header = [("Idempotency-Key", "delete")];
+        server.send("DELETE", "/v1/nodes/v-1", Value::Null, key, &header).await
+    };
+    for restarted in [false, true] {
+        if restarted {
+            server.crash_and_restart(&["--clock", "manual"]);
+        }
+        drain(&server, &sibling).await.problem("not_found");
+        for key in [&wide, &other, &owner] {
+            let again = drain(&server, key).await;
+            assert!(again.is_replayed());
+            assert_eq!(again.expect(200)["id"], first["id"]);
+        }
+        assert_eq!(drain(&server, &other).await.expect(200), first, "the same rights");
+    }
+    // A registration is not repeated either: the node would be another one.
+    let body = offer("v-2", "default", "H100", 1);
+    let header = [("Idempotency-Key", "register")];
+    let admin = server.key("admin", "acme").await;
+    server.send("POST", "/v1/nodes", body.clone(), &admin, &header).await.expect(201);
+    let nlp = server.key("agent", "acme:nlp").await;
+    server.send("POST", "/v1/nodes", body, &nlp, &header).await.problem("idempotency_key_reused");
+    delete(&server, &wide).await.expect(204);
+    delete(&server, &sibling).await.problem("not_found");
+    for key in [&wide, &other] {
+        let again = delete(&server, key).await;
+        assert!(again.is_replayed());
+        again.expect(204);
+    }
+}
+
 #[tokio::test]
 async fn a_siblings_job_is_answered_like_one_that_does_not_exist() {
     let server = priced(&[]).await;

@@ -177,6 +177,7 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "revoke_key" => ("DELETE", format!("/v1/keys/k-{tag}-{round}"), Value::Null, NotFound),
         "create_session" => ("POST", "/v1/session".into(), json!({ "key": "bur_x_y" }), NotFound),
         "get_session" => ("GET", "/v1/session".into(), Value::Null, Empty),
+        "list_sessions" => ("GET", "/v1/sessions".into(), Value::Null, Empty),
         "end_session" => ("DELETE", "/v1/session".into(), Value::Null, Empty),
         "list_audit" => ("GET", format!("/v1/audit?account={account}"), Value::Null, NotFound),
         "get_checkpoint" => ("GET", "/v1/audit/checkpoint".into(), Value::Null, Empty),

@@ -218,6 +218,28 @@ async fn ids_and_idempotency_keys_of_keys_belong_to_their_tenant() {
     server.call("DELETE", path, Value::Null).await.expect(204);
 }
 
+/// The keys of a tenant share its idempotency keys, not their scopes.
+#[tokio::test]
+async fn the_answer_to_a_revocation_is_repeated_to_keys_that_may_revoke_alone() {
+    let server = Server::start();
+    server.tree().await;
+    let (wide, other) = (server.key("admin", "acme").await, server.key("admin", "acme").await);
+    let narrow = server.key("admin", "acme:nlp").await;
+    let body = json!({ "id": "old", "role": "viewer", "scope": "acme:vision", "name": "n" });
+    server.send("POST", "/v1/keys", body, &wide, &[]).await.expect(201);
+    let ended = async |key: &str| {
+        let header = [("Idempotency-Key", "end")];
+        server.send("DELETE", "/v1/keys/old", Value::Null, key, &header).await
+    };
+    ended(&wide).await.expect(204);
+    ended(&narrow).await.problem("not_found");
+    for key in [&wide, &other] {
+        let again = ended(key).await;
+        assert!(again.is_replayed());
+        again.expect(204);
+    }
+}
+
 #[tokio::test]
 async fn the_capability_to_issue_is_given_by_the_platform_alone_and_is_shown() {
     let mut server = Server::start();

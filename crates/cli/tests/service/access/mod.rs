@@ -3,6 +3,7 @@
 mod authorization;
 mod codes;
 mod edges;
+mod framing;
 mod keys;
 mod problems;
 mod terminal;

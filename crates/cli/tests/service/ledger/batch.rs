@@ -169,6 +169,75 @@ async fn a_failed_batch_keeps_its_answer_under_its_key() {
     assert_eq!(server.get("/v1/grants/g").await["spent"], "0");
 }
 
+#[tokio::test]
+async fn an_id_that_an_atomic_batch_repeats_is_created_once_and_found_once() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let charge = json!({ "id": "c", "account": "acme", "amount": "1" });
+    let hold = json!({ "id": "h", "account": "acme", "amount": "1" });
+    let operations = json!([
+        operation("/v1/charges", charge.clone()),
+        operation("/v1/holds", hold.clone()),
+        operation("/v1/charges", charge),
+        operation("/v1/holds", hold),
+    ]);
+    let statuses = |body: &Value| -> Vec<Value> {
+        let results = body["results"].as_array().expect("a list").iter();
+        results.map(|result| result["status"].clone()).collect()
+    };
+    let body = json!({ "operations": operations, "atomic": true });
+    for (keyed, expected) in [(true, [201, 201, 200, 200]), (false, [200; 4])] {
+        let header = [("Idempotency-Key", "twice")];
+        let headers = if keyed { &header[..] } else { &[] };
+        for again in [false, true] {
+            let answer =
+                server.send("POST", "/v1/batch", body.clone(), &server.root, headers).await;
+            assert_eq!(answer.is_replayed(), again && keyed);
+            assert_eq!(statuses(&answer.expect(200)), expected, "keyed: {keyed}");
+        }
+    }
+    assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "8");
+}
+
+/// The keys of a tenant share its idempotency keys, not their scopes.
+#[tokio::test]
+async fn the_kept_answer_of_a_batch_is_repeated_to_keys_that_could_have_got_it_alone() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme:nlp", "10").await;
+    let charge =
+        |account: &str| operation("/v1/charges", json!({ "account": account, "amount": "1" }));
+    let (wide, other) =
+        (server.key("submitter", "acme").await, server.key("submitter", "acme").await);
+    let narrow = server.key("submitter", "acme:nlp").await;
+    let fails = json!([charge("acme:nlp"), charge("acme:vision")]);
+    let fits = json!([charge("acme:nlp"), charge("acme:nlp:x")]);
+    let send = async |key: &str, name: &str, operations: &Value| {
+        let body = json!({ "atomic": true, "operations": operations });
+        server.send("POST", "/v1/batch", body, key, &[("Idempotency-Key", name)]).await
+    };
+    let status = |problem: &Value| problem["results"][1]["status"].clone();
+    let first = send(&wide, "fails", &fails).await.problem("batch_aborted");
+    assert_eq!(status(&first), 402);
+    let denied = send(&narrow, "fails", &fails).await;
+    assert!(!denied.is_replayed());
+    let denied = denied.problem("batch_aborted");
+    assert_eq!(status(&denied), 404, "{denied}");
+    for key in [&wide, &other] {
+        let again = send(key, "fails", &fails).await;
+        assert!(again.is_replayed());
+        assert_eq!(status(&again.problem("batch_aborted")), 402);
+    }
+    // One that was applied is repeated to keys for every account of it.
+    send(&wide, "fits", &fits).await.expect(200);
+    assert!(send(&narrow, "fits", &fits).await.is_replayed());
+    let beyond = server.key("submitter", "acme:nlp:x").await;
+    let denied = send(&beyond, "fits", &fits).await;
+    assert!(!denied.is_replayed());
+    assert_eq!(denied.problem("batch_aborted")["results"][0]["status"], 404);
+}
+
 /// A kept answer is a record of its own kind; what the journal has of it is verified when the server ends.
 #[tokio::test]
 async fn the_journal_of_a_keyed_atomic_batch_verifies_whether_it_happened_or_not() {

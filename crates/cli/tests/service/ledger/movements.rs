@@ -153,6 +153,34 @@ async fn a_refund_keeps_its_reason_and_reference() {
 }
 
 #[tokio::test]
+async fn a_transfer_keeps_its_reason_and_reference() {
+    let server = Server::start();
+    moved(&server).await;
+    let body = json!({
+        "id": "t9", "from": "acme", "to": "acme:nlp", "amount": "1", "reason": "Second quarter",
+        "reference": "ticket-9"
+    });
+    let made = server.call("POST", "/v1/transfers", body.clone()).await.expect(201);
+    assert_eq!((&made["reason"], &made["reference"]), (&body["reason"], &body["reference"]));
+    let again = server.call("POST", "/v1/transfers", body.clone()).await.expect(200);
+    assert_eq!(again, made);
+    let mut other = body.clone();
+    other["reason"] = json!("Another reason");
+    server.call("POST", "/v1/transfers", other).await.problem("already_exists");
+    let found = server.get("/v1/transfers/t9").await;
+    assert_eq!((&found["reason"], &found["reference"]), (&body["reason"], &body["reference"]));
+    let plain = server.get("/v1/transfers/t1").await;
+    assert_eq!((&plain["reason"], &plain["reference"]), (&Value::Null, &Value::Null));
+    let entries = server.get("/v1/accounts/acme/entries?type=moved").await;
+    let entry = &entries["data"][0];
+    assert_eq!((&entry["reason"], &entry["reference"]), (&body["reason"], &body["reference"]));
+    let long =
+        json!({ "from": "acme", "to": "acme:nlp", "amount": "1", "reason": "x".repeat(1025) });
+    let problem = server.call("POST", "/v1/transfers", long).await.problem("invalid_field");
+    assert_eq!(problem["param"], "reason");
+}
+
+#[tokio::test]
 async fn lists_show_nothing_outside_the_scope_of_a_key() {
     let server = Server::start();
     moved(&server).await;

@@ -40,7 +40,7 @@ async fn a_timer_that_panics_is_set_aside_and_the_server_goes_on() {
     assert_eq!(said["set_aside"], json!({ "ledger": 1 }), "{said}");
     let metric = "bursar_machine_set_aside{machine=\"Ledger\"}";
     server.until_metric(metric, |count| count == 1.0).await;
-    let panics = "bursar_machine_panics{machine=\"Ledger\"}";
+    let panics = "bursar_machine_panics_total{machine=\"Ledger\"}";
     server.until_metric(panics, |count| count == 3.0).await;
     // The copy that is asked follows the journal.
     while ready(&server).await["set_aside_kinds"] != json!({ "ledger": ["lapse"] }) {

@@ -18,7 +18,7 @@ async fn assert_all_serve(server: &Server) {
     assert_eq!(ready["ready"], true, "{ready}");
     let metrics = server.send("GET", "/metrics", Value::Null, "", &[]).await.expect(200);
     let metrics = metrics.as_str().expect("text").to_owned();
-    assert!(metrics.contains("bursar_machine_panics{machine=\"Ledger\"} 0"), "{metrics}");
+    assert!(metrics.contains("bursar_machine_panics_total{machine=\"Ledger\"} 0"), "{metrics}");
 }
 
 #[tokio::test]
@@ -119,6 +119,33 @@ async fn operations_of_batches_have_a_bucket_of_their_own() {
     never.problem("invalid_field");
     // Root is exempt, and requests have another bucket.
     server.call("POST", "/v1/batch", batch(500)).await.expect(200);
+    server.send("GET", "/v1/accounts/acme", Value::Null, &key, &[]).await.expect(200);
+}
+
+#[tokio::test]
+async fn records_of_usage_have_a_bucket_of_their_own() {
+    let server = Server::configured("[limits]\noperations = 100\n", &[]);
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let (key, other) =
+        (server.key("submitter", "acme").await, server.key("submitter", "umbra").await);
+    let record = json!({ "job": "none", "seq": 1, "gpu_ms_total": 1 });
+    let report = |count| json!({ "records": vec![record.clone(); count] });
+    server.send("POST", "/v1/usage", report(200), &key, &[]).await.expect(200);
+    let mut limited = None;
+    for _ in 0..20 {
+        let answer = server.send("POST", "/v1/usage", report(200), &key, &[]).await;
+        limited = limited.or((answer.status == 429).then_some(answer));
+    }
+    let limited = limited.expect("the burst is 200").problem("rate_limited");
+    assert!(limited["detail"].to_string().contains("100 records"), "{limited}");
+    let never = server.send("POST", "/v1/usage", report(201), &key, &[]).await;
+    never.problem("invalid_field");
+    // Another tenant has its own, and operations another one.
+    server.send("POST", "/v1/usage", report(200), &other, &[]).await.expect(200);
+    let charge = operation("/v1/charges", json!({ "account": "acme", "amount": "0.000001" }));
+    let batch = json!({ "operations": vec![charge; 200] });
+    server.send("POST", "/v1/batch", batch, &key, &[]).await.expect(200);
     server.send("GET", "/v1/accounts/acme", Value::Null, &key, &[]).await.expect(200);
 }
 

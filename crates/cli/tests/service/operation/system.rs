@@ -17,7 +17,7 @@ async fn health_readiness_and_metrics_are_served() {
     let metrics = plain("/metrics").await.as_str().expect("text").to_owned();
     for name in [
         "bursar_http_requests_total{method=\"POST\",route=\"/v1/accounts\",status=\"201\"} 5",
-        "bursar_journal_records{machine=\"Ledger\"}",
+        "bursar_journal_records_total{machine=\"Ledger\"}",
         "bursar_journal_append_duration_seconds_bucket",
         "bursar_mailbox_waiting",
         "bursar_self_check_violations_total 0",

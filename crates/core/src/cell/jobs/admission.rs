@@ -176,6 +176,7 @@ impl Cell {
             guest_turns: 0,
             unsent_end: None,
             preempted_by: None,
+            preemption: None,
             failed_plans: 0,
             plan_after: at,
             phase: Phase::Waiting(Waiting::Moving),

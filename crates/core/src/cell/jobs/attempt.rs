@@ -373,6 +373,8 @@ impl Cell {
             panic!("an attempt ends once");
         };
         job.requeues += u32::from(outcome == AttemptOutcome::Lost && attempt.confirmed);
+        let preempted = matches!(outcome, AttemptOutcome::Stopped(StopReason::Preempted { .. }));
+        job.preemption = job.preemption.filter(|_| preempted);
         // An attempt that no node has reported ends without a stop order.
         if let AttemptOutcome::Stopped(reason) = outcome
             && attempt.stop.is_none()

@@ -8,6 +8,7 @@ use crate::cell::config::CellConfig;
 use crate::cell::event::AttemptOutcome;
 use crate::cell::ids::{AccountId, AttemptId, ClassRank, GroupId, JobId, RequestId};
 use crate::cell::nodes::node::MAX_GPUS;
+use crate::cell::schedule::preemption::cause::PreemptionCause;
 use crate::cell::schedule::shape::{GpuDemand, Shape, ShapeId};
 use crate::cell::share::lanes::{Ticket, Waiter};
 use crate::name::{AccountPath, tenant_of};
@@ -80,6 +81,8 @@ pub struct CellJob {
     /// The job that preempted it last. It may not preempt that job in turn, with exceptions for
     /// resumable jobs (`preemption/fairness.rs`).
     pub preempted_by: Option<JobId>,
+    /// The rule and the numbers of that preemption, until an attempt ends in another way.
+    pub preemption: Option<PreemptionCause>,
     /// Plans of preemption for it that did not lead to a start in time.
     pub failed_plans: u32,
     /// No plan of preemption is made for it before this instant.

@@ -73,13 +73,14 @@ impl Cell {
 
     /// Records that a job was preempted, if that is the reason of a stop.
     pub(crate) fn note_preempted(&mut self, id: JobId, reason: StopReason) {
-        let StopReason::Preempted { by, for_share } = reason else { return };
+        let StopReason::Preempted { by, for_share, cause } = reason else { return };
         let taker = self.jobs.get(&by).map(CellJob::class);
         let limited = self.rules.has(Rule::GuestLimit);
         let job = self.job_mut(id);
         // A taker of the same class that does not take for its share evicted a guest.
         let as_guest = !for_share && taker == Some(job.class());
         job.preempted_by = Some(by);
+        job.preemption = cause;
         job.share_preemptions += u32::from(for_share);
         job.guest_turns += u32::from(as_guest && limited);
         self.victims += 1;

@@ -3,6 +3,7 @@
 use compact_str::CompactString;
 
 use super::inventory::NodeRecord;
+use super::node::NodeId;
 use super::owner::{NodeKey, owner_of};
 use crate::cell::command::{JobSpec, NodeOffer};
 use crate::cell::config::CellConfig;
@@ -95,6 +96,11 @@ impl Cell {
     /// All nodes in the order of their numbers.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
         self.inventory.iter().map(|(_, record)| view(record))
+    }
+
+    /// The node with this number, unless it was removed.
+    pub fn node_numbered(&self, node: NodeId) -> Option<NodeView<'_>> {
+        self.inventory.get(node).map(view)
     }
 
     /// A node, by its name and owner.

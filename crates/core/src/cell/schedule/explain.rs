@@ -8,6 +8,7 @@ use crate::cell::command::FundsBlocker;
 use crate::cell::ids::{AccountId, ClassRank, JobId};
 use crate::cell::jobs::job::{CellJob, Waiting, when_free};
 use crate::cell::schedule::forecast::fits_at;
+use crate::cell::schedule::preemption::cause::{PolicyRule, PreemptionCause};
 use crate::cell::schedule::reservation::Reservation;
 use crate::cell::share::accounts::ROOT;
 use crate::cell::share::quota::QuotaLimit;
@@ -27,6 +28,8 @@ pub struct Why {
     pub estimate: Option<Estimate>,
     /// All blockers. Never empty while it waits (law L14).
     pub blockers: Vec<PlacementBlocker>,
+    /// If it was preempted last: the taker, and the rule and its numbers.
+    pub preempted: Option<(JobId, PreemptionCause)>,
 }
 
 /// The state of a job in its cell.
@@ -144,6 +147,8 @@ pub enum PlacementBlocker {
     Priority {
         /// The number of jobs ahead.
         ahead: u64,
+        /// How many of them have a higher class. The others go first by fair share.
+        higher: u64,
     },
     /// An operator preempted it a moment ago.
     Delayed {
@@ -177,6 +182,29 @@ impl PlacementBlocker {
     /// Whether it says that too few nodes have room now.
     fn is_lack_of_room(&self) -> bool {
         matches!(self, PlacementBlocker::Capacity { .. } | PlacementBlocker::Gang { .. })
+    }
+
+    /// The rule of the policy that makes the job wait. `None`: the job waits for something other
+    /// than its turn.
+    pub fn rule(&self) -> Option<PolicyRule> {
+        match self {
+            PlacementBlocker::Priority { higher, .. } if *higher > 0 => Some(PolicyRule::Class),
+            PlacementBlocker::Priority { ahead, .. } => (*ahead > 0).then_some(PolicyRule::Share),
+            PlacementBlocker::Reservation { job, .. } => job.map(|_| PolicyRule::Reservation),
+            PlacementBlocker::Credits
+            | PlacementBlocker::Budget
+            | PlacementBlocker::Frozen { .. }
+            | PlacementBlocker::Quota { .. }
+            | PlacementBlocker::Group { .. }
+            | PlacementBlocker::GpuType { .. }
+            | PlacementBlocker::Scope { .. }
+            | PlacementBlocker::Memory { .. }
+            | PlacementBlocker::Capacity { .. }
+            | PlacementBlocker::Gang { .. }
+            | PlacementBlocker::Drain { .. }
+            | PlacementBlocker::Lost { .. }
+            | PlacementBlocker::Delayed { .. } => None,
+        }
     }
 
     /// The name of this kind of blocker in the API.
@@ -250,22 +278,25 @@ impl Cell {
             } else {
                 PlacementState::Proposed
             };
-            return Some(Why { state, position: None, estimate: None, blockers: Vec::new() });
+            let (position, estimate, preempted) = (None, None, None);
+            return Some(Why { state, position, estimate, blockers: Vec::new(), preempted });
         };
         let ahead = (waiting == Waiting::Competing).then(|| self.ahead_of(job));
+        let higher = ahead.map_or(0, |_| self.ahead_by_class(job));
         let mut blockers = Vec::new();
         self.push_policy_blockers(job, waiting, &mut blockers);
         self.push_room_blockers(now, job, &mut blockers);
         let estimate = self.estimate(now, job, waiting, &blockers);
         if let Some(ahead) = ahead.filter(|ahead| *ahead > 0 || blockers.is_empty()) {
-            blockers.push(PlacementBlocker::Priority { ahead });
+            blockers.push(PlacementBlocker::Priority { ahead, higher });
         }
         if blockers.is_empty() {
             // Its reserved nodes are free; the pass that starts it is due.
-            blockers.push(PlacementBlocker::Priority { ahead: 0 });
+            blockers.push(PlacementBlocker::Priority { ahead: 0, higher: 0 });
         }
         let position = ahead.map(|ahead| ahead + 1);
-        Some(Why { state: PlacementState::Queued, position, estimate, blockers })
+        let preempted = job.preempted_by.zip(job.preemption);
+        Some(Why { state: PlacementState::Queued, position, estimate, blockers, preempted })
     }
 
     /// When a waiting job can start, as far as is known at `now`.
@@ -311,10 +342,13 @@ impl Cell {
 
     /// How many jobs are ahead of a competing one, if all shares stayed as they are.
     fn ahead_of(&self, job: &CellJob) -> u64 {
-        let higher = self.classes.range(ClassRank(job.class().0.saturating_add(1))..);
-        let higher: u64 = higher.map(|(class, _)| u64::from(self.competing(*class))).sum();
-        let top = job.class() == ClassRank(u8::MAX);
-        self.accounts.ahead(job.waiter()) + if top { 0 } else { higher }
+        self.accounts.ahead(job.waiter()) + self.ahead_by_class(job)
+    }
+
+    /// How many competing jobs have a higher class.
+    fn ahead_by_class(&self, job: &CellJob) -> u64 {
+        let higher = self.classes.iter().filter(|(class, _)| **class > job.class());
+        higher.map(|(class, _)| u64::from(self.competing(*class))).sum()
     }
 
     fn push_policy_blockers(
@@ -540,3 +574,6 @@ impl Cell {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,6 +74,12 @@ pub(crate) struct Accounts {
     pub(crate) decay: Decay,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many accounts were looked at.
+    pub(crate) static VISITS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The account above all tenants.
 pub(crate) const ROOT: AccountId = AccountId(0);
 
@@ -126,6 +132,8 @@ impl Accounts {
     }
 
     pub(crate) fn get(&self, id: AccountId) -> &Account {
+        #[cfg(test)]
+        VISITS.set(VISITS.get() + 1);
         &self.accounts[id.index()]
     }
 
@@ -136,6 +144,8 @@ impl Accounts {
     /// All accounts, parents before children.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (AccountId, &Account)> {
         self.accounts.iter().enumerate().map(|(index, account)| {
+            #[cfg(test)]
+            VISITS.set(VISITS.get() + 1);
             (AccountId(u32::try_from(index).expect("fewer than 2^32 accounts")), account)
         })
     }

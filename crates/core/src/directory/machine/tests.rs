@@ -5,7 +5,6 @@ use crate::credits::Credits;
 use crate::directory::key_ring::{MAX_ENDED_KEYS, MAX_TENANT_KEYS};
 use crate::directory::state::{Role, Secret};
 use crate::machine::{advance, execute};
-use crate::name::AccountPath;
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
@@ -109,9 +108,8 @@ fn ids_of_keys_are_unique_per_tenant() {
     run(&mut directory, 3, &envelope(6, None), &platform_key).expect("there");
     assert!(directory.key("k", Some("umbra")).is_some());
     assert_eq!(directory.keys_named("k").count(), 1);
-    let ended: Vec<(Option<&str>, bool)> =
-        directory.ended_in("k").map(|(tenant, by)| (tenant.map(AccountPath::as_str), by)).collect();
-    assert_eq!(ended, [(None, true), (Some("acme"), false)]);
+    let ended = directory.ended_keys("k").map(|key| (key.scope.as_deref(), key.by_platform));
+    assert_eq!(ended.collect::<Vec<_>>(), [(None, true), (Some("acme:nlp"), false)]);
     // As in older journals, where ids were unique over all tenants.
     let before = Event::KeyRevoked { id: "k".into(), tenant: None, by_platform: false };
     directory.apply(at(4), &before);

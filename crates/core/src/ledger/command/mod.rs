@@ -9,7 +9,7 @@ mod terms;
 
 pub use envelope::{Envelope, LookUp};
 pub use requests::{
-    Charge, Forget, IssueGrant, PlaceHold, RecalledHold, Refund, RefundNote, RefundOf, SubmitJob,
+    Charge, Forget, IssueGrant, MovementNote, PlaceHold, RecalledHold, Refund, RefundOf, SubmitJob,
     Transfer, UsageEnd, UsageOf,
 };
 pub use terms::{

@@ -162,7 +162,7 @@ pub struct Refund {
     /// Whether to re-issue returned credits that have expired.
     pub compensate: bool,
     /// Why it is made. Stored with the refund; the ledger does not keep it.
-    pub note: Option<Box<RefundNote>>,
+    pub note: Option<Box<MovementNote>>,
     /// Records of holds that the ledger may have forgotten. Those that are needed are restored with
     /// the refund.
     pub recalled: Vec<RecalledHold>,
@@ -183,9 +183,9 @@ pub enum UsageEnd {
     Lost,
 }
 
-/// Reason and reference of a refund.
+/// Reason and reference of a refund or transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RefundNote {
+pub struct MovementNote {
     /// The reason, for people.
     pub reason: Option<Box<str>>,
     /// The caller's own reference.
@@ -224,4 +224,6 @@ pub struct Transfer {
     pub to: AccountPath,
     /// How much.
     pub amount: Credits,
+    /// Why it is made. Stored with the transfer; the ledger does not keep it.
+    pub note: Option<Box<MovementNote>>,
 }

@@ -18,7 +18,7 @@ pub use pieces::{Piece, Pieces, SliceAmount, credits_of, total};
 
 use super::accounts::quota::Quota;
 use super::command::{
-    AccountKind, AccountSettings, BudgetTerms, Cause, ClearedSettings, Policy, RefundNote,
+    AccountKind, AccountSettings, BudgetTerms, Cause, ClearedSettings, MovementNote, Policy,
 };
 use super::credits::price::Rate;
 use super::holds::archive::ArchivedHold;
@@ -168,7 +168,7 @@ pub enum Event {
         /// The hold or charge.
         hold: HoldNo,
         /// Reason and reference; stored with the first part only.
-        note: Option<Box<RefundNote>>,
+        note: Option<Box<MovementNote>>,
     },
     /// Credits were transferred to another account; the new grants follow as separate events.
     CreditsMoved {
@@ -178,6 +178,8 @@ pub enum Event {
         from: AccountNo,
         /// Where they went.
         to: AccountNo,
+        /// Reason and reference.
+        note: Option<Box<MovementNote>>,
     },
     /// Uncollected usage was repaid.
     DebtRepaid {

@@ -49,7 +49,8 @@ impl Ledger {
         }
         let movement = self.new_movement(envelope, &command.id, pieces);
         let reply = self.movement_reply(&movement);
-        events.push(Event::CreditsMoved { movement, from, to });
+        let note = command.note.clone();
+        events.push(Event::CreditsMoved { movement, from, to, note });
         for (others, (bucket, amount)) in by_bucket.into_iter().enumerate() {
             let origin = GrantOrigin::Transfer { from: bucket };
             let mut grant = self.derived_grant(now, others, bucket, amount, origin);

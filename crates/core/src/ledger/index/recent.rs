@@ -4,7 +4,8 @@
 //! key that it was not forgotten since the look-up, so that it need not be looked up again.
 //!
 //! Not a crate: the bits are part of the ledger's digest and must be the same in every build. Crates for Bloom filters
-//! fix neither their hash nor their layout.
+//! fix neither their hash nor their layout. Measured: `fastbloom` 0.14 of the same size takes 48 to 58 ns instead of 9 to
+//! 12 ns for a look-up, with one false positive in 2 200 instead of 420, and would add seven crates to the core.
 
 use crate::ledger::id::AccountNo;
 use crate::ledger::refusal::Resource;

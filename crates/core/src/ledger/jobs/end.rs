@@ -17,8 +17,7 @@ use crate::ledger::holds::capture::Projected;
 use crate::ledger::holds::hold::{Hold, HoldKind, HoldState, gpu_time};
 use crate::ledger::id::{CellNo, HoldNo, JobNo};
 use crate::ledger::jobs::submit::hold_for;
-use crate::ledger::refusal::{Conflict, Refusal, Resource};
-use crate::ledger::reply::Reply;
+use crate::ledger::refusal::{Refusal, Resource};
 use crate::ledger::state::Ledger;
 use crate::message::{ProposedMember, ToCell};
 use crate::name::{AccountPath, HoldId, JobName};
@@ -282,84 +281,6 @@ impl Ledger {
             .ok_or_else(|| Refusal::NotFound { what: Resource::Job, name: id.clone().into() })
     }
 
-    /// Cancels a job, or all jobs of an array that have not ended.
-    pub(in crate::ledger) fn decide_cancel_named(
-        &self,
-        now: Timestamp,
-        tenant: &AccountPath,
-        id: &JobName,
-        events: &mut Vec<Event>,
-    ) -> Result<Reply, Refusal> {
-        let named = self.find_account(tenant).map(|tenant| self.jobs_named(tenant, id));
-        let (first, rest) = match named.as_deref() {
-            Some([job]) => return self.decide_cancel(now, *job, events),
-            Some([first, rest @ ..]) => (*first, rest),
-            Some([]) | None => {
-                return Err(Refusal::NotFound { what: Resource::Job, name: id.clone().into() });
-            }
-        };
-        let answer = self.decide_cancel(now, first, events);
-        // A job that has ended is skipped; if all have ended, the answer is a refusal.
-        let cancelled =
-            rest.iter().filter(|job| self.decide_cancel(now, **job, events).is_ok()).count();
-        match answer {
-            Err(_) if cancelled > 0 => {
-                Ok(Reply::Job { job: first, state: self.live_job(first).state })
-            }
-            answer => answer,
-        }
-    }
-
-    fn decide_cancel(
-        &self,
-        now: Timestamp,
-        number: JobNo,
-        events: &mut Vec<Event>,
-    ) -> Result<Reply, Refusal> {
-        let job = self.live_job(number);
-        let answer = |state| Ok(Reply::Job { job: number, state });
-        if job.state.is_ended() {
-            let state = job.state;
-            return if state == JobState::Cancelled {
-                answer(state)
-            } else {
-                Err(Refusal::Conflict(Conflict::JobEnded { state }))
-            };
-        }
-        let Some(live) = job.live_attempt() else {
-            self.push_over(now, number, job, JobState::Cancelled, events);
-            return answer(JobState::Cancelled);
-        };
-        let Some(cell) = live.cell else {
-            if job.order.terms.external && !job.cancel_asked {
-                // Its usage goes on until the last report. A second request ends it without one.
-                events.push(Event::CancelRequested { job: number });
-                return answer(JobState::Stopping);
-            }
-            let usage = Usage::GpuMs(0);
-            let reason = EndReason::Cancelled;
-            let cause = Cause::Holder;
-            let ending = Ending { reason, usage, exit_code: None, requeue: false, cause };
-            self.push_attempt_end(now, number, ending, events);
-            return answer(JobState::Cancelled);
-        };
-        let id = number.in_cell(self.cells[cell.index()].shard);
-        if live.started_at.is_some() {
-            if !job.cancel_asked {
-                events.push(Event::CancelRequested { job: number });
-                self.send(cell, ToCell::CancelRequested { job: id }, events);
-            }
-            return answer(JobState::Stopping);
-        }
-        // It never ran, so nothing is charged. Its GPUs stay fenced until the node reports.
-        let (reason, usage) = (EndReason::Cancelled, Usage::GpuMs(0));
-        let cause = Cause::Holder;
-        let ending = Ending { reason, usage, exit_code: None, requeue: false, cause };
-        self.push_attempt_end(now, number, ending, events);
-        self.send(cell, ToCell::CancelRequested { job: id }, events);
-        answer(JobState::Cancelled)
-    }
-
     /// Pushes the end of a job without a live attempt: its hold is released, and the cells forget
     /// it.
     pub(in crate::ledger) fn push_over(
@@ -475,32 +396,6 @@ impl Job {
     }
 }
 
+mod cancel;
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn actions_of_a_tenant_are_not_attributed_to_the_platform() {
-        let on = |nodes: &[&str]| -> Vec<ProposedMember> {
-            nodes.iter().map(|node| ProposedMember { node: (*node).into(), gpus: 1 }).collect()
-        };
-        let (ours, theirs, mixed) = (on(&["n1", "n2"]), on(&["acme/n1"]), on(&["n1", "acme/n1"]));
-        let preempted = StopReason::Preempted { by: JobId(1), for_share: false };
-        for outcome in [
-            AttemptOutcome::Lost,
-            AttemptOutcome::Stopped(StopReason::Drained),
-            AttemptOutcome::Stopped(preempted),
-        ] {
-            let by_another = |members: &[ProposedMember]| cause_of(outcome, members, |_| false);
-            assert_eq!(by_another(&ours), Cause::Platform, "{outcome:?}");
-            assert_eq!(by_another(&theirs), Cause::Holder, "{outcome:?}");
-            assert_eq!(by_another(&mixed), Cause::Holder, "{outcome:?}");
-        }
-        let by_itself = cause_of(AttemptOutcome::Stopped(preempted), &ours, |by| by == JobId(1));
-        assert_eq!(by_itself, Cause::Holder, "a job of the same tenant preempted it");
-        for (by_platform, cause) in [(true, Cause::Platform), (false, Cause::Holder)] {
-            let outcome = AttemptOutcome::Stopped(StopReason::Operator { by_platform });
-            assert_eq!(cause_of(outcome, &ours, |_| true), cause);
-        }
-    }
-}
+mod tests;

@@ -6,7 +6,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Attempt, CENTURY_MS, Job, JobTerms, OnExhausted};
+use super::terms::CENTURY_MS;
+use super::{Attempt, Job, JobTerms, OnExhausted};
 use crate::cell::ids::AttemptId;
 use crate::credits::Credits;
 use crate::ledger::accounts::account::Path;

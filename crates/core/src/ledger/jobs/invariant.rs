@@ -45,7 +45,8 @@ fn check_state(number: JobNo, job: &Job, tenant: Option<AccountNo>) -> Check {
         | JobState::TimedOut => !live && job.hold.is_none() && job.standings.is_empty(),
     };
     holds(expected, "L10", tenant, || {
-        format!("job {number} is {:?} with live: {live}", job.state)
+        let attempt = if live { "a live attempt" } else { "no live attempt" };
+        format!("job {number} has {attempt}, which its state does not allow")
     })?;
     let ended = job.state.is_ended() == job.ended_at.is_some();
     holds(ended, "L10", tenant, || {
@@ -79,7 +80,12 @@ fn check_funding(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<Accou
     let cost = job.order.terms.hold_at(live.per_gpu_hour, live.funded_ms);
     let covered = cost.is_some_and(|cost| cost.length() <= hold.amount + live.overdraft);
     holds(covered, "L7", tenant, || {
-        format!("job {number}: {} and {} do not pay {cost:?}", hold.amount, live.overdraft)
+        let cost =
+            cost.map_or_else(|| "more than any hold".to_owned(), |cost| cost.length().to_string());
+        let (amount, overdraft) = (hold.amount, live.overdraft);
+        format!(
+            "job {number}: a hold of {amount} units and {overdraft} of overdraft do not pay {cost}"
+        )
     })
 }
 
@@ -172,6 +178,6 @@ fn check_index(ledger: &Ledger) -> Check {
         index.review_times.insert((review.at, *tenant));
     }
     holds(index == ledger.jobs.index, "index", None, || {
-        format!("jobs are indexed as {:?}, not {index:?}", ledger.jobs.index)
+        "the index of jobs differs from the jobs".to_owned()
     })
 }

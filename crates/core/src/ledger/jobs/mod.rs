@@ -8,6 +8,7 @@
 //! the indexes, [`view`] answers queries, and `invariant` checks the invariants.
 
 pub mod apply;
+mod attempt;
 pub mod end;
 pub mod external;
 pub mod fund;
@@ -17,6 +18,7 @@ pub mod money;
 pub mod start;
 pub mod submit;
 pub mod table;
+mod terms;
 pub mod view;
 pub mod wait;
 pub mod warn;
@@ -26,17 +28,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::command::Context;
-use super::credits::price::{Rate, Rounding, WHOLE_GPU};
-use super::id::{AccountNo, CellNo, HoldNo, JobNo, Name};
-use crate::cell::command::{GroupSpec, JobSpec};
-use crate::cell::event::{AttemptOutcome, StopReason};
-use crate::cell::ids::{AttemptId, ClassRank, JobId};
-use crate::cell::schedule::shape::GpuDemand;
+use super::id::{AccountNo, CellNo, HoldNo, JobNo};
+use crate::cell::command::JobSpec;
+use crate::cell::ids::{AttemptId, JobId};
 use crate::credits::Credits;
-use crate::message::ProposedMember;
-use crate::name::{AccountPath, ClassName, GpuModel, HoldId, JobName, Region};
+use crate::name::{AccountPath, GpuModel, HoldId, JobName};
 use crate::opaque::Opaque;
 use crate::time::Timestamp;
+pub use attempt::{Attempt, AttemptEnd, EndReason};
+pub use terms::{JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS};
 
 /// The state of a job.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,88 +76,6 @@ impl JobState {
             | JobState::TimedOut => true,
         }
     }
-}
-
-/// How much of a job is paid for in advance.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Reserve {
-    /// The whole run.
-    Full,
-    /// The next window, and another one when half of it is left.
-    Rolling {
-        /// The length of a window.
-        window_ms: i64,
-    },
-}
-
-/// The default window of a rolling reserve.
-pub const ROLLING_WINDOW_MS: i64 = 3_600_000;
-
-/// The default time between the warning and the end of the paid running time.
-pub const WARN_AHEAD_MS: i64 = 300_000;
-
-/// What happens when a window of a rolling reserve cannot be filled.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum OnExhausted {
-    /// The job stops when the paid running time ends.
-    Stop,
-    /// The job continues, with usage that is uncollected up to the overdraft limit of the account.
-    Overdraft,
-}
-
-/// The price of a GPU type in a region. The price at submission applies to all attempts, so that a
-/// charge never exceeds a full hold.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Offer {
-    /// The GPU type.
-    pub gpu_type: GpuModel,
-    /// The region.
-    pub region: Region,
-    /// Micro-credits per hour of a whole GPU, class multiplier included.
-    pub per_gpu_hour: Credits,
-}
-
-/// The terms of a job for credits and placement.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct JobTerms {
-    /// The priority class.
-    pub class: ClassName,
-    /// Its rank.
-    pub rank: ClassRank,
-    /// GPUs on each node.
-    pub gpu: GpuDemand,
-    /// Acceptable GPU types, the most preferred first.
-    pub gpu_types: Vec<GpuModel>,
-    /// The number of nodes; all start or none.
-    pub nodes: u16,
-    /// The least memory of each GPU, in MiB.
-    pub gpu_memory_mib: u32,
-    /// Thousandths of a core on each node.
-    pub cpu_milli: u32,
-    /// Main memory on each node, in MiB.
-    pub memory_mib: u32,
-    /// Labels that each node must carry, such as `zone=a`.
-    pub labels: Vec<Name>,
-    /// The longest runtime; absent only with a rolling reserve.
-    pub max_runtime_ms: Option<i64>,
-    /// Whether it may be preempted and requeued.
-    pub preemptible: bool,
-    /// Whether its command continues where it stopped.
-    pub resumable: bool,
-    /// The time between the request to stop and the kill.
-    pub grace_ms: i64,
-    /// How much is paid for in advance.
-    pub reserve: Reserve,
-    /// What happens when a window cannot be filled.
-    pub on_exhausted: OnExhausted,
-    /// The concurrency group that it counts in.
-    pub group: Option<GroupSpec>,
-    /// How often it is requeued after a node was lost.
-    pub max_requeues: u32,
-    /// The time between the warning and the end of the paid running time; zero for no warning.
-    pub warn_ahead_ms: i64,
-    /// Whether it runs outside Bursar: no cell places it, and all its usage is reported.
-    pub external: bool,
 }
 
 /// A job as it was submitted. Never changes.
@@ -224,175 +142,6 @@ pub struct Standing {
     pub waits: bool,
 }
 
-/// One start of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Attempt {
-    /// The cell that placed it; `None` if it runs outside Bursar.
-    pub cell: Option<CellNo>,
-    /// Its number there.
-    pub number: u32,
-    /// The GPU type.
-    pub gpu_type: Option<GpuModel>,
-    /// Where it runs.
-    pub members: SmallVec<[ProposedMember; 1]>,
-    /// The pinned price.
-    pub per_gpu_hour: Credits,
-    /// The name of the hold that pays for it.
-    pub hold: Option<HoldId>,
-    /// When it was confirmed.
-    pub confirmed_at: Timestamp,
-    /// When it was first reported running.
-    pub started_at: Option<Timestamp>,
-    /// The running time that is paid for; `None` if all of it is.
-    pub funded_ms: Option<i64>,
-    /// The usage that it may leave unpaid.
-    pub overdraft: u64,
-    /// Whether the last window could not be filled.
-    pub short: bool,
-    /// The running time that credits pay for, if the rest is an overdraft.
-    pub credits_ms: Option<i64>,
-    /// The consequence of the last warning, while the end is near.
-    pub warned: Option<OnExhausted>,
-    /// Its end, if it has ended.
-    pub end: Option<AttemptEnd>,
-}
-
-/// How an attempt ended.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AttemptEnd {
-    /// When.
-    pub at: Timestamp,
-    /// Why.
-    pub reason: EndReason,
-    /// The exit code of its process.
-    pub exit_code: Option<i32>,
-    /// The billable GPU time, in GPU-milliseconds.
-    pub gpu_ms: u64,
-    /// The charge, collected or not.
-    pub charged: u64,
-    /// The part of the charge for which no credits were found.
-    pub uncollected: u64,
-    /// The amount that its hold returned when it was closed.
-    pub returned: u64,
-}
-
-/// Why an attempt ended.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EndReason {
-    /// Its command succeeded.
-    Succeeded,
-    /// Its command failed.
-    Failed,
-    /// The job was cancelled.
-    Cancelled,
-    /// It was preempted.
-    Preempted,
-    /// An operator stopped it.
-    Operator,
-    /// Its node was drained.
-    Drained,
-    /// It reached its longest runtime.
-    TimedOut,
-    /// The credits were exhausted.
-    OutOfCredits,
-    /// Its node or region stopped reporting.
-    Lost,
-}
-
-impl EndReason {
-    /// The reason that corresponds to an outcome in a cell.
-    pub(super) fn of(outcome: AttemptOutcome) -> EndReason {
-        match outcome {
-            AttemptOutcome::Succeeded => EndReason::Succeeded,
-            AttemptOutcome::Failed => EndReason::Failed,
-            AttemptOutcome::Lost => EndReason::Lost,
-            AttemptOutcome::Stopped(reason) => match reason {
-                StopReason::Cancelled => EndReason::Cancelled,
-                StopReason::Preempted { .. } => EndReason::Preempted,
-                StopReason::Operator { .. } => EndReason::Operator,
-                StopReason::Drained => EndReason::Drained,
-                StopReason::MaxRuntime => EndReason::TimedOut,
-                StopReason::OutOfCredits => EndReason::OutOfCredits,
-            },
-        }
-    }
-
-    /// The final state of the job if it is not requeued.
-    pub(super) fn job_state(self) -> JobState {
-        match self {
-            EndReason::Succeeded => JobState::Succeeded,
-            EndReason::Failed => JobState::Failed,
-            EndReason::Cancelled => JobState::Cancelled,
-            EndReason::TimedOut => JobState::TimedOut,
-            EndReason::OutOfCredits => JobState::OutOfCredits,
-            EndReason::Preempted | EndReason::Operator | EndReason::Drained | EndReason::Lost => {
-                JobState::Lost
-            }
-        }
-    }
-}
-
-/// The most running time that is charged to a job without a longest runtime: a century.
-const CENTURY_MS: i64 = 3_153_600_000_000;
-
-impl JobTerms {
-    /// The GPU-milliseconds of `runtime_ms` of running time.
-    pub(super) fn gpu_ms(&self, runtime_ms: i64) -> u64 {
-        let devices = u64::from(self.gpu.devices()) * u64::from(self.nodes);
-        devices.saturating_mul(runtime_ms.max(0).unsigned_abs())
-    }
-
-    /// The most GPU time that is ever charged to one attempt.
-    pub(in crate::ledger) fn gpu_ms_limit(&self) -> u64 {
-        self.gpu_ms(self.max_runtime_ms.unwrap_or(CENTURY_MS))
-    }
-
-    /// The rate at a price.
-    pub(super) fn rate(&self, per_gpu_hour: Credits) -> Rate {
-        let share_milli = match self.gpu {
-            GpuDemand::None => WHOLE_GPU,
-            GpuDemand::Share(_) | GpuDemand::Whole(_) => self.gpu.per_device(),
-        };
-        // What runs outside is not stopped at its longest runtime, and its usage counts.
-        let gpu_ms_limit =
-            if self.external { self.gpu_ms(CENTURY_MS) } else { self.gpu_ms_limit() };
-        Rate { per_gpu_hour, share_milli, gpu_ms_limit }
-    }
-
-    /// The running time that the first hold pays for; `None` if it pays for all.
-    pub(super) fn first_window(&self) -> Option<i64> {
-        self.window_after(0)
-    }
-
-    /// The running time that is paid for with one more window; `None` if all of it is.
-    pub(super) fn window_after(&self, funded_ms: i64) -> Option<i64> {
-        match self.reserve {
-            Reserve::Full => None,
-            Reserve::Rolling { window_ms } => {
-                let funded = funded_ms.saturating_add(window_ms);
-                self.max_runtime_ms.is_none_or(|longest| funded < longest).then_some(funded)
-            }
-        }
-    }
-
-    /// The GPU time of a running time; the limit if the running time is `None`.
-    pub(super) fn funded_gpu_ms(&self, funded_ms: Option<i64>) -> u64 {
-        funded_ms.map_or(self.gpu_ms_limit(), |funded| self.gpu_ms(funded))
-    }
-
-    /// The cost of GPU time at a price, to the nearest micro-credit; at most [`Credits::MAX`].
-    pub(super) fn hourly(&self, per_gpu_hour: Credits, gpu_ms: u64) -> Credits {
-        let rate = Rate { gpu_ms_limit: gpu_ms, ..self.rate(per_gpu_hour) };
-        rate.charge(gpu_ms, Rounding::HalfEven).unwrap_or(Credits::MAX)
-    }
-
-    /// The amount of a hold that covers a running time at a price; `None` if it exceeds
-    /// [`Credits::MAX`].
-    pub(super) fn hold_at(&self, per_gpu_hour: Credits, funded_ms: Option<i64>) -> Option<Credits> {
-        self.rate(per_gpu_hour).charge(self.funded_gpu_ms(funded_ms), Rounding::Ceil)
-    }
-}
-
 impl JobOrder {
     /// The highest price of its offers.
     pub fn costliest(&self) -> Credits {
@@ -444,29 +193,6 @@ impl JobOrder {
             attempts_before,
             payload: self.payload.clone(),
             ..self.terms.spec(id, account.clone())
-        }
-    }
-}
-
-impl JobTerms {
-    /// The specification of a job with these terms, for a cell. The caller adds the GPU models and
-    /// what the job needs to run.
-    pub fn spec(&self, job: JobId, account: AccountPath) -> JobSpec {
-        JobSpec {
-            class: self.rank,
-            class_name: self.class.clone(),
-            gpu_memory_mib: self.gpu_memory_mib,
-            cpu_milli: self.cpu_milli,
-            memory_mib: self.memory_mib,
-            labels: self.labels.iter().cloned().collect(),
-            nodes: self.nodes,
-            max_runtime_ms: self.max_runtime_ms,
-            preemptible: self.preemptible,
-            resumable: self.resumable,
-            grace_ms: self.grace_ms,
-            group: self.group.clone(),
-            max_requeues: self.max_requeues,
-            ..JobSpec::new(job, account, self.gpu)
         }
     }
 }

@@ -3,15 +3,11 @@
 
 use std::sync::Arc;
 
-use fefo::Span;
-
 use super::{Job, JobOrder, JobState};
 use crate::credits::Credits;
 use crate::ledger::accounts::account::Path;
 use crate::ledger::command::{Envelope, OnExpiry, SubmitJob};
-use crate::ledger::credits::spend_order::draw::DrawRequest;
-use crate::ledger::credits::spend_order::overlay::Overlay;
-use crate::ledger::event::{Event, HoldPlaced, Piece, Pieces};
+use crate::ledger::event::{Event, HoldPlaced, Pieces};
 use crate::ledger::holds::hold::{HoldKind, gpu_time};
 use crate::ledger::id::{AccountNo, CellNo, HoldNo, JobNo};
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
@@ -213,85 +209,6 @@ impl Ledger {
         if blockers.is_empty() { Ok(()) } else { Err(Refusal::QuotaExceeded { blockers }) }
     }
 
-    /// Draws for all jobs of a submission, or returns all blockers.
-    pub(in crate::ledger) fn draw_for_all(
-        &self,
-        now: Timestamp,
-        plan: &SubmissionPlan,
-        command: &SubmitJob,
-    ) -> Result<Vec<Pieces>, Refusal> {
-        if plan.need.is_zero() {
-            return Ok(vec![Pieces::new(); plan.count as usize]);
-        }
-        let context = super::context(&command.terms, &command.offers);
-        let request = DrawRequest::new(&plan.path, &context);
-        let share = command.terms.rate(Credits::ZERO).share_milli;
-        let all = i64::from(plan.count).checked_mul(plan.need.micros());
-        let all = all.and_then(Credits::from_micros).ok_or(Refusal::InvalidField {
-            field: "array",
-            reason: "would reserve more than the largest amount",
-        })?;
-        let gpu = gpu_time(plan.gpu_ms, share) * i128::from(plan.count);
-        // Budgets are checked against the sum of all jobs.
-        if plan.count == 1 {
-            return self.draw_within_budgets(now, request, all, gpu).map(|pieces| vec![pieces]);
-        }
-        let draws = if self.draws_add_up(request) {
-            self.draw(request, all.length()).map(|pieces| split(&pieces, plan.need.length()))
-        } else {
-            self.require_few_pieces(request, plan.count)?;
-            self.draw_one_by_one(request, plan.need.length(), plan.count)
-        };
-        let Some(draws) = draws else { return Err(self.denied(now, request, all, gpu)) };
-        let blockers = self.blocking_budgets(now, &plan.path, all.micros().into(), gpu);
-        if blockers.is_empty() { Ok(draws) } else { Err(Refusal::BudgetExceeded { blockers }) }
-    }
-
-    /// Whether several draws take the same units as one draw of their sum. Only share limits depend
-    /// on the size of a draw.
-    fn draws_add_up(&self, request: DrawRequest<'_>) -> bool {
-        request.path.iter().all(|account| {
-            let own = self.account(*account);
-            own.restricted_open == 0
-                || own
-                    .open
-                    .iter()
-                    .all(|((_, bucket), ())| self.bucket(*bucket).max_share().is_none())
-        })
-    }
-
-    /// Refuses an array that would be too expensive: each of its jobs walks all free pieces.
-    fn require_few_pieces(&self, request: DrawRequest<'_>, count: u32) -> Result<(), Refusal> {
-        let open = request.path.iter().flat_map(|account| self.account(*account).open.iter());
-        let pieces = open.flat_map(|((_, bucket), ())| self.bucket(*bucket).line.free_spans(0));
-        let most = MAX_PIECES_LOOKED_AT / count.max(1) as usize;
-        if pieces.take(most + 1).count() <= most {
-            return Ok(());
-        }
-        Err(Refusal::InvalidField {
-            field: "array",
-            reason: "is too large while the account's credits are in so many pieces and a grant limits \
-                     its share; submit fewer jobs at once",
-        })
-    }
-
-    /// Draws the same amount `count` times in sequence. Used for grants with a share limit. Walks
-    /// the free pieces of all buckets once for each job.
-    fn draw_one_by_one(
-        &self,
-        request: DrawRequest<'_>,
-        each: u64,
-        count: u32,
-    ) -> Option<Vec<Pieces>> {
-        let mut overlay = Overlay::default();
-        let draws = (0..count).map(|_| {
-            let pieces = self.draw_after(&overlay, request, each)?;
-            overlay.take(&pieces);
-            Some(pieces)
-        });
-        draws.collect()
-    }
-
     #[allow(clippy::too_many_arguments, reason = "one function pushes all events of a job")]
     fn push_submitted(
         &self,
@@ -373,33 +290,12 @@ impl Ledger {
     }
 }
 
-/// The most free pieces that all jobs of one array may walk together.
-const MAX_PIECES_LOOKED_AT: usize = 1_000_000;
-
 /// The most dependencies of all jobs of one submission together.
 const MAX_DEPENDENCIES: usize = 50_000;
 
 /// The most text of all jobs of one submission together, in bytes: the stored text of each, and the
 /// text sent to each cell.
 const MAX_SUBMISSION_TEXT: u64 = 8 << 20;
-
-/// Divides pieces into draws of `each`, in order.
-fn split(pieces: &[Piece], each: u64) -> Vec<Pieces> {
-    let (mut draws, mut draw, mut left) = (Vec::new(), Pieces::new(), each);
-    for Piece { bucket, mut span } in pieces.iter().copied() {
-        while !span.is_empty() {
-            let end = span.start + span.len().min(left);
-            left -= end - span.start;
-            draw.push(Piece { bucket, span: Span::new(span.start, end) });
-            span.start = end;
-            if left == 0 {
-                draws.push(std::mem::take(&mut draw));
-                left = each;
-            }
-        }
-    }
-    draws
-}
 
 /// Refuses an array whose jobs together have too much text for one decision.
 fn require_small(command: &SubmitJob, cells: usize) -> Result<(), Refusal> {
@@ -442,122 +338,6 @@ pub(in crate::ledger) fn hold_for(
     }))
 }
 
+mod draw;
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::ledger::command::{
-        AccountKind, AccountSettings, Cause, Command, Context, GrantKind, IssueGrant, PlaceHold,
-        Restriction,
-    };
-    use crate::machine::execute;
-
-    fn run(ledger: &mut Ledger, command: &Command) {
-        let now = Timestamp::from_millis(1_577_836_800_000);
-        let answer = execute(ledger, now, &Envelope::default(), command, &mut Vec::new());
-        answer.expect("the command is accepted");
-    }
-
-    fn credits(micros: u64) -> Credits {
-        Credits::from_length(micros).expect("a small amount")
-    }
-
-    fn context() -> Context {
-        let (types, regions) = (vec!["H100".into()], vec!["eu".into()]);
-        Context { gpu_types: Some(types), regions: Some(regions), class: None }
-    }
-
-    /// Two accounts with fragmented grants of equal and of different order.
-    fn fragmented(amounts: &[(u8, u64)]) -> Ledger {
-        let mut ledger = Ledger::new();
-        for (path, kind) in [("acme", AccountKind::Org), ("acme:nlp", AccountKind::Team)] {
-            let settings = AccountSettings::default();
-            run(&mut ledger, &Command::OpenAccount { path: path.into(), kind, settings });
-        }
-        for (number, (kind, amount)) in amounts.iter().enumerate() {
-            let restriction = match kind % 3 {
-                0 => None,
-                1 => Some(Restriction {
-                    gpu_types: Some(vec!["H100".into()]),
-                    ..Restriction::default()
-                }),
-                _ => {
-                    Some(Restriction { regions: Some(vec!["eu".into()]), ..Restriction::default() })
-                }
-            };
-            run(
-                &mut ledger,
-                &Command::IssueGrant(IssueGrant {
-                    id: format!("g{number}").as_str().into(),
-                    account: if kind & 4 == 0 { "acme" } else { "acme:nlp" }.into(),
-                    amount: credits(*amount),
-                    kind: GrantKind::Purchase,
-                    effective_at: None,
-                    expires_at: None,
-                    priority: 100,
-                    restriction,
-                    reference: None,
-                    metadata: None,
-                }),
-            );
-        }
-        let total: u64 = amounts.iter().map(|(_, amount)| amount).sum();
-        let names = |number: u64| HoldId::unchecked(format!("h{number}"));
-        let count = total / 3;
-        for number in 0..count {
-            run(
-                &mut ledger,
-                &Command::PlaceHold(PlaceHold {
-                    id: names(number),
-                    account: "acme:nlp".into(),
-                    amount: credits(2),
-                    ttl_ms: None,
-                    context: context(),
-                    on_expiry: OnExpiry::HonorHold,
-                    rate: None,
-                    gpu_ms: 0,
-                    reference: None,
-                }),
-            );
-        }
-        for number in (0..count).filter(|number| number % 3 != 0) {
-            let (tenant, hold) = ("acme".into(), names(number));
-            run(&mut ledger, &Command::ReleaseHold { tenant, hold, cause: Cause::Holder });
-        }
-        ledger
-    }
-
-    #[test]
-    fn an_array_that_would_walk_too_many_pieces_is_refused() {
-        let ledger = fragmented(&[(0, 12_000)]);
-        let account = ledger.find_account("acme:nlp").expect("the account exists");
-        let (path, context) = (ledger.path(account), context());
-        let request = DrawRequest::new(&path, &context);
-        let refused = ledger.require_few_pieces(request, 1000);
-        assert!(
-            matches!(refused, Err(Refusal::InvalidField { field: "array", .. })),
-            "{refused:?}"
-        );
-        assert_eq!(ledger.require_few_pieces(request, 100), Ok(()));
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn an_array_draws_what_its_jobs_would_draw_in_sequence(
-            amounts in prop::collection::vec((any::<u8>(), 1u64..40), 1..12),
-            each in 1u64..30, count in 1u32..12,
-        ) {
-            let ledger = fragmented(&amounts);
-            let account = ledger.find_account("acme:nlp").expect("the account exists");
-            let (path, context) = (ledger.path(account), context());
-            let request = DrawRequest::new(&path, &context);
-            prop_assert!(ledger.draws_add_up(request));
-            let at_once = ledger.draw(request, each * u64::from(count));
-            let at_once = at_once.map(|pieces| split(&pieces, each));
-            prop_assert_eq!(at_once, ledger.draw_one_by_one(request, each, count));
-        }
-    }
-}
+mod tests;

@@ -115,7 +115,7 @@ stored_struct!(NodeOffer {
 
 stored_struct!(RequestKey { 0 key, 1 fingerprint });
 
-stored_struct!(StoredAnswer { 0 code, 1 body = None });
+stored_struct!(StoredAnswer { 0 code, 1 body = None, 2 scope = None });
 
 stored_struct!(CellConfig {
     0 half_life_ms,

@@ -1,5 +1,6 @@
 //! The author, command and outcome of a cell's decision, stored before its events.
 
+use bursar_core::cell::NodeKey;
 use bursar_core::cell::command::{Command, Origin};
 use compact_str::CompactString;
 
@@ -15,6 +16,9 @@ pub struct CellHeader {
     pub command: CommandKind,
     /// The outcome.
     pub outcome: CellOutcome,
+    /// The full name of the node that an operator's command names, because numbers of nodes are used
+    /// again. Absent in older journals.
+    pub node: Option<CompactString>,
 }
 
 /// The author of a command to a cell.
@@ -76,6 +80,7 @@ stored_struct!(CellHeader {
     0 author,
     1 command,
     2 outcome = CellOutcome::Accepted,
+    3 node = None,
 });
 
 impl From<&Command> for CommandKind {
@@ -122,6 +127,34 @@ impl CellHeader {
             author: origin.into(),
             command: command.into(),
             outcome: if accepted { CellOutcome::Accepted } else { CellOutcome::Refused },
+            node: named_node(command).map(NodeKey::full),
         }
+    }
+}
+
+/// The node that an operator's command names.
+fn named_node(command: &Command) -> Option<&NodeKey> {
+    match command {
+        Command::DrainNode { node, .. }
+        | Command::ResumeNode { node }
+        | Command::RemoveNode { node } => Some(node),
+        Command::Configure(_)
+        | Command::SetPrice { .. }
+        | Command::SetClass { .. }
+        | Command::SetAccount(_)
+        | Command::RegisterNode(_)
+        | Command::Heartbeat(_)
+        | Command::PlanMaintenance { .. }
+        | Command::CancelMaintenance { .. }
+        | Command::AdmitJob(_)
+        | Command::CancelJob { .. }
+        | Command::WithdrawJob { .. }
+        | Command::PreemptJob { .. }
+        | Command::KeepAnswer(_)
+        | Command::ConfirmPlacement { .. }
+        | Command::RefusePlacement { .. }
+        | Command::SetFunding { .. }
+        | Command::Rewind { .. }
+        | Command::RefuseFunding { .. } => None,
     }
 }

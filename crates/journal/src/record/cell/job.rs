@@ -35,6 +35,7 @@ stored_struct!(CellJob {
     13 phase,
     14 guest_turns = 0,
     15 unsent_end = None,
+    16 preemption = None,
 });
 
 stored_struct!(EndedAttempt {

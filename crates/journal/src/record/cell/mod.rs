@@ -2,7 +2,7 @@
 //!
 //! The body of a record is the CBOR array `[version, header, events]`, as for a ledger. The header
 //! has the author and the command, or is `null` for timers. Keys and tags are pinned and never
-//! reused. `docs/journal-format.md` lists every number.
+//! reused. `docs/reference/journal-format.md` lists every number.
 
 mod event;
 mod header;

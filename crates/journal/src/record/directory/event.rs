@@ -12,7 +12,7 @@ use bursar_core::name::{AccountPath, ClassName, GpuModel, KeyId, NodeName, Regio
 use bursar_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::LineError;
+use super::{DirectoryHeader, LineError};
 
 /// One event and its author.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +21,9 @@ pub(super) struct StoredEvent {
     v: u8,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     actor: Option<String>,
+    /// The id of the request, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
     #[serde(flatten)]
     kind: Kind,
 }
@@ -138,7 +141,7 @@ fn region(text: Option<String>) -> Option<Region> {
 }
 
 impl StoredEvent {
-    pub(super) fn new(actor: Option<&str>, event: &Event) -> StoredEvent {
+    pub(super) fn new(header: &DirectoryHeader, event: &Event) -> StoredEvent {
         let kind = match event {
             Event::RegionAdded { region } => Kind::RegionAdded { region: region.to_string() },
             Event::OrgAssigned { org, shard } => {
@@ -186,7 +189,14 @@ impl StoredEvent {
             },
             Event::AnswersForgotten { answers } => Kind::AnswersForgotten { answers: *answers },
         };
-        StoredEvent { v: VERSION, actor: actor.map(str::to_owned), kind }
+        let request_id = (header.request != 0).then(|| format!("{:032x}", header.request));
+        StoredEvent { v: VERSION, actor: header.actor.clone(), request_id, kind }
+    }
+
+    /// Takes out the author.
+    pub(super) fn take_header(&mut self) -> Result<DirectoryHeader, LineError> {
+        let request = self.request_id.take().map(|text| read_hash(&text)).transpose()?.unwrap_or(0);
+        Ok(DirectoryHeader { actor: self.actor.take(), request })
     }
 
     pub(super) fn into_event(self) -> Result<Event, LineError> {
@@ -253,6 +263,24 @@ impl StoredEvent {
             },
             Kind::AnswersForgotten { answers } => Event::AnswersForgotten { answers },
         })
+    }
+}
+
+/// The name of an event wherever it is shown, which is its stored type.
+pub fn event_name(event: &Event) -> &'static str {
+    match event {
+        Event::RegionAdded { .. } => "region_added",
+        Event::OrgAssigned { .. } => "org_assigned",
+        Event::KeyCreated { .. } => "key_created",
+        Event::KeyRevoked { .. } => "key_revoked",
+        Event::PriceSet { .. } => "price_set",
+        Event::ClassSet { .. } => "class_set",
+        Event::QuotaSet { .. } => "quota_set",
+        Event::QuotaRemoved { .. } => "quota_removed",
+        Event::ClockNoted => "clock_noted",
+        Event::AttemptSecretSet { .. } => "attempt_secret_set",
+        Event::Answered { .. } => "answered",
+        Event::AnswersForgotten { .. } => "answers_forgotten",
     }
 }
 
@@ -433,9 +461,11 @@ mod tests {
     #[test]
     fn every_event_is_read_back_as_it_was() {
         for event in one_of_each() {
-            let line =
-                serde_json::to_string(&StoredEvent::new(Some("root"), &event)).expect("plain");
-            let stored: StoredEvent = serde_json::from_str(&line).expect("its own form");
+            let header = DirectoryHeader { actor: Some("root".into()), request: 1 << 90 };
+            let line = serde_json::to_string(&StoredEvent::new(&header, &event)).expect("plain");
+            assert!(line.contains(&format!("\"type\":\"{}\"", event_name(&event))), "{line}");
+            let mut stored: StoredEvent = serde_json::from_str(&line).expect("its own form");
+            assert_eq!(stored.take_header(), Ok(header));
             assert_eq!(stored.into_event().as_ref(), Ok(&event), "{line}");
         }
     }
@@ -443,9 +473,10 @@ mod tests {
     /// Journals written by every release stay readable: these lines never change.
     #[test]
     fn the_stored_form_is_pinned() {
+        let none = DirectoryHeader::default();
         let lines: Vec<String> = one_of_each()
             .iter()
-            .map(|event| serde_json::to_string(&StoredEvent::new(None, event)).expect("plain"))
+            .map(|event| serde_json::to_string(&StoredEvent::new(&none, event)).expect("plain"))
             .collect();
         let pinned = include_str!("stored_v1.jsonl");
         assert_eq!(lines.join("\n") + "\n", pinned);

@@ -7,6 +7,7 @@ use bursar_core::directory::Event;
 use thiserror::Error;
 
 use event::StoredEvent;
+pub use event::event_name;
 
 /// Why a line is not a stored event of the directory.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -31,10 +32,19 @@ pub enum LineError {
     Capability(String),
 }
 
+/// The author of a decision, which each of its lines repeats.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryHeader {
+    /// The API key or component; `None` for a timer.
+    pub actor: Option<String>,
+    /// The id of the request; zero if it has none. Absent in older journals.
+    pub request: u128,
+}
+
 /// Appends a line for each event, with its author, to `out`.
-pub fn encode_body(actor: Option<&str>, events: &[Event], out: &mut Vec<u8>) {
+pub fn encode_body(header: &DirectoryHeader, events: &[Event], out: &mut Vec<u8>) {
     for event in events {
-        let stored = StoredEvent::new(actor, event);
+        let stored = StoredEvent::new(header, event);
         let line = serde_json::to_vec(&stored).expect("stored events have only plain fields");
         out.extend_from_slice(&line);
         out.push(b'\n');
@@ -42,11 +52,16 @@ pub fn encode_body(actor: Option<&str>, events: &[Event], out: &mut Vec<u8>) {
 }
 
 /// Decodes the lines of a body and appends their events to `events`.
-pub fn decode_body_into(body: &[u8], events: &mut Vec<Event>) -> Result<(), LineError> {
+pub fn decode_body_into(
+    body: &[u8],
+    events: &mut Vec<Event>,
+) -> Result<DirectoryHeader, LineError> {
+    let mut header = DirectoryHeader::default();
     for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let stored: StoredEvent =
+        let mut stored: StoredEvent =
             serde_json::from_slice(line).map_err(|error| LineError::Json(error.to_string()))?;
+        header = stored.take_header()?;
         events.push(stored.into_event()?);
     }
-    Ok(())
+    Ok(header)
 }

@@ -2,7 +2,7 @@
 //! keeps its number.
 
 use bursar_core::credits::Credits;
-use bursar_core::ledger::command::{ClearedSettings, Context, OnExpiry, RefundNote};
+use bursar_core::ledger::command::{ClearedSettings, Context, MovementNote, OnExpiry};
 use bursar_core::ledger::event::Forgetting;
 use bursar_core::ledger::event::{
     AttemptConfirmed, Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Pieces,
@@ -43,7 +43,7 @@ stored_enum!(Event {
     16 HoldClosed { 0 hold, 1 state, 2 cause, 3 returned = 0 };
     17 Charged(charged);
     18 Refunded { 0 movement, 1 hold, 2 note = None };
-    19 CreditsMoved { 0 movement, 1 from, 2 to };
+    19 CreditsMoved { 0 movement, 1 from, 2 to, 3 note = None };
     20 DebtRepaid { 0 movement, 1 account };
     21 BudgetSet { 0 account, 1 budget, 2 terms, 3 period_start, 4 spent = 0, 5 held = 0 };
     22 BudgetRemoved { 0 account, 1 budget };
@@ -148,7 +148,7 @@ stored_struct!(Charged {
     7 fingerprint,
 });
 
-stored_struct!(RefundNote {
+stored_struct!(MovementNote {
     0 reason = None,
     1 reference = None,
 });

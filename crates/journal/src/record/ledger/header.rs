@@ -20,6 +20,8 @@ pub struct AuditHeader {
     pub command: CommandKind,
     /// The outcome.
     pub outcome: Outcome,
+    /// The id of the request; zero if it has none. Absent in older journals.
+    pub request: u128,
 }
 
 /// The outcome of a command.
@@ -126,6 +128,7 @@ stored_struct!(AuditHeader {
     2 key = None,
     3 command,
     4 outcome = Outcome::Accepted,
+    5 request = 0,
 });
 
 impl From<&Command> for CommandKind {
@@ -197,6 +200,7 @@ impl AuditHeader {
             key: envelope.key,
             command: CommandKind::from(command),
             outcome: Outcome::of(events),
+            request: envelope.request,
         }
     }
 }

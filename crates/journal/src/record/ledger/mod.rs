@@ -4,7 +4,7 @@
 //! and the command, or is `null` for timers. A group record contains several such bodies. Every
 //! struct is a map with integer keys, every enum with content an array `[tag, content]`. Keys and
 //! tags are pinned and never reused. [`codec`](super::codec) defines the strict encoding,
-//! `docs/journal-format.md` lists every number.
+//! `docs/reference/journal-format.md` lists every number.
 
 mod answer;
 mod archive;

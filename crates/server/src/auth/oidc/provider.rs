@@ -436,7 +436,7 @@ impl Provider {
 
 /// What is asked for with a code.
 const TOKEN: &str = "the token";
-/// How a client names its secret unless the provider wants it otherwise.
+/// How a client names its secret unless the provider says otherwise.
 const BASIC: &str = "client_secret_basic";
 
 /// Why a token is not accepted.

@@ -173,11 +173,15 @@ fn particulars(names: &impl Names, event: &Event) -> Described {
             }
             on_hold(*hold, data)
         }
-        Event::CreditsMoved { movement, from, to } => {
-            let data = json!({
+        Event::CreditsMoved { movement, from, to, note } => {
+            let mut data = json!({
                 "transfer": movement.id.as_str(), "amount": amount(total(&movement.pieces)),
                 "to": names.account(*to)
             });
+            if let Some(note) = note {
+                data["reason"] = json!(note.reason);
+                data["reference"] = json!(note.reference);
+            }
             (Some(*from), data)
         }
         Event::DebtRepaid { movement, account } => {

@@ -34,7 +34,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::Trigger;
+use super::cause::PreemptionCause;
 use super::rules::{Rule, Rules};
+use crate::cell::command::DEFAULT_WEIGHT;
 use crate::cell::ids::{AccountId, ClassRank};
 use crate::cell::jobs::attempt::CellAttempt;
 use crate::cell::jobs::job::CellJob;
@@ -238,6 +240,35 @@ impl ShareRule {
         }
     }
 
+    /// The rule and the numbers under which an attempt is a victim.
+    pub(crate) fn cause(
+        &self,
+        cell: &Cell,
+        job: &CellJob,
+        victim: &CellJob,
+        attempt: &CellAttempt,
+    ) -> PreemptionCause {
+        if self.trigger == Trigger::Class {
+            return PreemptionCause::Class { victim: victim.class(), taker: job.class() };
+        }
+        let branches = cell.branches(job.account, victim.account);
+        let Some((ours, theirs)) = branches else {
+            let (victim_gpus, taker_gpus) = (victim.devices(), job.devices());
+            return PreemptionCause::OwnJob { victim_gpus, taker_gpus };
+        };
+        let micros = |per_weight: u128| {
+            let whole = per_weight.saturating_mul(DEFAULT_WEIGHT.into());
+            u64::try_from(cell.accounts.decay.unscale(whole, self.now)).unwrap_or(u64::MAX)
+        };
+        let ran_ms = attempt.running_since.map_or(0, |since| self.now.millis_since(since));
+        PreemptionCause::Share {
+            victim_used: micros(self.used_by_victim(cell, ours, theirs, victim, Some(attempt))),
+            taker_used: micros(self.takers.get(&ours).map_or(0, |taker| taker.after_turn)),
+            ran_ms,
+            quantum_ms: cell.protected_ms(victim, theirs),
+        }
+    }
+
     /// Whether the account of another job is as far over its share as a victim's must be.
     pub(crate) fn is_over(&self, cell: &Cell, job: &CellJob, other: &CellJob) -> bool {
         self.over_by(cell, job, other, None).is_some()
@@ -260,6 +291,27 @@ impl ShareRule {
         })
     }
 
+    /// The usage per weight of a victim's account that counts.
+    fn used_by_victim(
+        &self,
+        cell: &Cell,
+        ours: AccountId,
+        theirs: AccountId,
+        victim: &CellJob,
+        attempt: Option<&CellAttempt>,
+    ) -> u128 {
+        let unused = attempt.map_or(0, |attempt| {
+            if self.is_sliced(cell, ours, theirs) && victim.spec.resumable {
+                cell.unused_by(self.now, theirs)
+            } else if cell.rules.has(Rule::UnusedEntry) {
+                cell.unused_entry(attempt)
+            } else {
+                0
+            }
+        });
+        cell.used_without(theirs, unused)
+    }
+
     /// How far the victim's account is over its share, if it is by enough. The unused entry charge
     /// of the attempt does not count. Where the job is time-sliced, no unused entry charge of that
     /// account counts: its jobs filled the cell when the last slice ended and were charged an hour
@@ -274,16 +326,7 @@ impl ShareRule {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
         let taker = self.takers.get(&ours)?;
         let other = cell.accounts.get(theirs);
-        let unused = attempt.map_or(0, |attempt| {
-            if taker.is_sliced(other) && victim.spec.resumable {
-                cell.unused_by(self.now, theirs)
-            } else if cell.rules.has(Rule::UnusedEntry) {
-                cell.unused_entry(attempt)
-            } else {
-                0
-            }
-        });
-        let used = cell.used_without(theirs, unused);
+        let used = self.used_by_victim(cell, ours, theirs, victim, attempt);
         taker.takes_from(other, used).then(|| Over {
             theirs,
             by: used.saturating_sub(taker.after_turn),

@@ -6,6 +6,7 @@
 //! `fairness.rs` decides which attempts are possible victims. Guests on nodes reserved for a job
 //! are evicted when they are the only obstacle to its start.
 
+pub mod cause;
 mod fairness;
 pub mod rules;
 
@@ -14,6 +15,7 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
+use self::cause::{PolicyRule, PreemptionCause};
 use self::fairness::{ShareRule, VictimOrder};
 use self::rules::Rule;
 use super::forecast::whole_gpus;
@@ -106,7 +108,9 @@ impl Cell {
             return false;
         }
         let Some(plan) = self.plan(now, job, trigger) else { return false };
-        self.decide_plan(now, job, plan, trigger == Trigger::Share, events);
+        let shares = ShareRule::new(self, now, job, trigger);
+        let cause = |victim: &CellJob, live: &CellAttempt| shares.cause(self, job, victim, live);
+        self.decide_plan(now, job, plan, cause, events);
         true
     }
 
@@ -155,7 +159,9 @@ impl Cell {
         }
         let victims = self.minimal(now, job, &kept.nodes, guests, Trigger::Share);
         let plan = Plan { model, nodes: kept.nodes.clone(), victims };
-        self.decide_plan(now, job, plan, false, events);
+        let start_at = kept.start_at;
+        let cause = |_: &CellJob, _: &CellAttempt| PreemptionCause::Guest { start_at };
+        self.decide_plan(now, job, plan, cause, events);
         true
     }
 
@@ -165,13 +171,15 @@ impl Cell {
         now: Timestamp,
         job: &CellJob,
         plan: Plan,
-        for_share: bool,
+        cause: impl Fn(&CellJob, &CellAttempt) -> PreemptionCause,
         events: &mut Vec<Event>,
     ) {
         let mut start_at = now;
         for victim in &plan.victims {
             let (victim, attempt) = self.live(*victim).expect("victims are live");
-            let reason = StopReason::Preempted { by: job.spec.job, for_share };
+            let cause = cause(victim, attempt);
+            let (by, for_share) = (job.spec.job, cause.rule() == PolicyRule::Share);
+            let reason = StopReason::Preempted { by, for_share, cause: Some(cause) };
             if attempt.running_since.is_some() {
                 start_at = start_at.max(now.plus_millis(victim.spec.grace_ms));
             }

@@ -38,10 +38,13 @@ pub(super) async fn known(
     Ok((path, number.0, seen.at, seen.position))
 }
 
+/// The longest window.
+const MAX_WINDOW_MS: i64 = 99_999 * DAY_MS;
+
 /// Parses a window such as `24h` into milliseconds.
 pub(super) fn window(text: &str) -> Option<i64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let number: i64 = number.parse().ok().filter(|n| (1..=99_999).contains(n))?;
+    let number: i64 = number.parse().ok().filter(|n| (1..=999_999_999).contains(n))?;
     let unit = match unit {
         "s" => 1000,
         "m" => 60_000,
@@ -49,7 +52,7 @@ pub(super) fn window(text: &str) -> Option<i64> {
         "d" => DAY_MS,
         _ => return None,
     };
-    number.checked_mul(unit)
+    number.checked_mul(unit).filter(|length| *length <= MAX_WINDOW_MS)
 }
 
 /// Ranks accounts or jobs in the key's scope. Windows consist of whole hours.
@@ -64,7 +67,7 @@ pub(in crate::http) async fn top(
     caller.principal.require(Operation::GetTop)?;
     whole_list(query.limit, query.cursor.as_deref())?;
     let text = query.window.as_deref().unwrap_or("24h");
-    let reason = "write a number and one of s, m, h, d, such as 24h";
+    let reason = "write a number and one of s, m, h, d, such as 24h; at most 99999d";
     let length = window(text).ok_or_else(|| Failure::invalid("window", reason))?;
     let k = match query.k.unwrap_or(10) {
         k @ 1..=100 => k,
@@ -120,7 +123,10 @@ mod tests {
     fn windows_are_a_number_and_a_unit() {
         assert_eq!(window("24h"), Some(DAY_MS));
         assert_eq!(window("90s"), Some(90_000));
-        for wrong in ["", "h", "0h", "24", "24w", "-1h", "1.5h", "é"] {
+        // 1d3h46m41s has no larger unit.
+        assert_eq!(window("100001s"), Some(100_001_000));
+        assert_eq!(window("99999d"), Some(99_999 * DAY_MS));
+        for wrong in ["100000d", "9999999999s", "", "h", "0h", "24", "24w", "-1h", "1.5h", "é"] {
             assert_eq!(window(wrong), None, "{wrong}");
         }
     }

@@ -9,7 +9,7 @@ use bursar_api::credits::charge::{Charge, CreateCharge};
 use bursar_api::credits::refund::{CreateRefund, Refund};
 use bursar_api::credits::transfer::{CreateTransfer, Transfer};
 use bursar_api::json::convert;
-use bursar_core::ledger::command::{self, Command, RefundNote, RefundOf};
+use bursar_core::ledger::command::{self, Command, MovementNote, RefundOf};
 use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::refusal::Resource;
 use serde_json::Value;
@@ -18,6 +18,7 @@ use super::holds::look;
 use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::change::{ChangePlan, Target};
+use crate::followers::archive::JobRefunds;
 use crate::http::convert::{context, credits, instant, text};
 use crate::http::extract::{Path, Sent, Tree};
 use crate::http::respond::{Answer, account_field, change, job_named, json, named, new_id};
@@ -25,7 +26,7 @@ use crate::operations::Operation;
 use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
 
-/// The most characters of the reason and of the reference of a refund.
+/// The most characters of the reason and of the reference of a refund or transfer.
 const MAX_NOTE: usize = 1024;
 
 pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<ChangePlan, Failure> {
@@ -61,10 +62,7 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<ChangePlan, Failure>
     let (id, creates) = new_id(app, Resource::Refund, create.id, "refund")?;
     let amount = create.amount.map(|amount| credits(amount, "amount")).transpose()?;
     let compensate = create.compensate.unwrap_or(false);
-    let reason = text(create.reason, "reason", MAX_NOTE)?;
-    let reference = text(create.reference, "reference", MAX_NOTE)?;
-    let has_note = reason.is_some() || reference.is_some();
-    let note = has_note.then(|| Box::new(RefundNote { reason, reference }));
+    let note = note(create.reason, create.reference)?;
     let shape = AnswerShape::Refund { of: (resource, name.clone()), note: note.clone() };
     let of = match resource {
         Resource::Charge => RefundOf::Charge(name.clone().into()),
@@ -73,7 +71,11 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<ChangePlan, Failure>
     };
     Ok(ChangePlan {
         operation: Operation::CreateRefund,
-        authority: if compensate { Authority::Issue } else { Authority::Role },
+        authority: match (compensate, app.job_refunds) {
+            (true, _) => Authority::Issue,
+            (false, JobRefunds::Platform) => Authority::IssueForJobs,
+            (false, JobRefunds::Billing) => Authority::Role,
+        },
         target: Target::Named(resource, name),
         creates: Some(creates),
         counts: None,
@@ -83,6 +85,16 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<ChangePlan, Failure>
         }),
         shape,
     })
+}
+
+fn note(
+    reason: Option<String>,
+    reference: Option<String>,
+) -> Result<Option<Box<MovementNote>>, Failure> {
+    let reason = text(reason, "reason", MAX_NOTE)?;
+    let reference = text(reference, "reference", MAX_NOTE)?;
+    let has_note = reason.is_some() || reference.is_some();
+    Ok(has_note.then(|| Box::new(MovementNote { reason, reference })))
 }
 
 pub(super) fn plan_transfer(
@@ -98,14 +110,17 @@ pub(super) fn plan_transfer(
     if !caller.principal.sees(&to) {
         return Err(Failure::not_found("account", &to));
     }
-    let shape = AnswerShape::Transfer { from: from.clone(), to: to.clone() };
+    let note = note(create.reason, create.reference)?;
+    let shape = AnswerShape::Transfer { from: from.clone(), to: to.clone(), note: note.clone() };
     Ok(ChangePlan {
         operation: Operation::CreateTransfer,
         authority: Authority::Role,
         target: Target::Account(from.clone()),
         creates: Some(creates),
         counts: None,
-        build: Box::new(move |_| Command::Transfer(command::Transfer { id, from, to, amount })),
+        build: Box::new(move |_| {
+            Command::Transfer(command::Transfer { id, from, to, amount, note })
+        }),
         shape,
     })
 }

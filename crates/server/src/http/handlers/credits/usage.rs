@@ -12,8 +12,9 @@ use bursar_core::ledger::command::{Command, Usage, UsageEnd, UsageOf};
 use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::jobs::Attempt;
 use bursar_core::ledger::refusal::Resource;
+use serde_json::Value;
 
-use super::batch::{Requested, derived_key, separate};
+use super::batch::{Requested, derived_key, rehearsed, separate};
 use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::change::{ChangePlan, Target};
@@ -132,6 +133,24 @@ fn change(app: &App, own: Caller, record: UsageRecord, fingerprint: Option<u128>
     Ok(change.only_if(move |ledger, tenant| check_attempt(ledger, tenant, (&job, &attempt))))
 }
 
+/// The records of a request whose caller may send them.
+fn records(app: &App, caller: &Caller, body: Value) -> Result<Vec<UsageRecord>, Failure> {
+    let report: ReportUsage = convert(body)?;
+    caller.principal.require(Operation::ReportUsage)?;
+    if !(1..=MAX_RECORDS).contains(&report.records.len()) {
+        return Err(Failure::invalid("records", "must have 1 to 1000 records"));
+    }
+    app.limits.take_records(&caller.principal, report.records.len() as u64)?;
+    Ok(report.records)
+}
+
+/// Says whether every record would be accepted now, each by itself.
+pub(super) async fn rehearse(app: &App, caller: Caller, body: Value) -> Answer {
+    let records = records(app, &caller, body)?;
+    let changes = records.into_iter().map(|record| change(app, caller.clone(), record, None));
+    rehearsed(app, &caller, changes.collect()).await
+}
+
 /// Reports usage measured by another system, such as Slurm or Kubernetes.
 ///
 /// Totals are cumulative. Each record is answered like a separate request.
@@ -144,13 +163,8 @@ pub(in crate::http) async fn report(
     Tree(body): Tree,
 ) -> Answer {
     let fingerprint = caller.idempotency_key.as_ref().map(|_| caller.fingerprint(&body));
-    let report: ReportUsage = convert(body)?;
-    caller.principal.require(Operation::ReportUsage)?;
-    if !(1..=MAX_RECORDS).contains(&report.records.len()) {
-        return Err(Failure::invalid("records", "must have 1 to 1000 records"));
-    }
-    app.limits.take_records(&caller.principal, report.records.len() as u64)?;
-    let changes = report.records.into_iter().enumerate().map(|(place, record)| {
+    let records = records(&app, &caller, body)?;
+    let changes = records.into_iter().enumerate().map(|(place, record)| {
         let key = caller.idempotency_key.as_ref().map(|key| derived_key(key, place));
         change(&app, Caller { idempotency_key: key, ..caller.clone() }, record, fingerprint)
     });

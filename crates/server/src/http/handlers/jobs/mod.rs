@@ -19,6 +19,7 @@ use bursar_api::list::List;
 use bursar_api::{Blocker, BlockerType, Code};
 use bursar_core::cell;
 use bursar_core::cell::ids::JobId;
+use bursar_core::cell::schedule::preemption::cause::PreemptionCause;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
@@ -41,7 +42,7 @@ use crate::http::respond::{Answer, change, job_named, json};
 use crate::machines::cells::SHARD;
 use crate::operations::Operation;
 use crate::render::waiting::{WaitingJob, ask_cells};
-use crate::render::{self, AnswerShape, time};
+use crate::render::{self, AnswerShape, preemption, time};
 use crate::request::{Caller, Failure};
 
 pub(super) fn plan_submit(app: &App, body: Value) -> Result<ChangePlan, Failure> {
@@ -152,9 +153,18 @@ async fn look(app: &App, account: &AccountPath, id: &Name) -> Result<Looked, Fai
 
 /// The job with all reasons why it waits.
 async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Job, Failure> {
+    completed(app, principal, looked).await.map(|(job, _)| job)
+}
+
+/// The job with all reasons why it waits, and the taker and cause if it was preempted last.
+async fn completed(
+    app: &App,
+    principal: &Principal,
+    looked: Looked,
+) -> Result<(Job, Option<(JobId, PreemptionCause)>), Failure> {
     let Looked { number, mut job, cells, waiting } = looked;
     if !waiting {
-        return Ok(job);
+        return Ok((job, None));
     }
     if job.spec.external == Some(true) {
         let blockers = job.blockers.get_or_insert_default();
@@ -163,7 +173,7 @@ async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Jo
             let fix = "report its usage when it runs: POST /v1/usage";
             blockers.push(Blocker::new(BlockerType::Dependency, detail, fix));
         }
-        return Ok(job);
+        return Ok((job, None));
     }
     let known =
         WaitingJob { blockers: job.blockers.take().unwrap_or_default(), ..WaitingJob::default() };
@@ -171,7 +181,7 @@ async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Jo
     job.position = answer.position;
     job.estimated_start_at = answer.estimated_start_at;
     job.blockers = Some(answer.blockers);
-    Ok(job)
+    Ok((job, answer.preempted))
 }
 
 /// A job, with everything that blocks it.
@@ -217,7 +227,16 @@ pub(in crate::http) async fn why(
     caller.principal.require(Operation::ExplainJob)?;
     let looked = look(&app, &account, &id).await?;
     let competes = if looked.waiting { looked.cells.clone() } else { Vec::new() };
-    let job = complete(&app, &caller.principal, looked).await?;
+    let (job, preempted) = completed(&app, &caller.principal, looked).await?;
+    let preempted = match preempted {
+        Some((by, cause)) => {
+            let (principal, own) = (caller.principal.clone(), account.clone());
+            let show =
+                move |ledger: &Ledger| preemption::preemption(ledger, &principal, &own, by, cause);
+            Some(app.ledger.peek(show).await?)
+        }
+        None => None,
+    };
     let why = Why {
         shares: shares::shares(&app, &caller.principal, &competes, &account).await?,
         job: job.id,
@@ -225,6 +244,7 @@ pub(in crate::http) async fn why(
         position: job.position,
         estimated_start_at: job.estimated_start_at,
         blockers: job.blockers.unwrap_or_default(),
+        preempted,
     };
     Ok(json(StatusCode::OK, &why))
 }

@@ -12,8 +12,9 @@ use bursar_api::list::Page;
 use bursar_api::words::{counted, gpu_time};
 use bursar_core::cell::command::FundsBlocker;
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, MemberEnd, StopReason};
-use bursar_core::cell::ids::AttemptId;
+use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::cell::nodes::owner::bare_name;
+use bursar_core::cell::schedule::preemption::cause::PreemptionCause;
 use bursar_core::cell::{self, AttemptId as CellAttemptId};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::{Event, Pieces, SliceAmount, total};
@@ -25,7 +26,7 @@ use bursar_core::time::{DAY_MS, Timestamp};
 use bursar_journal::record::{cell as cell_record, ledger as ledger_record};
 
 use crate::app::App;
-use crate::auth::tenant_of;
+use crate::auth::{Principal, tenant_of};
 use crate::change::find;
 use crate::followers::past_jobs;
 use crate::followers::timeline::{Happened, ReadBackError, Span, Step, merge, of_cell, of_ledger};
@@ -35,7 +36,7 @@ use crate::http::respond::{Answer, job_named, json};
 use crate::ids::attempt::AttemptIds;
 use crate::machines::cells::SHARD;
 use crate::operations::Operation;
-use crate::render::{self, time};
+use crate::render::{self, preemption, time};
 use crate::request::{Caller, Failure};
 
 fn units(length: u64) -> Sum {
@@ -336,18 +337,45 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
     }
 }
 
+/// The taker and the cause, if a cell event stops an attempt for another job.
+fn preempted_by(event: &cell::Event) -> Option<(JobId, PreemptionCause)> {
+    let reason = match event {
+        cell::Event::StopOrdered { reason, .. } => reason,
+        cell::Event::AttemptEnded { outcome: AttemptOutcome::Stopped(reason), .. } => reason,
+        _ => return None,
+    };
+    match reason {
+        StopReason::Preempted { by, cause, .. } => cause.map(|cause| (*by, cause)),
+        _ => None,
+    }
+}
+
+/// What the entries of a timeline are rendered with.
+struct Shown<'a> {
+    ids: &'a AttemptIds,
+    ledger: &'a Ledger,
+    principal: &'a Principal,
+    sources: &'a Sources,
+    job: JobNo,
+    account: &'a str,
+}
+
 /// The sources of the streams: the ledger, then the cells in the order of their numbers.
 type Sources = Vec<(String, u16)>;
 
 fn entry(
-    ids: &AttemptIds,
-    ledger: &Ledger,
-    sources: &Sources,
-    job: JobNo,
+    shown: &Shown<'_>,
     holds: &mut Vec<(HoldNo, HoldId)>,
     (stream, step): (usize, Step<Happened>),
 ) -> TimelineEntry {
+    let Shown { ids, ledger, principal, sources, job, account } = *shown;
     let (source, cell) = sources.get(stream).cloned().unwrap_or_default();
+    let preemption = match &step.event {
+        Happened::Ledger(_) => None,
+        Happened::Cell(event) => preempted_by(event),
+    };
+    let preemption =
+        preemption.map(|(by, cause)| preemption::preemption(ledger, principal, account, by, cause));
     let (kind, words) = match &step.event {
         Happened::Ledger(event) => {
             if let Event::HoldPlaced(placed) = &**event {
@@ -365,16 +393,21 @@ fn entry(
         let known = holds.iter().rev().find(|(hold, _)| *hold == number);
         known.map(|(_, name)| name.to_string())
     });
+    let detail = match &preemption {
+        Some(preemption) => format!("{}; {}", words.detail, preemption.detail),
+        None => words.detail,
+    };
     TimelineEntry {
         at: time(step.at),
         kind: kind.to_owned(),
         source,
         position: step.position,
-        detail: words.detail,
+        detail,
         attempt: words.attempt,
         hold,
         amount: words.amount,
         slices: words.slices,
+        preemption,
     }
 }
 
@@ -402,12 +435,16 @@ pub(in crate::http) async fn get(
 ) -> Answer {
     whole_list(page.limit, page.cursor.as_deref())?;
     let id = job_named(id)?;
-    let (number, span) = match find(&app, &caller, Resource::Job, &id).await {
-        Ok(account) => life(&app, &account, &id).await?,
+    let (number, span, own) = match find(&app, &caller, Resource::Job, &id).await {
+        Ok(account) => {
+            let (number, span) = life(&app, &account, &id).await?;
+            (number, span, account.to_string())
+        }
         Err(failure) if failure.problem.code == Code::NotFound => {
             let past = past_jobs::only_forgotten(&app, &caller, &id).await?;
             // A day is enough for the last messages between the machines.
-            (past.number, past.submitted_at..=past.ended_at.plus_millis(DAY_MS))
+            let span = past.submitted_at..=past.ended_at.plus_millis(DAY_MS);
+            (past.number, span, past.job.spec.account)
         }
         Err(failure) => return Err(failure),
     };
@@ -433,11 +470,12 @@ pub(in crate::http) async fn get(
     let steps = tokio::task::spawn_blocking(collect).await;
     let steps = steps.map_err(|error| unreadable(error.to_string()))?;
     let steps = steps.map_err(|error| unreadable(error.to_string()))?;
-    let ids = app.attempt_ids;
+    let (ids, principal) = (app.attempt_ids, caller.principal.clone());
     let show = move |ledger: &Ledger| {
         let mut holds = Vec::new();
-        let steps = steps.into_iter();
-        steps.map(|step| entry(&ids, ledger, &sources, number, &mut holds, step)).collect()
+        let (ids, principal, sources) = (&ids, &principal, &sources);
+        let shown = Shown { ids, ledger, principal, sources, job: number, account: &own };
+        steps.into_iter().map(|step| entry(&shown, &mut holds, step)).collect()
     };
     let data: Vec<TimelineEntry> = app.ledger.peek(show).await?;
     let (as_of, position) = (Some(time(seen.at)), Some(seen.position));

@@ -22,7 +22,7 @@ use crate::http::respond::{Answer, json};
 use crate::machines::cells::CellService;
 use crate::operations::Operation;
 use crate::render::time;
-use crate::request::{Caller, Failure};
+use crate::request::{Caller, Failure, reused};
 
 /// The most GPUs of one node: one bit each.
 const MAX_GPUS: usize = 64;
@@ -103,6 +103,8 @@ pub(in crate::http) async fn register(
     let cell = cell.ok_or_else(|| Failure::invalid("region", reason))?;
     let once = match IdempotentCall::begin(&app, &caller, reach(&caller.principal), &body).await? {
         CallState::Answered(answer) => return Ok(answer),
+        // It would register the node for this key's accounts instead of those of the first key.
+        CallState::Open(once) if once.of_others => return Err(reused()),
         CallState::Open(once) => once,
     };
     let answer = start(&app, &caller, cell, node).await;

@@ -221,10 +221,13 @@ async fn command(
     id: &Name,
     command: impl FnOnce(NodeKey) -> Command,
 ) -> Result<Option<RecordPlace>, Failure> {
-    if once.done {
+    if once.done && !once.of_others {
         return Ok(None);
     }
     let found = owned(app, caller, id, Resolve::Only).await?;
+    if once.done {
+        return Ok(None);
+    }
     let command = command(found.key.clone());
     let seen = found.cell.gateway.post(once.origin(), command).answer().await?;
     let _done = seen.value?;

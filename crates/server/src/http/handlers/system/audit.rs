@@ -1,18 +1,22 @@
 //! The audit trail and its proofs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::Code;
 use bursar_api::list::List;
-use bursar_api::system::audit::{AuditQuery, AuditRecord, Checkpoint, Proof, ProofQuery};
+use bursar_api::system::audit::{
+    AuditQuery, AuditRecord, Checkpoint, CheckpointQuery, Proof, ProofQuery,
+};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::refusal::Resource;
 use bursar_history::query::{AuditEntry, AuditFilter, Cursor};
 use bursar_history::{History, HistoryError, Sqlite};
 
+use super::trail::{self, Audited, WantedRecords};
 use crate::app::App;
 use crate::auth::tenant_of;
 use crate::change::find;
@@ -21,6 +25,7 @@ use crate::followers::past_jobs;
 use crate::http::extract::Params;
 use crate::http::list::page_size;
 use crate::http::respond::{Answer, job_named, json};
+use crate::machines::cells::SHARD;
 use crate::operations::Operation;
 use crate::render::time;
 use crate::request::{Caller, Failure};
@@ -34,6 +39,8 @@ fn record(entry: AuditEntry) -> AuditRecord {
         command: entry.command.map(|command| command.name().to_owned()),
         refusal: entry.refusal.map(|refusal| refusal.name().to_owned()),
         events: entry.events,
+        about: Vec::new(),
+        request_id: None,
     }
 }
 
@@ -67,9 +74,31 @@ struct Asked {
     /// Only records after this position.
     after: u64,
     actor: Option<String>,
+    commands: Option<BTreeSet<String>>,
+}
+
+/// The most commands of one filter.
+const MAX_COMMANDS: usize = 20;
+
+/// The commands of a filter.
+fn commands(text: Option<&str>) -> Result<Option<BTreeSet<String>>, Failure> {
+    let Some(text) = text else { return Ok(None) };
+    let named: BTreeSet<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    if named.len() > MAX_COMMANDS || named.contains("") {
+        return Err(Failure::invalid("command", "must be 1 to 20 names, separated by commas"));
+    }
+    Ok(Some(named))
 }
 
 impl Asked {
+    fn is_meant(&self, entry: &AuditEntry) -> bool {
+        let is_named = |commands: &BTreeSet<String>| {
+            entry.command.is_some_and(|command| commands.contains(command.name()))
+        };
+        (self.actor.is_none() || entry.actor == self.actor)
+            && self.commands.as_ref().is_none_or(is_named)
+    }
+
     /// Reads a page, newest first. Once older records were left out, no later page has any.
     fn read(
         &self,
@@ -79,7 +108,8 @@ impl Asked {
     ) -> Result<(Vec<AuditEntry>, Option<Cursor>), HistoryError> {
         let (mut found, limit) = (Vec::new(), self.limit as usize);
         // Among the records of others, many are visited for one.
-        let size = if self.actor.is_some() { MAX_PAGE } else { self.limit };
+        let is_filtered = self.actor.is_some() || self.commands.is_some();
+        let size = if is_filtered { MAX_PAGE } else { self.limit };
         for _ in 0..MAX_PAGES {
             let page = history.audit(filter, cursor, size)?;
             for entry in page.data {
@@ -90,8 +120,7 @@ impl Asked {
                     return Ok((found, cursor));
                 }
                 cursor = Some(entry.cursor());
-                let is_meant = self.actor.is_none() || entry.actor == self.actor;
-                found.extend(is_meant.then_some(entry));
+                found.extend(self.is_meant(&entry).then_some(entry));
             }
             if page.next.is_none() || found.len() == limit {
                 return Ok((found, page.next));
@@ -101,9 +130,10 @@ impl Asked {
     }
 }
 
-/// Commands with their actor and events, newest first.
+/// Commands with their actor and events, newest first: of the ledger, of a cell or of the directory.
 ///
-/// A key with a scope sees the records of its scope, or of the named account within it.
+/// A key with a scope sees the records of its scope, or of the named account within it. Of a cell and of
+/// the directory it sees those that are about its scope alone.
 #[utoipa::path(get, path = "/v1/audit", tag = "audit", operation_id = "list_audit",
     params(AuditQuery),
     responses((status = 200, description = "A page of records", body = List<AuditRecord>)))]
@@ -123,10 +153,25 @@ pub(in crate::http) async fn list(
     let scope = caller.principal.scope.as_ref().map(ToString::to_string);
     let account = app.listed_account(&caller, query.account.or(scope)).await?;
     caller.principal.require(Operation::ListAudit)?;
+    let commands = commands(query.command.as_deref())?;
+    let machine = Audited::named(&app, query.machine.as_deref())?;
     let job = match query.job {
         Some(job) => Some(job_of(&app, &caller, job).await?),
         None => None,
     };
+    if let Some(machine) = machine {
+        let wanted = WantedRecords {
+            principal: caller.principal.clone(),
+            account,
+            job: job.map(|job| job.in_cell(SHARD)),
+            actor: query.actor,
+            commands,
+            position: query.position,
+            after: query.after.unwrap_or(0),
+            limit: size,
+        };
+        return Ok(json(StatusCode::OK, &trail::page(&app, machine, wanted, cursor).await?));
+    }
     let wanted = account.clone();
     let look = move |ledger: &Ledger| wanted.and_then(|path| ledger.find_account(&path));
     let seen = app.read(look).await?;
@@ -141,6 +186,7 @@ pub(in crate::http) async fn list(
         limit: u32::try_from(size).unwrap_or(100),
         after: query.after.unwrap_or(0).max(query.position.map_or(0, |at| at.saturating_sub(1))),
         actor: query.actor,
+        commands,
     };
     let cursor = match query.position {
         // From the end of the record on. A cursor of an earlier page is within it.
@@ -156,16 +202,29 @@ pub(in crate::http) async fn list(
     Ok(json(StatusCode::OK, &List { data, has_more, next_cursor, as_of, position }))
 }
 
-/// A signed checkpoint: the root of the whole journal.
+/// A signed checkpoint: the root of the whole journal of a machine.
+///
+/// Of another machine than the ledger it needs a key of the platform.
 #[utoipa::path(get, path = "/v1/audit/checkpoint", tag = "audit", operation_id = "get_checkpoint",
+    params(CheckpointQuery),
     responses((status = 200, description = "The checkpoint", body = Checkpoint)))]
-pub(in crate::http) async fn get_checkpoint(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+pub(in crate::http) async fn get_checkpoint(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(query): Params<CheckpointQuery>,
+) -> Answer {
     caller.principal.require(Operation::GetCheckpoint)?;
-    let proven = prove(&app, None).await?;
+    let machine = Audited::named(&app, query.machine.as_deref())?;
+    if machine.is_some() && !caller.principal.is_of_platform() {
+        let detail = "the journals of cells and of the directory belong to the platform; use a key \
+                      whose scope is \"*\", or the checkpoint of the ledger";
+        return Err(Failure::forbidden(detail));
+    }
+    let proven = prove(&app, machine.as_ref(), None).await?;
     Ok(json(StatusCode::OK, &proven.checkpoint))
 }
 
-/// A proof that a record is in the journal, against a fresh checkpoint.
+/// A proof that a record is in the journal of a machine, against a fresh checkpoint.
 #[utoipa::path(get, path = "/v1/audit/proof", tag = "audit", operation_id = "get_proof",
     params(ProofQuery), responses((status = 200, description = "The proof", body = Proof)))]
 pub(in crate::http) async fn get_proof(
@@ -174,15 +233,36 @@ pub(in crate::http) async fn get_proof(
     Params(query): Params<ProofQuery>,
 ) -> Answer {
     caller.principal.require(Operation::GetProof)?;
-    let position = query.position;
-    let proven = prove(&app, Some(position)).await?;
-    let (frame, path) =
-        proven.inclusion.ok_or_else(|| Failure::not_found("position", &position.to_string()))?;
+    let (position, machine) = (query.position, query.machine.as_deref());
+    let machine = Audited::named(&app, machine)?;
+    let missing = || Failure::not_found("position", &position.to_string());
+    if let Some(machine) = machine.as_ref().filter(|_| position > 0)
+        && machine.is_secret(&app, position).await?
+    {
+        let detail = "this record holds a secret of the platform, which a proof would show; verify the \
+                      store on its own machine with `bursar audit verify --data DIR`";
+        return Err(Failure::forbidden(detail));
+    }
+    let proven = prove(&app, machine.as_ref(), Some(position)).await?;
+    let (frame, path) = proven.inclusion.ok_or_else(missing)?;
     let proof = Proof { position, frame, path, checkpoint: proven.checkpoint };
     Ok(json(StatusCode::OK, &proof))
 }
 
-async fn prove(app: &App, position: Option<u64>) -> Result<ProvenCheckpoint, Failure> {
-    let seen = app.read(|_| ()).await?;
-    app.history.prove(app.signing.clone(), (seen.position, seen.at), position).await
+async fn prove(
+    app: &App,
+    machine: Option<&Audited>,
+    position: Option<u64>,
+) -> Result<ProvenCheckpoint, Failure> {
+    let key = app.signing.clone();
+    match machine {
+        None => {
+            let seen = app.read(|_| ()).await?;
+            app.history.prove(key, (seen.position, seen.at), position).await
+        }
+        Some(machine) => {
+            let (name, journal) = (machine.name.as_str(), &machine.journal);
+            app.history.prove_of((name, journal), key, app.clock.now(), position).await
+        }
+    }
 }

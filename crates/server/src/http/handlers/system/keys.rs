@@ -9,7 +9,7 @@ use bursar_api::credits::hold::Release;
 use bursar_api::json::convert;
 use bursar_api::list::{List, Page};
 use bursar_api::system::key::{Capability, CreateKey, Key};
-use bursar_core::directory::{self, ApiKey, Command, Directory, Reply};
+use bursar_core::directory::{self, ApiKey, Command, Directory, EndedKey, Reply};
 use bursar_core::name::{AccountPath, KeyId, NodeName, Region};
 use bursar_core::time::Timestamp;
 
@@ -207,8 +207,12 @@ pub(in crate::http) async fn revoke(
     let envelope = |tenant: Option<&str>| {
         tenant.map_or_else(|| of_platform.clone(), |tenant| envelope(&caller, tenant, &body))
     };
-    let is_answered =
-        |tenant: Option<&str>| known.answered(&envelope(tenant)).is_some_and(|kept| kept.is_ok());
+    // Another key of the tenant may have revoked it: its answer is for those that cover the scope.
+    let is_answered = |scope: Option<&AccountPath>| {
+        let tenant = scope.map(AccountPath::tenant);
+        let answer = known.answered(&envelope(tenant.as_deref()));
+        covers(&caller, scope) && answer.is_some_and(|kept| kept.is_ok())
+    };
     let tenant = match ended_before(&known, &caller, &id, is_answered) {
         Some(tenant) => tenant,
         None => meant(&known, &caller, &id, is_answered)?,
@@ -228,14 +232,18 @@ fn ended_before(
     known: &Directory,
     caller: &Caller,
     id: &KeyId,
-    is_answered: impl Fn(Option<&str>) -> bool,
+    is_answered: impl Fn(Option<&AccountPath>) -> bool,
 ) -> Option<Option<AccountPath>> {
     if let Some(tenant) = caller.principal.tenant().or(caller.tenant.as_deref()) {
-        return is_answered(Some(tenant)).then(|| Some(tenant.into()));
+        let tenant = AccountPath::from(tenant);
+        let mut ended =
+            known.ended_keys(id).filter(|ended| ended.tenant().as_ref() == Some(&tenant));
+        // Of a key that ended long ago only the tenant is known.
+        let scope = ended.next().map_or(Some(&tenant), |ended| ended.scope.as_ref());
+        return is_answered(scope).then_some(Some(tenant.clone()));
     }
-    let mut ended = known.ended_in(id).filter(|(_, by_platform)| *by_platform);
-    let (tenant, _) = ended.find(|(tenant, _)| is_answered(tenant.map(AccountPath::as_str)))?;
-    Some(tenant.cloned())
+    let mut ended = known.ended_keys(id).filter(|ended| ended.by_platform);
+    ended.find(|ended| is_answered(ended.scope.as_ref())).map(EndedKey::tenant)
 }
 
 /// The tenant of the key that a caller means. A caller that could mean a key of any tenant must
@@ -245,7 +253,7 @@ fn meant(
     known: &Directory,
     caller: &Caller,
     id: &KeyId,
-    is_answered: impl Fn(Option<&str>) -> bool,
+    is_answered: impl Fn(Option<&AccountPath>) -> bool,
 ) -> Result<Option<AccountPath>, Failure> {
     let mut keys = known.keys_named(id).filter(|key| {
         let tenant = key.tenant();
@@ -253,18 +261,18 @@ fn meant(
         !foreign && covers(caller, key.scope.as_ref())
     });
     let any = caller.principal.is_of_platform() && caller.tenant.is_none();
-    let mut ended = known.ended_in(id).filter(|_| any).map(|(tenant, _)| tenant);
-    let ended = ended.find(|tenant| is_answered(tenant.map(AccountPath::as_str)));
+    let mut ended = known.ended_keys(id).filter(|ended| any && is_answered(ended.scope.as_ref()));
+    let ended = ended.next().map(EndedKey::tenant);
     let Some(key) = keys.next() else {
         // Only the key that a tenant has revoked before under this idempotency key can be meant.
         let ended = ended.ok_or_else(|| Failure::not_found("key", id))?;
-        return Ok(ended.cloned());
+        return Ok(ended);
     };
     let others: Vec<&ApiKey> = keys.collect();
     // A key of the platform comes first and is meant, because no header could name it.
     if key.scope.is_some() && !(others.is_empty() && ended.is_none()) {
         let scopes = std::iter::once(&key).chain(&others).filter_map(|key| key.scope.as_ref());
-        return Err(ambiguous(id, ended.flatten().into_iter().chain(scopes)));
+        return Err(ambiguous(id, ended.flatten().iter().chain(scopes)));
     }
     Ok(key.tenant())
 }

@@ -11,6 +11,7 @@ pub(in crate::http) mod keys;
 pub(in crate::http) mod search;
 pub(in crate::http) mod session;
 pub(in crate::http) mod sign_in;
+mod trail;
 
 use std::sync::{Arc, LazyLock};
 

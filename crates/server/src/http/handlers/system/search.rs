@@ -12,15 +12,17 @@ use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::id::AccountNo;
 use bursar_core::name::KeyId;
 use bursar_core::time::Timestamp;
-use bursar_history::query::{AuditEntry, AuditFilter, FoundName};
+use bursar_history::query::{AuditFilter, Cursor, FoundName};
 use bursar_history::{History, HistoryError, Sqlite};
+use bursar_journal::Journal;
 
 use crate::app::App;
 use crate::auth::Principal;
+use crate::followers::trail::{directory_records_of, ledger_records_of};
 use crate::http::extract::Params;
 use crate::http::list::page_size;
 use crate::http::respond::{Answer, json};
-use crate::ids::request_time;
+use crate::ids::request_of;
 use crate::operations::Operation;
 use crate::render::time;
 use crate::request::{Caller, Failure};
@@ -32,7 +34,9 @@ const MAX_TENANTS: usize = 1_000;
 /// The longest text.
 const MAX_TEXT: usize = 128;
 /// The most records of one request.
-const MAX_RECORDS: u32 = 50;
+const MAX_RECORDS: usize = 50;
+/// The most decisions of one record that are looked at for those in the caller's scope.
+const MAX_ITEMS: u32 = 100;
 /// A request is decided at most this long after it arrived.
 const REQUEST_SPAN_MS: i64 = 30_000;
 
@@ -83,6 +87,7 @@ impl Search {
             exact: id == self.text,
             at: None,
             position: None,
+            machine: None,
         }
     }
 
@@ -173,44 +178,78 @@ impl Search {
         Ok(hits)
     }
 
-    /// Records made when a request arrived, by the time in its id.
+    /// Records that a request made.
     fn requests(
         &self,
         history: &History<Sqlite>,
-        filter: AuditFilter,
-        at: Timestamp,
+        journals: &Journals,
+        made: &MadeBy,
     ) -> Result<Vec<Hit>, HistoryError> {
-        let span = (at, at.plus_millis(REQUEST_SPAN_MS));
-        let records = history.audit_between(filter, span, MAX_RECORDS)?;
-        let hit = |entry: AuditEntry| Hit {
+        let span = (made.at, made.at.plus_millis(REQUEST_SPAN_MS));
+        let hit = |machine: Option<&str>, name: Option<String>, at: Timestamp, position: u64| Hit {
             kind: HitType::Request,
             id: self.text.clone(),
             account: None,
-            name: entry.command.map(|command| command.name().to_owned()),
-            exact: false,
-            at: Some(time(entry.at)),
-            position: Some(entry.position),
+            name,
+            exact: true,
+            at: Some(time(at)),
+            position: Some(position),
+            machine: machine.map(str::to_owned),
         };
-        Ok(records.into_iter().rev().map(hit).collect())
+        let found = ledger_records_of(&*journals.ledger, made.request, span, MAX_RECORDS);
+        let found = found.map_err(HistoryError::inconsistent)?;
+        let mut hits = Vec::new();
+        for position in found.positions {
+            let before = Some(Cursor::before_record(position));
+            let page = history.audit(made.filter, before, MAX_ITEMS)?;
+            let entry = page.data.into_iter().rfind(|entry| entry.position == position);
+            hits.extend(entry.map(|entry| {
+                let name = entry.command.map(|command| command.name().to_owned());
+                Hit { exact: found.is_exact, ..hit(None, name, entry.at, position) }
+            }));
+        }
+        if self.principal.is_of_platform() {
+            let made = directory_records_of(&*journals.directory, made.request, 1);
+            let made = made.map_err(HistoryError::inconsistent)?.into_iter();
+            hits.extend(made.map(|entry| {
+                let name = entry.events.first().map(|event| (*event).to_owned());
+                hit(Some("directory"), name, entry.at, entry.position)
+            }));
+        }
+        Ok(hits)
     }
 }
 
+/// The journals in which requests are looked for.
+struct Journals {
+    ledger: Arc<dyn Journal>,
+    directory: Arc<dyn Journal>,
+}
+
+/// A request whose records are looked for.
+struct MadeBy {
+    filter: AuditFilter,
+    request: u128,
+    at: Timestamp,
+}
+
 /// Where to look for the records of a request; `None` if the caller may not read them.
-fn records_of(search: &Search, ledger: &Ledger) -> Option<(AuditFilter, Timestamp)> {
-    let at = request_time(&search.text)?;
+fn records_of(search: &Search, ledger: &Ledger) -> Option<MadeBy> {
+    let (request, at) = request_of(&search.text)?;
     search.principal.require(Operation::ListAudit).ok()?;
     let filter = match search.scope() {
         Some(scope) => AuditFilter::Account(ledger.find_account(scope)?.0),
         None => AuditFilter::Everything,
     };
-    Some((filter, at))
+    Some(MadeBy { filter, request, at })
 }
 
 /// Finds accounts, jobs, holds, grants, charges, keys and requests by their id or the beginning of
 /// it; accounts and keys also by the beginning of their names.
 ///
-/// Only what the key can see. Of a request (`req_…`) the records are shown that were made when it
-/// arrived and in the 30 seconds after.
+/// Only what the key can see. Of a request (`req_…`) the records are found that name it. Records of older
+/// builds name no request: then those are shown that were made when it arrived and in the 30 seconds
+/// after, with `exact` false.
 #[utoipa::path(get, path = "/v1/search", tag = "operations", operation_id = "search",
     params(SearchQuery),
     responses((status = 200, description = "What was found", body = SearchResult)))]
@@ -238,11 +277,15 @@ pub(in crate::http) async fn search(
     let (tenants, grants, records) = seen.value;
     grants.into_iter().for_each(|hit| found.add(hit));
     let asked = search.clone();
+    let journals = Journals {
+        ledger: Arc::clone(&app.ledger_journal),
+        directory: Arc::clone(&app.directory_journal),
+    };
     let ask = app.history.ask(seen.position, move |history| {
         let paths = history.accounts_within(asked.scope(), MAX_ACCOUNTS)?;
         let hits = asked.in_history(history, &tenants)?;
         let requests = match records {
-            Some((filter, at)) => asked.requests(history, filter, at)?,
+            Some(made) => asked.requests(history, &journals, &made)?,
             None => Vec::new(),
         };
         Ok((paths, hits, requests))

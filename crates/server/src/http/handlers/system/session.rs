@@ -8,13 +8,15 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bursar_api::Code;
 use bursar_api::json;
+use bursar_api::list::{List, Page};
 use bursar_api::system::key::Role;
-use bursar_api::system::session::{SignIn, SignOutQuery, SignedIn};
+use bursar_api::system::session::{ActiveSession, SignIn, SignOutQuery, SignedIn};
 
 use crate::app::App;
-use crate::auth::sessions::{LiveSession, NewSession, check_origin};
+use crate::auth::sessions::{ListedSession, LiveSession, NewSession, check_origin};
 use crate::auth::{self, Principal};
 use crate::http::extract::{Params, receive};
+use crate::http::list::{page_size, read_cursor, write_cursor};
 use crate::http::respond::{Answer, json as json_response};
 use crate::net::limits::Priority;
 use crate::net::serve::PeerAddress;
@@ -125,6 +127,42 @@ pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) ->
         None => SignedIn { name: key_name(&app, principal), ..caller_shown(principal) },
     };
     Ok(json_response(StatusCode::OK, &shown))
+}
+
+/// Sessions in the caller's scope that have not ended, the last used first.
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", operation_id = "list_sessions",
+    params(Page),
+    responses((status = 200, description = "A page of sessions", body = List<ActiveSession>)))]
+pub(in crate::http) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(asked): Params<Page>,
+) -> Answer {
+    caller.principal.require(Operation::ListSessions)?;
+    let size = page_size(asked.limit)?;
+    let before = read_cursor(asked.cursor.as_deref())?;
+    let before = before.map(|place| u64::try_from(place).unwrap_or(u64::MAX));
+    let mut listed = app.sessions.within(&caller.principal, before, app.clock.now());
+    let has_more = listed.len() > size;
+    listed.truncate(size);
+    let last = listed.last().filter(|_| has_more);
+    let next_cursor = last.map(|last| write_cursor(last.place.into()));
+    let data = listed.iter().map(active).collect();
+    let (as_of, position) = (None, None);
+    Ok(json_response(StatusCode::OK, &List { data, has_more, next_cursor, as_of, position }))
+}
+
+fn active(listed: &ListedSession) -> ActiveSession {
+    let ListedSession { session, used_at, place: _ } = listed;
+    let SignedIn { actor, role, scope, .. } = caller_shown(&session.principal);
+    ActiveSession {
+        actor,
+        name: session.name.clone(),
+        role,
+        scope,
+        last_used_at: time(*used_at),
+        expires_at: time(session.ends_at),
+    }
 }
 
 /// Signs out: ends the session of the cookie or token. Does nothing for a key, unless `everywhere`

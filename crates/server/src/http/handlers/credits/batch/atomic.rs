@@ -12,19 +12,20 @@ use bursar_core::ledger::refusal::Refusal;
 use bursar_core::ledger::{Accepted, Envelope, Ledger, Refused};
 use bursar_core::machine::{Machine, Preparation};
 use bursar_core::name::AccountPath;
-use bursar_engine::{Aborted, Transaction};
+use bursar_engine::{Aborted, Transaction, Urgency};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::key::{BatchKey, Earlier};
-use super::{Body, OperationOutcome, Promises, failed, outcome, prepare, promise, rendered};
+use super::operations::{Body, Promises, prepare, promise};
+use super::results::{OperationOutcome, failed, outcome, rendered};
 use crate::app::App;
-use crate::change::{AnsweredBefore, MAX_LOOKS, ReadyChange};
+use crate::change::{AnsweredBefore, Change, MAX_LOOKS, ReadyChange, urgency_of};
 use crate::http::respond::{Answer, known};
 use crate::request::{Caller, Failure, reused};
 
 /// The stored answer to a failed batch: which operation failed, and how.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct StoredFailure {
     place: usize,
     status: u16,
@@ -39,6 +40,7 @@ struct Prepared {
     ready: Vec<(ReadyChange, bool)>,
     /// Its own key, and the tenant.
     lead: Option<(BatchKey, AccountPath)>,
+    urgency: Urgency,
 }
 
 /// The outcome of a batch.
@@ -93,8 +95,8 @@ async fn attempt(
         return Some(Err(failure));
     }
     let stopped = match gathered {
-        Ok(ready) => {
-            let prepared = Prepared { ready, lead: lead.clone() };
+        Ok((ready, urgency)) => {
+            let prepared = Prepared { ready, lead: lead.clone(), urgency };
             match decide(app, caller, prepared).await {
                 Ok(BatchOutcome::Applied { results, all_replayed }) => {
                     return Some(rendered(results, all_replayed).await);
@@ -103,12 +105,46 @@ async fn attempt(
                 Err(failure) => return Some(Err(failure)),
             }
         }
+        Err(Stopped::By(place, failure)) if matches!(failure.problem.status, 403 | 404) => {
+            // What is stored under the key may have been answered to a key that may do more.
+            let denied = failed(failure);
+            let denied = StoredFailure { place, status: denied.status, body: denied.body };
+            let kept = keep(app, lead, count, denied.clone()).await;
+            let is_same = |kept: &Failure| denied.is_cause_of(kept);
+            let is_last = looks + 1 == MAX_LOOKS;
+            return match kept {
+                Some(failure)
+                    if failure.problem.code != Code::BatchAborted || is_same(&failure) =>
+                {
+                    Some(Err(failure))
+                }
+                None if !is_last => None,
+                Some(_) | None => Some(Err(aborted(denied, count))),
+            };
+        }
         Err(stopped) => stopped,
     };
     match stopped {
         Stopped::LookAgain => None,
         Stopped::Whole(failure) => Some(Err(failure)),
-        Stopped::By(place, failure) => keep(app, lead, count, place, failure).await.map(Err),
+        Stopped::By(_, failure)
+            if failure.problem.status >= 500
+                || failure.problem.code == Code::IdempotencyKeyReused =>
+        {
+            Some(Err(failure))
+        }
+        Stopped::By(place, failure) => {
+            let OperationResult { status, body } = failed(failure);
+            keep(app, lead, count, StoredFailure { place, status, body }).await.map(Err)
+        }
+    }
+}
+
+impl StoredFailure {
+    /// Whether an aborted batch failed at the same operation with the same status.
+    fn is_cause_of(&self, aborted: &Failure) -> bool {
+        let results = aborted.problem.results.as_deref().unwrap_or_default();
+        results.get(self.place).is_some_and(|result| result.status == self.status)
     }
 }
 
@@ -196,6 +232,7 @@ impl Prepared {
 async fn decide(app: &App, caller: &Caller, prepared: Prepared) -> Result<BatchOutcome, Failure> {
     let mut commands = prepared.ready.iter().map(|(ready, _)| &ready.command);
     let sets_budget = commands.any(|command| matches!(command, Command::SetBudget { .. }));
+    let ledger = app.ledger.with_urgency(prepared.urgency);
     let (mut prepared, mut place) = (prepared, None);
     if sets_budget {
         let look = move |ledger: &Ledger| {
@@ -214,7 +251,7 @@ async fn decide(app: &App, caller: &Caller, prepared: Prepared) -> Result<BatchO
             _ => return Err(too_many_counts()),
         };
     }
-    let posted = app.ledger.attend_in_turns(move |ledger| {
+    let posted = ledger.attend_in_turns(move |ledger| {
         let _kept_to_the_end = &place;
         prepared.turn(ledger)
     });
@@ -227,13 +264,18 @@ fn too_many_counts() -> Failure {
     Failure::invalid("operations", reason)
 }
 
+/// Batches that only settle and meter go first, to read as to decide.
+fn urgency_of_all(changes: &[Change]) -> Urgency {
+    urgency_of(changes.iter().map(Change::meters))
+}
+
 async fn gather(
     app: &App,
     caller: &Caller,
     operations: &[BatchItem],
     (fingerprint, looks): (Option<u128>, u8),
     tenant: &mut Option<AccountPath>,
-) -> Result<Vec<(ReadyChange, bool)>, Stopped> {
+) -> Result<(Vec<(ReadyChange, bool)>, Urgency), Stopped> {
     let mut changes = Vec::with_capacity(operations.len());
     let mut failure = None;
     for (place, operation) in operations.iter().enumerate() {
@@ -250,7 +292,8 @@ async fn gather(
             break;
         }
     }
-    let seen = app.ledger.read(move |ledger| {
+    let urgency = urgency_of_all(&changes);
+    let look = move |ledger: &Ledger| {
         let mut promises = Promises::new();
         let ready = changes.into_iter().map(|change| {
             if change.must_look_again(ledger, ledger.now(), &promises) {
@@ -262,9 +305,16 @@ async fn gather(
             Ok((ready, existed))
         });
         ready.collect::<Vec<Result<(ReadyChange, bool), Option<Failure>>>>()
-    });
+    };
+    let seen = match urgency {
+        Urgency::Urgent => {
+            let ledger = app.ledger.with_urgency(urgency);
+            ledger.attend(move |ledger| look(ledger.machine())).answer().await
+        }
+        Urgency::Ordinary | Urgency::Patient => app.ledger.read(look).await,
+    };
     let mut all = Vec::new();
-    for (place, ready) in seen.await.map_err(Stopped::Whole)?.value.into_iter().enumerate() {
+    for (place, ready) in seen.map_err(Stopped::Whole)?.value.into_iter().enumerate() {
         let stopped = |failure| match failure {
             Some(failure) => Stopped::By(place, failure),
             None => Stopped::LookAgain,
@@ -280,7 +330,7 @@ async fn gather(
     }
     match failure {
         Some((place, failure)) => Err(Stopped::By(place, failure)),
-        None => Ok(all),
+        None => Ok((all, urgency)),
     }
 }
 
@@ -296,14 +346,8 @@ async fn keep(
     app: &App,
     lead: Option<(BatchKey, AccountPath)>,
     count: usize,
-    place: usize,
-    failure: Failure,
+    stored: StoredFailure,
 ) -> Option<Failure> {
-    if failure.problem.status >= 500 || failure.problem.code == Code::IdempotencyKeyReused {
-        return Some(failure);
-    }
-    let OperationResult { status, body } = failed(failure);
-    let stored = StoredFailure { place, status, body };
     let Some((key, tenant)) = lead else { return Some(aborted(stored, count)) };
     let envelope = key.envelope(&tenant);
     let text = serde_json::to_string(&stored).expect("a problem has only plain fields");
@@ -343,4 +387,47 @@ fn aborted(stored: StoredFailure, count: usize) -> Failure {
     whole.problem.results = Some(results.collect());
     whole.problem.param = Some(format!("operations[{place}]"));
     whole
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Method;
+    use serde_json::{from_value, json};
+
+    use super::*;
+    use crate::auth::Principal;
+    use crate::change::ChangePlan;
+    use crate::http::handlers::credits::holds::{
+        plan_capture, plan_extend, plan_release, plan_settle,
+    };
+
+    fn change(plan: Result<ChangePlan, Failure>) -> Change {
+        let caller = Caller {
+            principal: Principal::root(),
+            method: Method::POST,
+            path: "/v1/batch".to_owned(),
+            idempotency_key: None,
+            tenant: None,
+            request: 0,
+            dry_run: false,
+        };
+        plan.expect("it is valid").requested_by(caller, 0)
+    }
+
+    #[test]
+    fn an_atomic_batch_goes_first_only_if_it_settles_and_meters_alone() {
+        let body = || from_value(json!({ "total": "1" })).expect("a total");
+        let settle = || change(plan_settle("h".into(), &body()));
+        let capture = change(plan_capture(
+            "h".into(),
+            &from_value(json!({ "total": "1" })).expect("a total"),
+        ));
+        let release = change(plan_release("h".into(), &from_value(json!({})).expect("nothing")));
+        let extend = change(plan_extend(
+            "h".into(),
+            &from_value(json!({ "amount": "1" })).expect("an amount"),
+        ));
+        assert_eq!(urgency_of_all(&[settle(), capture, release]), Urgency::Urgent);
+        assert_eq!(urgency_of_all(&[settle(), extend]), Urgency::Ordinary);
+    }
 }

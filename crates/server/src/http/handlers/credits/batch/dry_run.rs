@@ -6,15 +6,17 @@ use axum::extract::State;
 use bursar_api::credits::batch::Operation as BatchItem;
 use bursar_api::json::convert;
 
-use super::{Body, caller_of, cost_of, decoded, plan};
+use super::operations::{Body, caller_of, cost_of, decoded, plan};
 use crate::app::App;
 use crate::http::extract::Tree;
 use crate::http::handlers::accounts::quotas;
+use crate::http::handlers::credits::usage;
 use crate::http::respond::{Answer, change};
 use crate::operations::Operation;
 use crate::request::Caller;
 
-/// Says whether a change of a ledger resource would be accepted now. Nothing is changed or stored.
+/// Says whether a change of a ledger resource, a quota or a report of usage would be accepted now.
+/// Nothing is changed or stored.
 ///
 /// The answer to a change that would be refused is that of the change itself.
 #[utoipa::path(post, path = "/v1/dry-run", tag = "operations", operation_id = "dry_run",
@@ -36,8 +38,9 @@ pub(in crate::http) async fn dry_run(
     let fingerprint = body.fingerprint((&operation).into());
     let (path, query) = operation.path.split_once('?').unwrap_or((&operation.path, ""));
     let found = Operation::find(&operation.method, path);
-    // Batches do not take quotas.
+    // Batches take neither quotas nor usage.
     let plan = match found {
+        Some((Operation::ReportUsage, _)) => return usage::rehearse(&app, own, body.tree()?).await,
         Some((Operation::SetQuota, params)) => {
             quotas::plan_set(id_in(params.get("id")), body.tree()?)?
         }

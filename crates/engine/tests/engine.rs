@@ -1,0 +1,20 @@
+//! The engine in one process: writer, couriers, followers, leases.
+
+mod archive_steps;
+mod behind;
+mod cell;
+mod compaction;
+mod courier;
+mod followers;
+mod lease;
+mod ledger;
+mod panics;
+mod priority;
+mod replay;
+mod support;
+#[path = "../../journal/tests/support/temp_dir.rs"]
+mod temp_dir;
+#[path = "../../journal/tests/support/traffic.rs"]
+mod traffic;
+mod turns;
+mod writer;

@@ -1,0 +1,210 @@
+//! The machines of a server: their writers are started, and then made known to each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar_core::ledger::Ledger;
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+use bursar_engine::{
+    CellCodec, Clock, DirectoryCodec, Engine, LedgerCodec, ManualClock, Stats, Status, WallClock,
+    replay,
+};
+use bursar_journal::{Journal, Recent};
+use tokio::sync::watch;
+
+use super::StartError;
+use super::leading::Identity;
+use super::regions::{add_regions, attempt_ids, configure, open_region, rewind};
+use super::storage::Storage;
+use crate::config::{ClockKind, Config};
+use crate::ids::attempt::AttemptIds;
+use crate::machines::cells::{CellService, Cells, StartedCell};
+use crate::machines::directory::DirectoryService;
+use crate::machines::gateway::Gateway;
+use crate::request::Failure;
+use crate::telemetry::monotonic::Stopwatch;
+use crate::telemetry::{DIRECTORY, LEDGER};
+
+/// The first instant of a new store with a manual clock: 2020-01-01T00:00:00.000Z.
+const MANUAL_START: i64 = 1_577_836_800_000;
+
+/// The clock, and the same clock if it is manual.
+pub(super) type Clocks = (Arc<dyn Clock>, Option<Arc<ManualClock>>);
+
+pub(super) fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
+    match config.clock {
+        ClockKind::Wall => Ok((Arc::new(WallClock::new()), None)),
+        ClockKind::Manual => {
+            let ledger = replay(&*storage.ledger, &LedgerCodec)?.machine.now();
+            let directory = replay(&*storage.directory, &DirectoryCodec)?;
+            let start = Timestamp::from_millis(MANUAL_START);
+            let mut latest = start.max(ledger).max(directory.machine.now());
+            for (_, journal) in &storage.cells {
+                latest = latest.max(replay(&**journal, &CellCodec)?.machine.now());
+            }
+            let manual = ManualClock::new(latest);
+            let manual = Arc::new(manual);
+            Ok((Arc::clone(&manual) as Arc<dyn Clock>, Some(manual)))
+        }
+    }
+}
+
+/// The writers of the ledger and the directory.
+#[derive(Clone)]
+pub(super) struct Writers {
+    pub(super) ledger: Arc<Engine<LedgerCodec>>,
+    pub(super) directory: Arc<Engine<DirectoryCodec>>,
+    /// The journal of the ledger for its followers: they share the batches that its writer has just
+    /// written. Readers that prove the journal read what is stored.
+    pub(super) followed: Arc<dyn Journal>,
+}
+
+impl Writers {
+    pub(super) fn start(storage: &Storage, clock: &Arc<dyn Clock>, identity: &Identity) -> Writers {
+        let followed: Arc<dyn Journal> = Arc::new(Recent::new(Arc::clone(&storage.ledger)));
+        let ledger = Engine::start(
+            Arc::clone(&followed),
+            Arc::new(LedgerCodec),
+            Arc::clone(clock),
+            identity.options(LEDGER),
+        );
+        let directory = Engine::start(
+            Arc::clone(&storage.directory),
+            Arc::new(DirectoryCodec),
+            Arc::clone(clock),
+            identity.options(DIRECTORY),
+        );
+        Writers { ledger: Arc::new(ledger), directory: Arc::new(directory), followed }
+    }
+}
+
+/// Starts the writer of each cell.
+pub(super) fn start_cells(
+    storage: &Storage,
+    clock: &Arc<dyn Clock>,
+    identity: &Identity,
+    snapshot_every: u64,
+) -> Result<Vec<StartedCell>, StartError> {
+    let started = storage.cells.iter().map(|(region, journal)| {
+        let options = identity.options(&format!("cell-{region}"));
+        let (journal, clock) = (Arc::clone(journal), Arc::clone(clock));
+        Ok(StartedCell::start(region.clone(), journal, clock, options, snapshot_every)?)
+    });
+    started.collect()
+}
+
+/// The machines once they know each other: what requests use.
+pub(super) struct Machines {
+    pub(super) ledger: Gateway<Ledger>,
+    pub(super) directory: DirectoryService,
+    pub(super) cells: Cells,
+    pub(super) attempt_ids: AttemptIds,
+    /// How long the ledger keeps closed holds, jobs and movements in memory.
+    pub(super) retention_ms: i64,
+    /// The number that agents' incarnations are counted from.
+    pub(super) incarnation_base: u32,
+}
+
+impl Machines {
+    /// Reads the directory, adds the configured regions to it and to the ledger, and starts the
+    /// couriers between the ledger and the cells.
+    pub(super) async fn connect(
+        config: &Config,
+        storage: &Storage,
+        writers: &Writers,
+        started: Vec<StartedCell>,
+        stopped: &watch::Receiver<bool>,
+    ) -> Result<Machines, StartError> {
+        let tenure = {
+            let directory = Arc::clone(&writers.directory);
+            move || directory.tenure()
+        };
+        let gateway = Gateway::new(writers.directory.handle());
+        let new = || DirectoryService::new(gateway.clone(), Box::new(tenure.clone()));
+        let directory = until_ready(new, &writers.directory, stopped).await?;
+        add_regions(&directory, config).await?;
+        let attempt_ids = attempt_ids(&directory).await?;
+        let ledger = Gateway::new(writers.ledger.handle());
+        let read = || ledger.read(|ledger| ledger.policy().retention_ms);
+        let retention_ms = until_ready(read, &writers.ledger, stopped).await?.value;
+        let generations = started.iter().map(StartedCell::generation);
+        let incarnation_base = generations.fold(storage.incarnation_base(), u32::max);
+        let mut cells = Vec::new();
+        for cell in started {
+            let number = open_region(&ledger, cell.region()).await?;
+            cells.push(CellService::new(cell, number, incarnation_base)?);
+        }
+        let cells = Cells::start(cells, &writers.ledger, &writers.followed);
+        Ok(Machines { ledger, directory, cells, attempt_ids, retention_ms, incarnation_base })
+    }
+}
+
+/// Brings each cell to the configuration of this start, once it serves.
+pub(super) async fn configure_cells(
+    cells: &Cells,
+    config: &Config,
+    stopped: &watch::Receiver<bool>,
+) -> Result<(), StartError> {
+    for cell in cells.iter() {
+        let read = || cell.gateway.read(|cell| cell.config().clone());
+        let known = until_ready(read, cell.engine(), stopped).await?.value;
+        // First: any other record would be taken as a sign that the cell was served after the
+        // restore.
+        rewind(cell).await?;
+        configure(cell, known, config).await?;
+    }
+    Ok(())
+}
+
+/// Waits until a writer has taken over its journal. Fails only if the writer has stopped or the
+/// server is asked to stop.
+pub(super) fn until_serving<C: bursar_engine::Codec>(
+    engine: &Engine<C>,
+    stopped: &watch::Receiver<bool>,
+) -> Result<(), StartError> {
+    let watch = Stopwatch::start();
+    let mut logged = Duration::ZERO;
+    loop {
+        match engine.status() {
+            Status::Serving | Status::ReadOnly => return Ok(()),
+            Status::Stopped(reason) => return Err(StartError::Other(reason)),
+            _ if *stopped.borrow() => return Err(StartError::Interrupted),
+            Status::Starting | Status::Waiting(_) => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        if watch.elapsed() >= logged + Duration::from_secs(1) {
+            logged = watch.elapsed();
+            let Stats { replayed, replay_until, .. } = engine.stats();
+            tracing::info!(replayed, replay_until, "reading the journal");
+        }
+    }
+}
+
+/// Repeats a request until it is answered. Fails only if the writer has stopped or the server is
+/// asked to stop.
+async fn until_ready<C: bursar_engine::Codec, T, F>(
+    ask: impl Fn() -> F,
+    engine: &Engine<C>,
+    stopped: &watch::Receiver<bool>,
+) -> Result<T, StartError>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => {
+                if let Status::Stopped(reason) = engine.status() {
+                    return Err(StartError::Other(reason));
+                }
+                if *stopped.borrow() {
+                    return Err(StartError::Interrupted);
+                }
+                tracing::info!(detail = %failure.problem.detail, "not ready yet");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}

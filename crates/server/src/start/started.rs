@@ -1,0 +1,265 @@
+//! Everything that runs behind the listener: started step by step, ended in order.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bursar_journal::Sealing;
+use bursar_journal::archive::Archive;
+use ed25519_dalek::SigningKey;
+use tokio::sync::watch;
+
+use super::background::start_tasks;
+use super::followers::Followers;
+use super::leading::{Identity, end_streams};
+use super::machines::{
+    Clocks, Machines, Writers, clocks, configure_cells, start_cells, until_serving,
+};
+use super::sealing::Sealer;
+use super::stopping::follow_stop;
+use super::storage::Storage;
+use super::{StartError, io};
+use crate::app::{App, EndsOf, StatusOf, end_of};
+use crate::auth::last_used::LastUses;
+use crate::auth::oidc::Provider;
+use crate::auth::sessions::Sessions;
+use crate::auth::sessions::cookie::Cookies;
+use crate::auth::sessions::device::Devices;
+use crate::auth::sessions::failures::FailedSignIns;
+use crate::auth::sessions::handoff::Handoffs;
+use crate::auth::{self, root_key};
+use crate::config::Config;
+use crate::ids::IdMaker;
+use crate::logs::{LogStore, set_aside_lost};
+use crate::machines::wall_time::{self, NotAccepted};
+use crate::net::bodies::Bodies;
+use crate::net::counting::CountPlaces;
+use crate::net::limits::{Limits, Load};
+use crate::net::shed::Shed;
+use crate::net::waits::Waits;
+use crate::store;
+use crate::telemetry::{DIRECTORY, LEDGER};
+
+/// Everything that runs behind the listener, in the order in which it ends.
+pub(super) struct Started {
+    pub(super) app: Arc<App>,
+    pub(super) root_key: Option<String>,
+    writers: Writers,
+    sealer: Option<Sealer>,
+    storage: Storage,
+    /// Its connections, if it has any, must not end inside the asynchronous runtime.
+    _archive: Arc<Archive>,
+}
+
+impl Started {
+    /// Opens the journals, takes over the machines and waits until they serve. Called on a plain
+    /// thread: journals must not be used inside the asynchronous runtime.
+    pub(super) fn start(
+        config: &mut Config,
+        identity: &Identity,
+        runtime: &tokio::runtime::Runtime,
+        (base_url, stopped): (Arc<str>, watch::Receiver<bool>),
+    ) -> Result<Started, StartError> {
+        let storage = Storage::open(config, &identity.holder)?;
+        let is_new = storage.ledger.head().is_ok_and(|head| head.sequence == 0);
+        let root = root_key::load(config, is_new).map_err(io("the root key"))?;
+        let clocks = clocks(config, &storage)?;
+        let writers = Writers::start(&storage, &clocks.0, identity);
+        let cells = start_cells(&storage, &clocks.0, identity, config.snapshot_every)?;
+        until_serving(&writers.ledger, &stopped)?;
+        let followers = Followers::start(config, identity, &storage, &writers)?;
+        let closed = Arc::clone(&followers.closed);
+        let secrets = Secrets {
+            signing: storage.signing_key(config)?,
+            root: auth::hash(&root.key),
+            provider: provider(config, &base_url)?,
+        };
+        let sealing = Sealing {
+            segment_bytes: config.journal.segment_bytes,
+            level: config.journal.compression,
+            signer: Some(secrets.signing.clone()),
+        };
+        let app = runtime.block_on(async {
+            let machines = Machines::connect(config, &storage, &writers, cells, &stopped).await?;
+            let logs = open_logs(config, &storage, &machines).await?;
+            let ended = ends_of_streams(identity, stopped.clone());
+            let parts = Parts { machines, followers, secrets, clocks, logs, ended, base_url };
+            let app = Arc::new(assemble(config, identity, &storage, &writers, parts));
+            configure_cells(&app.cells, config, &stopped).await?;
+            catch_up(&app, config).await?;
+            start_tasks(&app, &storage);
+            Ok::<_, StartError>(app)
+        })?;
+        // From here on every machine has a batch, and so has its tail.
+        storage.note(false);
+        let sealer = match config.journal.seal {
+            true => Some(Sealer::start(storage.machines(), sealing).map_err(io("the sealer"))?),
+            false => None,
+        };
+        let root_key = root.show.then_some(root.key);
+        Ok(Started { app, root_key, writers, sealer, storage, _archive: closed })
+    }
+
+    /// Ends the writers, and notes that the store was closed in order, unless a machine ended.
+    pub(super) fn end(self, ended: Option<&String>) -> Result<(), StartError> {
+        let Started { app, writers, sealer, storage, .. } = self;
+        // The writers end first, so that their last writes are in the manifest.
+        drop((app, writers, sealer));
+        match ended {
+            None => {
+                storage.note(true);
+                Ok(())
+            }
+            Some(reason) => Err(StartError::Other(reason.clone())),
+        }
+    }
+}
+
+/// Keys of the server and of its identity provider.
+struct Secrets {
+    signing: SigningKey,
+    /// The hash of the root key.
+    root: [u8; 32],
+    provider: Option<Provider>,
+}
+
+fn provider(config: &Config, base_url: &str) -> Result<Option<Provider>, StartError> {
+    let provider = config.oidc.clone().map(|options| Provider::new(options, base_url));
+    provider.transpose().map_err(io("[oidc] client_secret_file"))
+}
+
+/// Opens the output of jobs. Output of jobs that the ledger does not know is set aside.
+async fn open_logs(
+    config: &Config,
+    storage: &Storage,
+    machines: &Machines,
+) -> Result<LogStore, StartError> {
+    set_aside_lost(&storage.logs, machines.incarnation_base, &machines.ledger).await?;
+    LogStore::start(storage.logs.clone(), config.logs).map_err(io("the output of jobs"))
+}
+
+/// Becomes true when streams end: the server stops, or another server leads.
+fn ends_of_streams(identity: &Identity, stopped: watch::Receiver<bool>) -> watch::Receiver<bool> {
+    let streams = Arc::new(watch::Sender::new(false));
+    let ended = streams.subscribe();
+    tokio::spawn(follow_stop(stopped, Arc::clone(&streams)));
+    if let Some(leader) = &identity.leader {
+        tokio::spawn(end_streams(leader.role(), streams));
+    }
+    ended
+}
+
+/// What was started before the handlers can be.
+struct Parts {
+    machines: Machines,
+    followers: Followers,
+    secrets: Secrets,
+    clocks: Clocks,
+    logs: LogStore,
+    ended: watch::Receiver<bool>,
+    base_url: Arc<str>,
+}
+
+/// The state that all handlers share.
+fn assemble(
+    config: &Config,
+    identity: &Identity,
+    storage: &Storage,
+    writers: &Writers,
+    parts: Parts,
+) -> App {
+    let Parts { machines, followers, secrets, clocks, logs, ended, base_url } = parts;
+    let (clock, manual) = clocks;
+    let load = Arc::new(Load::new(config.limits));
+    App {
+        ledger: machines.ledger,
+        cells: machines.cells,
+        ledger_journal: Arc::clone(&storage.ledger),
+        directory_journal: Arc::clone(&storage.directory),
+        logs,
+        attempt_ids: machines.attempt_ids,
+        moving: tokio::sync::Mutex::new(()),
+        prices_set: tokio::sync::Notify::new(),
+        directory: machines.directory,
+        archive: followers.archive,
+        history: followers.history,
+        began_at: followers.began_at,
+        retention_ms: machines.retention_ms,
+        has_forgotten: AtomicBool::new(false),
+        feed: followers.feed,
+        signing: secrets.signing,
+        clock,
+        manual,
+        ids: IdMaker::new(0),
+        limits: Limits::new(config.limits),
+        bodies: Arc::new(Bodies::new(Arc::clone(&load))),
+        answers: Arc::default(),
+        load,
+        waits: Waits::new(config.limits),
+        shed: Shed::new(&base_url),
+        counting: CountPlaces::default(),
+        metrics: Arc::clone(&identity.metrics),
+        root: secrets.root,
+        sessions: Sessions::new(config.sessions),
+        cookies: Cookies::new(&base_url),
+        failed_sign_ins: FailedSignIns::default(),
+        handoffs: Handoffs::default(),
+        devices: Devices::default(),
+        last_uses: LastUses::default(),
+        provider: secrets.provider,
+        body_timeout: Duration::from_millis(config.timeouts.body_ms.get()),
+        write_timeout: Duration::from_millis(config.timeouts.write_ms.get()),
+        base_url,
+        may_be_proxied: config.may_be_proxied(),
+        job_refunds: config.ledger.job_refunds,
+        status: status_of(writers),
+        ends: ends_of(writers),
+        measure: measure_of(writers),
+        leader: identity.leader.clone(),
+        stopped: ended,
+    }
+}
+
+fn status_of(writers: &Writers) -> StatusOf {
+    let Writers { ledger, directory, .. } = writers.clone();
+    Box::new(move || {
+        vec![
+            ("ledger".to_owned(), ledger.status(), ledger.stats()),
+            ("directory".to_owned(), directory.status(), directory.stats()),
+        ]
+    })
+}
+
+fn ends_of(writers: &Writers) -> EndsOf {
+    let Writers { ledger, directory, .. } = writers.clone();
+    Box::new(move || vec![end_of(store::DIRECTORY, &directory), end_of(store::LEDGER, &ledger)])
+}
+
+fn measure_of(writers: &Writers) -> Box<dyn Fn(&App) + Send + Sync> {
+    let Writers { ledger, directory, .. } = writers.clone();
+    Box::new(move |app| {
+        let (stats, status) = (ledger.stats(), ledger.status());
+        app.metrics.machine(LEDGER, app.ledger.waiting(), &stats, &status);
+        let (stats, status) = (directory.stats(), directory.status());
+        app.metrics.machine(DIRECTORY, app.directory.waiting(), &stats, &status);
+    })
+}
+
+/// Sends the cells what they may have missed while no server ran, and takes over the clock if the
+/// configuration says so.
+async fn catch_up(app: &App, config: &Config) -> Result<(), StartError> {
+    app.tell_prices().await?;
+    app.tell_classes().await?;
+    app.quiesce_if_manual().await?;
+    if config.accept_clock {
+        match app.accept_clock("start").await {
+            Ok(_) => {}
+            Err(NotAccepted::Behind(millis)) => {
+                let refused = wall_time::behind(millis);
+                tracing::error!("--accept-clock: {}", refused.problem.detail);
+            }
+            Err(NotAccepted::Failed(failure)) => return Err(failure.into()),
+        }
+    }
+    Ok(())
+}
