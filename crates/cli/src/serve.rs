@@ -43,6 +43,17 @@ pub(crate) struct ServeArguments {
     /// `state` beside the root key if not given. Servers that share a store share the folder.
     #[arg(long, value_name = "DIR", requires = "store")]
     state: Option<PathBuf>,
+    /// With --store: the name of this server among those of the store. The host name and the port if not given.
+    #[arg(long, value_name = "NAME")]
+    member: Option<String>,
+    /// With --store: the URL at which other servers of the store reach this one; the address it listens on if not
+    /// given.
+    #[arg(long, value_name = "URL")]
+    advertise: Option<String>,
+    /// With --store: a file with the secret that the servers of the store share. Derived from the root key if not
+    /// given.
+    #[arg(long, value_name = "FILE")]
+    cluster_secret_file: Option<PathBuf>,
     /// Accept a PostgreSQL without a synchronous standby: its loss loses acknowledged changes.
     #[arg(long)]
     unsafe_single_postgres: bool,
@@ -95,6 +106,9 @@ impl ServeArguments {
         config.data = self.data.or(config.data);
         config.store = self.store.or(config.store);
         config.state = self.state.or(config.state);
+        config.member = self.member.or(config.member);
+        config.advertise = self.advertise.or(config.advertise);
+        config.cluster_secret_file = self.cluster_secret_file.or(config.cluster_secret_file);
         config.unsafe_single_postgres |= self.unsafe_single_postgres;
         config.unsafe_plaintext_postgres |= self.unsafe_plaintext_postgres;
         if !self.regions.is_empty() {

@@ -9,7 +9,7 @@ use bursar_api::Code;
 use bursar_core::ledger::Ledger;
 use bursar_core::name::{AccountPath, Region};
 use bursar_core::time::Timestamp;
-use bursar_engine::{Clock, ManualClock, Seen, Stats, Status, vital_failure};
+use bursar_engine::{Clock, Codec, Engine, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
 
 use crate::auth::last_used::LastUses;
@@ -55,6 +55,18 @@ const EXPIRY_STEP: Duration = Duration::from_millis(200);
 
 /// A machine: its name, the status of its writer, and the writer's counters.
 pub type MachineStatus = (String, Status, Stats);
+
+/// The end of a machine's journal: its name, the epoch of its owner and the last record.
+pub type MachineEnd = (String, u64, u64);
+
+/// Returns the ends of journals.
+pub type EndsOf = Box<dyn Fn() -> Vec<MachineEnd> + Send + Sync>;
+
+/// The end of the journal of an engine's machine.
+pub(crate) fn end_of<C: Codec>(name: impl Into<String>, engine: &Engine<C>) -> MachineEnd {
+    let epoch = engine.tenure().map_or(0, |tenure| tenure.lease().epoch.0);
+    (name.into(), epoch, engine.durable().head().map_or(0, |head| head.position))
+}
 
 /// Returns the status of the writers.
 pub type StatusOf = Box<dyn Fn() -> Vec<MachineStatus> + Send + Sync>;
@@ -143,6 +155,8 @@ pub struct App {
     pub job_refunds: JobRefunds,
     /// Returns the status of the writers.
     pub status: StatusOf,
+    /// Returns the ends of the journals of the directory and the ledger.
+    pub ends: EndsOf,
     /// Updates the metrics of the writers.
     pub measure: Box<dyn Fn(&App) + Send + Sync>,
     /// Claims and renews leadership, where several servers share a store.
@@ -158,6 +172,15 @@ impl App {
         let name = |region: &Region| format!("cell-{region}");
         let cells = self.cells.iter();
         all.extend(cells.map(|cell| (name(&cell.region), cell.status(), cell.stats())));
+        all
+    }
+
+    /// The ends of the journals of all machines, by name.
+    pub fn machine_ends(&self) -> Vec<MachineEnd> {
+        let mut all = (self.ends)();
+        let cells = self.cells.iter();
+        all.extend(cells.map(|cell| end_of(format!("cell-{}", cell.region), cell.engine())));
+        all.sort();
         all
     }
 

@@ -1,6 +1,6 @@
 //! The configuration of a server: a file, overridden by flags, checked before anything starts.
 
-use bursar_core::name::Region;
+use bursar_core::name::{Region, is_valid_name};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -65,6 +65,13 @@ pub struct Config {
     /// With `store`: the folder for what the database does not keep, the output of jobs and history.
     /// `state` beside the root key if absent.
     pub state: Option<PathBuf>,
+    /// With `store`: the name of this server among those of the store. The host name and the port if absent.
+    pub member: Option<String>,
+    /// With `store`: the URL at which other servers of the store reach this one; the address it listens on if
+    /// absent.
+    pub advertise: Option<String>,
+    /// With `store`: a file with the secret that the servers of the store share. Derived from the root key if absent.
+    pub cluster_secret_file: Option<PathBuf>,
     /// Accept a PostgreSQL without a synchronous standby.
     pub unsafe_single_postgres: bool,
     /// Accept a PostgreSQL on another machine without encryption.
@@ -126,6 +133,9 @@ impl Default for Config {
             data: None,
             store: None,
             state: None,
+            member: None,
+            advertise: None,
+            cluster_secret_file: None,
             unsafe_single_postgres: false,
             unsafe_plaintext_postgres: false,
             regions: Vec::new(),
@@ -227,6 +237,22 @@ impl Config {
         }
         if self.state.is_some() && self.store.is_none() {
             return wrong("--state goes with --store; without it files lie in the data folder");
+        }
+        let of_cluster =
+            self.member.is_some() || self.advertise.is_some() || self.cluster_secret_file.is_some();
+        if of_cluster && self.store.is_none() {
+            return wrong(
+                "--member, --advertise and --cluster-secret-file go with --store: a data folder has one \
+                 server",
+            );
+        }
+        if self.member.as_deref().is_some_and(|name| !is_valid_name(name)) {
+            return wrong("--member must have 1 to 64 characters of A-Z a-z 0-9 . _ : -");
+        }
+        if let Some(url) = &self.advertise
+            && !(url.starts_with("http://") || url.starts_with("https://"))
+        {
+            return wrong("--advertise must be a URL: http://ADDRESS:PORT or https://ADDRESS:PORT");
         }
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return wrong("TLS needs both: --tls-cert FILE and --tls-key FILE");

@@ -27,13 +27,14 @@ use crate::followers::error::FollowerError;
 use crate::http::dashboard;
 use crate::http::dispatch::Dispatcher;
 use crate::http::entry::RequestEntry;
+use crate::http::forward::Forwarder;
 use crate::ids::{base32, random_bits};
 use crate::net::notify::ServiceManager;
 use crate::net::serve;
 use crate::request::Failure;
 use crate::store::database::check_signer_at;
 use crate::telemetry::Metrics;
-use leading::{Identity, Listening, campaign, until_leading};
+use leading::{Identity, Listening, campaign, host_name, until_leading};
 pub use sealing::SegmentOptions;
 use started::Started;
 use stopping::{stop_at_the_end, stop_on_signal};
@@ -169,13 +170,17 @@ pub fn run(
     let listening = runtime.block_on(Listening::bind(&config, tls.is_some()))?;
     let holder = holder();
     let metrics = Arc::new(Metrics::new());
-    let leader = campaign(&config, &holder, &listening.base_url, &metrics)?;
+    let leader = campaign(&config, &holder, &listening, &metrics)?;
     let gap = Duration::from_secs(config.max_clock_gap_seconds);
     let max_gap = if config.accept_clock { Duration::MAX } else { gap };
     let identity =
         Identity { holder, leader: leader.clone(), metrics: Arc::clone(&metrics), max_gap };
     let Listening { listener, address, url, base_url } = listening;
-    let entry = Arc::new(RequestEntry::new(leader.clone(), metrics, Arc::clone(&base_url)));
+    let forwarder =
+        leader.clone().map(|leader| Forwarder::new(&config, leader, Arc::clone(&metrics)));
+    let forwarder = forwarder.transpose().map_err(io("requests between members"))?;
+    let entry =
+        Arc::new(RequestEntry::new(leader.clone().zip(forwarder), metrics, Arc::clone(&base_url)));
     let manager = Arc::new(ServiceManager::from_environment());
     let alive = Arc::clone(&manager);
     runtime.spawn(async move { alive.keep_alive().await });
@@ -227,9 +232,7 @@ pub fn run(
 
 /// The host name and a random id of this start.
 fn holder() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = if name.trim().is_empty() { "bursar" } else { name.trim() };
-    format!("{name}-{}", base32(random_bits().into(), 13))
+    format!("{}-{}", host_name(), base32(random_bits().into(), 13))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use accounts::{account, balance, budget, entries, forecast, quota, statement, to
 use credits::{batch, charge, grant, hold, price, refund, transfer, usage};
 use jobs::{class, follow, job, logs, quote, run};
 use nodes::{node, region};
-use system::{api, audit, clock, events, key, mcp, session};
+use system::{api, audit, clock, cluster, events, key, mcp, session};
 
 #[derive(Subcommand)]
 pub(crate) enum Remote {
@@ -98,6 +98,9 @@ pub(crate) enum Remote {
     Events(events::EventsArguments),
     /// Run many operations from a file.
     Batch(batch::BatchArguments),
+    /// Show, drain and resume the servers of a store.
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Accept a server's clock; show and move the manual one of a test server.
     #[command(subcommand)]
     Clock(clock::ClockCommand),
@@ -119,7 +122,7 @@ pub(crate) const TASKS: &[(&str, &[&str])] = &[
     ("Charging", &["charge", "refund", "hold", "usage", "batch", "price"]),
     ("Accounts and limits", &["account", "budget", "quota", "class", "key", "session"]),
     ("Nodes", &["node", "region", "agent"]),
-    ("Server", &["serve", "config", "admin", "clock"]),
+    ("Server", &["serve", "config", "admin", "cluster", "clock"]),
     ("Audit and integration", &["audit", "events", "api", "mcp", "explain", "completion", "man"]),
     ("Tools without a server", &["credits", "pool", "simulate", "bench"]),
 ];
@@ -172,6 +175,7 @@ pub(crate) fn run(
             Remote::Audit(command) => audit::run(&session, command).await,
             Remote::Events(arguments) => events::run(&session, arguments).await,
             Remote::Batch(arguments) => batch::run(&session, arguments).await,
+            Remote::Cluster(command) => cluster::run(&session, command).await,
             Remote::Clock(command) => clock::run(&session, command).await,
             Remote::Mcp => mcp::run(&session).await,
             Remote::Api(arguments) => api::run(&session, arguments).await,

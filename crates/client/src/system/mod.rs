@@ -1,7 +1,8 @@
-//! The audit trail, API keys, sessions, search and the clock.
+//! The audit trail, API keys, sessions, search, the clock and the servers of a store.
 
 pub mod audit;
 pub mod clock;
+pub mod cluster;
 pub mod keys;
 pub mod search;
 pub mod sessions;

@@ -56,6 +56,8 @@ pub(super) async fn check_rights(session: &Session) -> Result<(), JournalError> 
                ('bursar_head', 'SELECT'), ('bursar_head', 'INSERT'), ('bursar_head', 'UPDATE'),
                ('bursar_lease', 'SELECT'), ('bursar_lease', 'INSERT'), ('bursar_lease', 'UPDATE'),
                ('bursar_store', 'SELECT'), ('bursar_store', 'UPDATE'),
+               ('bursar_member', 'SELECT'), ('bursar_member', 'INSERT'),
+               ('bursar_member', 'UPDATE'), ('bursar_member', 'DELETE'),
                ('bursar_machine', 'SELECT'), ('bursar_machine', 'INSERT'),
                ('bursar_machine', 'UPDATE'),
                ('bursar_batch', 'SELECT'), ('bursar_batch', 'INSERT'), ('bursar_batch', 'DELETE'),

@@ -96,7 +96,7 @@ impl PostgresLeader {
 
     /// Queries on a working connection. An answer that takes longer than a third of the lease is
     /// too late to be useful.
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         within: Duration,
         work: impl AsyncFnOnce(&Session, &PostgresOptions) -> Result<T, JournalError>,

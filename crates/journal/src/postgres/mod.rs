@@ -14,6 +14,7 @@ mod leader;
 mod leases;
 mod links;
 mod manifest;
+mod members;
 mod schema;
 mod segments;
 mod session;
@@ -37,6 +38,9 @@ pub use archive::PostgresTables;
 pub use laws::{BrokenLaw, LawOutcome, test_store};
 pub use leader::{Claim, PostgresLeader};
 use links::{Link, Shared};
+pub use members::{
+    Announcement, KnownMember, MemberChange, MemberStanding, MemberState, Membership, OwnedMachine,
+};
 use segments::Sealed;
 use session::stored;
 pub use store::PostgresStore;

@@ -106,6 +106,11 @@ ALTER TABLE bursar_archive ADD COLUMN batch bigint, ADD COLUMN hash bytea,
   ADD COLUMN blocks_1 bigint NOT NULL DEFAULT 0, ADD COLUMN runs_1 bigint NOT NULL DEFAULT 0;
 ALTER TABLE bursar_archive_block ALTER COLUMN body SET STORAGE EXTERNAL;
 ",
+    "
+CREATE TABLE bursar_member (
+  member text PRIMARY KEY, start text NOT NULL, url text NOT NULL, build text NOT NULL,
+  draining boolean NOT NULL, seen timestamptz NOT NULL) WITH (fillfactor = 20);
+",
 ];
 
 /// The first version with a manifest.
@@ -127,7 +132,7 @@ const TABLES: &str = "(VALUES ('bursar_journal'), ('bursar_head'), ('bursar_leas
      ('bursar_batch'), ('bursar_snapshot'), ('bursar_store'), ('bursar_machine'), \
      ('bursar_archive'), ('bursar_archive_block'), ('bursar_archive_run'), ('bursar_archive_page'), \
      ('bursar_archive_filter'), ('bursar_sealing'), ('bursar_segment'), \
-     ('bursar_segment_part')) AS ours (name)";
+     ('bursar_segment_part'), ('bursar_member')) AS ours (name)";
 
 /// The advisory lock that serialises two servers that start at once: "bursar" in ASCII.
 const MIGRATION_LOCK: i64 = 0x6275_7273_6172;
@@ -269,6 +274,12 @@ async fn has_table(session: &Session, name: &str) -> Result<bool, JournalError> 
 /// Whether the tables have segments. Those of earlier builds have none.
 pub(super) async fn has_segments(session: &Session) -> Result<bool, JournalError> {
     has_table(session, "bursar_segment").await
+}
+
+/// The version of the tables of a store.
+pub(super) async fn schema_version(session: &Session) -> Result<u64, JournalError> {
+    let known = version(session).await?.ok_or_else(storeless)?;
+    Ok(u64::try_from(known).unwrap_or(u64::MAX))
 }
 
 /// The last applied migration. `None` if the table of versions does not exist.

@@ -57,6 +57,12 @@ pub fn load(config: &Config, is_new: bool) -> std::io::Result<RootKey> {
     Ok(RootKey { key, show: config.dev })
 }
 
+/// The root key, if it is known: the first start of a store may not have written it yet.
+pub(crate) fn known(config: &Config) -> Option<String> {
+    let found = read(&file(config)?, false).ok()?;
+    found.map(|found| found.key)
+}
+
 /// Rejects an existing file without a valid key, before anything is written. Whether a database
 /// holds a store is not known here; [`load`] rejects the rest.
 pub fn check(config: &Config) -> std::io::Result<()> {

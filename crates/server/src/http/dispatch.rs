@@ -7,12 +7,11 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{Method, Request};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Incoming;
 use tower::Service;
 
 use super::extract::{Params, Path, Sent, receive};
@@ -38,7 +37,13 @@ impl Dispatcher {
     }
 
     /// Answers a request.
-    pub async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+    pub async fn answer<B>(&self, request: Request<B>) -> Result<Response, Infallible>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<axum::BoxError> + std::fmt::Display>
+            + Send
+            + Unpin
+            + 'static,
+    {
         let Some(route) = HotRoute::find(request.method(), request.uri().path()) else {
             return self.router.clone().call(request.map(Body::new)).await;
         };

@@ -5,6 +5,7 @@ pub(crate) mod dashboard;
 pub mod dispatch;
 pub(crate) mod entry;
 pub(crate) mod extract;
+pub(crate) mod forward;
 pub(crate) mod handlers;
 mod idempotent_call;
 mod labels;

@@ -15,7 +15,7 @@ use super::handlers::credits::{batch, charges, grants, holds, movements, usage};
 use super::handlers::jobs::{self, logs, quotes, timeline};
 use super::handlers::nodes::{self, agent_logs, agents, heartbeat, map, regions};
 use super::handlers::system::{
-    self, audit, clock, device, directory, events, handoff, keys, search, session, sign_in,
+    self, audit, clock, cluster, device, directory, events, handoff, keys, search, session, sign_in,
 };
 use super::{dashboard, middleware, openapi};
 use crate::app::App;
@@ -96,6 +96,10 @@ fn keyed() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(events::follow))
         .routes(routes!(batch::run))
         .routes(routes!(batch::dry_run::dry_run))
+        .routes(routes!(cluster::get))
+        .routes(routes!(cluster::drain))
+        .routes(routes!(cluster::resume))
+        .routes(routes!(cluster::evict))
         .routes(routes!(clock::get, clock::set))
         .routes(routes!(clock::accept))
 }

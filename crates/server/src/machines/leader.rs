@@ -5,15 +5,15 @@
 //! As with the leases of machines, the store's clock decides which server leads, and the monotonic
 //! clock decides how long this server relies on it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bursar_engine::{BootClock, Monotonic, NotPermitted, Permit, wall_millis};
 use bursar_journal::JournalError;
-use bursar_journal::postgres::{Claim, PostgresLeader};
+use bursar_journal::postgres::{Announcement, Claim, MemberStanding, PostgresLeader};
 use tokio::sync::watch;
 
 use crate::ids::random_bits;
@@ -29,8 +29,17 @@ const RETRY: Duration = Duration::from_millis(500);
 /// How long a leader waits for the store's clock. Bounded so that it does not lose leadership over
 /// it.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
+/// How long a leader that shall hand over waits for the requests in progress.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(1);
+/// How often it looks whether they have ended.
+const HAND_OVER_STEP: Duration = Duration::from_millis(5);
+/// How long a request about the members may take.
+pub(crate) const ASK_WITHIN: Duration = Duration::from_secs(2);
 /// The largest accepted difference between the clocks of this server and of the store.
 const MAX_GAP_MS: i64 = 2_000;
+
+/// Why a member that is draining does not lead.
+pub(crate) const DRAINING: &str = "this member is draining";
 
 /// The role of this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +59,8 @@ pub(crate) enum Role {
 
 /// How this server takes part in the election.
 pub(crate) struct Candidate {
-    /// The host name and the random id of this start. Two processes never share it.
-    pub holder: String,
-    /// The URL of this server.
-    pub url: String,
+    /// What it says of itself. It holds leases under the random id of its start, which no two processes share.
+    pub member: Announcement,
     /// Whether the server uses the wall clock, which is then compared with the store's clock.
     pub by_wall_clock: bool,
     /// The metrics.
@@ -62,17 +69,34 @@ pub(crate) struct Candidate {
 
 /// The thread that claims and renews leadership.
 pub(crate) struct Leader {
+    member: Announcement,
     trust: Arc<Trust>,
     role: watch::Receiver<Role>,
     gap: watch::Receiver<Option<String>>,
-    stop: Mutex<Option<Sender<()>>>,
+    asks: Mutex<Option<Sender<Ask>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
+
+/// A request that the thread carries out on its connection to the store.
+type Ask = Box<dyn FnOnce(&PostgresLeader) + Send>;
 
 /// Until when this server relies on its leadership.
 struct Trust {
     clock: BootClock,
     until_ms: AtomicU64,
+    /// Whether it hands its leadership over: it finishes the requests in progress and takes no more.
+    is_ending: AtomicBool,
+    /// The requests in progress.
+    in_progress: AtomicUsize,
+}
+
+/// A request in progress. A leader that hands over waits until it is dropped.
+pub(crate) struct InProgress(Arc<Trust>);
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.0.in_progress.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -115,21 +139,51 @@ impl Leader {
     /// # Errors
     /// If the system cannot start a thread.
     pub(crate) fn start(store: PostgresLeader, candidate: Candidate) -> std::io::Result<Leader> {
-        let trust = Arc::new(Trust { clock: BootClock::new(), until_ms: AtomicU64::new(0) });
+        let trust = Arc::new(Trust {
+            clock: BootClock::new(),
+            until_ms: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
+            in_progress: AtomicUsize::new(0),
+        });
         let (show, role) = watch::channel(Role::Unknown);
         let (show_gap, gap) = watch::channel(None);
-        let (stop, stopped) = channel();
-        let mut campaign =
+        let (asks, asked) = channel();
+        let member = candidate.member.clone();
+        let campaign =
             Campaign { store, candidate, trust: Arc::clone(&trust), show, show_gap, term: None };
-        let thread = std::thread::Builder::new().name("bursar-leader".into()).spawn(move || {
-            let mut pause = campaign.step();
-            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                pause = campaign.step();
-            }
-            campaign.give_up();
-        })?;
-        let (stop, thread) = (Mutex::new(Some(stop)), Mutex::new(Some(thread)));
-        Ok(Leader { trust, role, gap, stop, thread })
+        let thread = std::thread::Builder::new().name("bursar-leader".into());
+        let thread = thread.spawn(move || campaign.run(&asked))?;
+        let (asks, thread) = (Mutex::new(Some(asks)), Mutex::new(Some(thread)));
+        Ok(Leader { member, trust, role, gap, asks, thread })
+    }
+
+    /// What this server says of itself.
+    pub(crate) fn member(&self) -> &Announcement {
+        &self.member
+    }
+
+    /// Begins a request if this server leads and does not hand over.
+    pub(crate) fn begin(&self) -> Option<InProgress> {
+        // Counted before the look: a hand-over that is decided later waits for it.
+        self.trust.in_progress.fetch_add(1, Ordering::SeqCst);
+        let begun = InProgress(Arc::clone(&self.trust));
+        (self.leads() && !self.trust.is_ending.load(Ordering::SeqCst)).then_some(begun)
+    }
+
+    /// Carries out a request on the connection of the thread, after what the thread does now. `None` if it does not
+    /// answer.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&PostgresLeader) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (done, answer) = tokio::sync::oneshot::channel();
+        let ask: Ask = Box::new(move |store| {
+            // The caller may have gone.
+            let _ = done.send(work(store));
+        });
+        let asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        asks?.send(ask).ok()?;
+        tokio::time::timeout(LEAD_TTL, answer).await.ok()?.ok()
     }
 
     /// Whether this server leads, so that no other server can.
@@ -157,7 +211,7 @@ impl Leader {
 
     /// Gives up leadership. Call it after all machines were released.
     pub(crate) fn stop(&self) {
-        self.stop.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner).take();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // The thread has reported its panic; the lease then expires.
@@ -183,6 +237,32 @@ struct Campaign {
 }
 
 impl Campaign {
+    /// Claims and renews until the other side of `asked` is dropped.
+    fn run(mut self, asked: &Receiver<Ask>) {
+        let mut due = Duration::ZERO;
+        loop {
+            let now = self.trust.clock.elapsed();
+            if now >= due {
+                let pause = self.step();
+                due = self.trust.clock.elapsed() + pause;
+                continue;
+            }
+            match asked.recv_timeout(due - now) {
+                // What was asked may concern this member: it is read at once.
+                Ok(ask) => {
+                    ask(&self.store);
+                    due = Duration::ZERO;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.give_up();
+        if let Err(error) = self.store.leave(&self.candidate.member.start, ASK_WITHIN) {
+            tracing::warn!(%error, "this member is still listed; it is gone in 15 seconds");
+        }
+    }
+
     /// Sends one request to the store. Returns the delay before the next one.
     fn step(&mut self) -> Duration {
         match self.term {
@@ -191,10 +271,36 @@ impl Campaign {
         }
     }
 
+    /// Writes this member's row. Returns whether it shall own nothing: it is draining, and another member can own
+    /// the machines.
+    fn announce(&self) -> bool {
+        match self.store.announce(&self.candidate.member, LOOK_WITHIN) {
+            Ok(MemberStanding { draining, has_successor, has_namesake }) => {
+                if has_namesake {
+                    let name = &self.candidate.member.name;
+                    tracing::error!(
+                        name,
+                        "another process uses the name of this member: set --member"
+                    );
+                }
+                draining && has_successor
+            }
+            Err(error) => {
+                tracing::warn!(%error, "this member was not announced");
+                false
+            }
+        }
+    }
+
     fn claim(&mut self) -> Duration {
         let jitter = u32::try_from(random_bits() % 500).unwrap_or(0);
         let later = CLAIM_EVERY * 3 / 4 + Duration::from_millis(jitter.into());
+        let must_wait = self.announce();
         match self.compare_clocks(LEAD_TTL / 3) {
+            Ok((owner, _)) if must_wait => {
+                self.stand_by(owner, DRAINING.into());
+                return later;
+            }
             Ok((owner, Some(gap))) => {
                 self.stand_by(owner, format!("it takes no machine: {gap}"));
                 return later;
@@ -206,10 +312,11 @@ impl Campaign {
             }
         }
         let asked = self.trust.clock.elapsed();
-        let Candidate { holder, url, .. } = &self.candidate;
-        match self.store.claim(holder, url, LEAD_TTL) {
+        let Announcement { start, url, .. } = &self.candidate.member;
+        match self.store.claim(start, url, LEAD_TTL) {
             Ok(Claim::Won { term }) => {
                 self.term = Some(term);
+                self.trust.is_ending.store(false, Ordering::SeqCst);
                 self.trust.extend(asked);
                 tracing::info!(term, "this server leads");
                 self.show.send_replace(Role::Leader);
@@ -261,6 +368,10 @@ impl Campaign {
                 if let Err(error) = self.compare_clocks(LOOK_WITHIN) {
                     tracing::warn!(%error, "the clocks were not compared");
                 }
+                if self.announce() {
+                    self.hand_over(term);
+                    return CLAIM_EVERY;
+                }
                 return self.until_renewal(asked);
             }
             Ok(false) => self.step_down("another server leads".into()),
@@ -274,6 +385,21 @@ impl Campaign {
             Err(error) => self.step_down(error.to_string()),
         }
         RETRY
+    }
+
+    /// Finishes the requests in progress, takes no more, and lets another member lead. What does not end in time is
+    /// answered by its machine: it has no lease any more.
+    fn hand_over(&mut self, term: u64) {
+        tracing::info!(term, "this server hands over");
+        self.trust.is_ending.store(true, Ordering::SeqCst);
+        let begun = self.trust.clock.elapsed();
+        while self.trust.in_progress.load(Ordering::SeqCst) > 0
+            && self.trust.clock.elapsed() < begun + HAND_OVER_WITHIN
+        {
+            std::thread::sleep(HAND_OVER_STEP);
+        }
+        self.step_down(DRAINING.into());
+        self.release(term);
     }
 
     fn until_renewal(&self, asked: Duration) -> Duration {
@@ -319,8 +445,8 @@ mod tests {
             let next = took + until_renewal(took);
             assert_eq!(next, took.max(LEAD_TTL / 3), "after {took:?}");
         }
-        // A renewal and a clock read that both take the longest allowed time, and another renewal.
-        let slow = LEAD_TTL / 3 + LOOK_WITHIN;
+        // A renewal, a clock read and an announcement that all take the longest allowed time, and another renewal.
+        let slow = LEAD_TTL / 3 + 2 * LOOK_WITHIN;
         assert!(slow + until_renewal(slow) < LEAD_TTL * 2 / 3, "it is still believed");
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_engine::{EngineOptions, Observer};
-use bursar_journal::postgres::PostgresLeader;
+use bursar_journal::postgres::{Announcement, PostgresLeader};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -42,6 +42,13 @@ impl Identity {
     }
 }
 
+/// The name of this machine.
+pub(super) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "bursar".to_owned() } else { name.to_owned() }
+}
+
 /// Explains a port that is in use and how to fix it.
 pub(super) fn at_port_in_use(listen: SocketAddr, error: std::io::Error) -> StartError {
     if error.kind() != std::io::ErrorKind::AddrInUse {
@@ -73,21 +80,52 @@ impl Listening {
         let base_url: Arc<str> = base_url.trim_end_matches('/').into();
         Ok(Listening { listener, address, url, base_url })
     }
+
+    /// The name of a member that has none: two processes on one machine do not listen on one port.
+    fn member_name(&self) -> String {
+        let host: String =
+            host_name().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+        let host = host.get(..host.len().min(48)).unwrap_or_default();
+        format!("{host}-{}", self.address.port())
+    }
+
+    /// The URL at which other members reach this one; empty if it is not known.
+    fn advertised(&self, config: &Config) -> String {
+        let url = match &config.advertise {
+            Some(url) => url.as_str(),
+            // Nothing is reached at the address that stands for all addresses. Behind the public URL may be a load
+            // balancer.
+            None if self.address.ip().is_unspecified() => "",
+            None => &self.url,
+        };
+        if url.is_empty() {
+            tracing::warn!(
+                "other servers of the store cannot forward requests to this one while it leads: it \
+                 listens on all addresses, so say which one it has with --advertise URL"
+            );
+        }
+        url.trim_end_matches('/').to_owned()
+    }
 }
 
 /// Starts to claim leadership of a store that several servers share.
 pub(super) fn campaign(
     config: &Config,
     holder: &str,
-    base_url: &str,
+    listening: &Listening,
     metrics: &Arc<Metrics>,
 ) -> Result<Option<Arc<Leader>>, StartError> {
     let Some(url) = &config.store else { return Ok(None) };
     let store = PostgresLeader::open(postgres(url, "leader", config))
         .map_err(|error| StartError::Journal { what: "the store".into(), error })?;
+    let member = Announcement {
+        name: config.member.clone().unwrap_or_else(|| listening.member_name()),
+        start: holder.to_owned(),
+        url: listening.advertised(config),
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+    };
     let candidate = Candidate {
-        holder: holder.to_owned(),
-        url: base_url.to_owned(),
+        member,
         by_wall_clock: config.clock == ClockKind::Wall,
         metrics: Arc::clone(metrics),
     };

@@ -19,7 +19,7 @@ use super::sealing::Sealer;
 use super::stopping::follow_stop;
 use super::storage::Storage;
 use super::{StartError, io};
-use crate::app::{App, StatusOf};
+use crate::app::{App, EndsOf, StatusOf, end_of};
 use crate::auth::last_used::LastUses;
 use crate::auth::oidc::Provider;
 use crate::auth::sessions::Sessions;
@@ -37,6 +37,7 @@ use crate::net::counting::CountPlaces;
 use crate::net::limits::{Limits, Load};
 use crate::net::shed::Shed;
 use crate::net::waits::Waits;
+use crate::store;
 use crate::telemetry::{DIRECTORY, LEDGER};
 
 /// Everything that runs behind the listener, in the order in which it ends.
@@ -212,6 +213,7 @@ fn assemble(
         may_be_proxied: config.may_be_proxied(),
         job_refunds: config.ledger.job_refunds,
         status: status_of(writers),
+        ends: ends_of(writers),
         measure: measure_of(writers),
         leader: identity.leader.clone(),
         stopped: ended,
@@ -226,6 +228,11 @@ fn status_of(writers: &Writers) -> StatusOf {
             ("directory".to_owned(), directory.status(), directory.stats()),
         ]
     })
+}
+
+fn ends_of(writers: &Writers) -> EndsOf {
+    let Writers { ledger, directory, .. } = writers.clone();
+    Box::new(move || vec![end_of(store::DIRECTORY, &directory), end_of(store::LEDGER, &ledger)])
 }
 
 fn measure_of(writers: &Writers) -> Box<dyn Fn(&App) + Send + Sync> {

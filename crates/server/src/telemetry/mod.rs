@@ -38,6 +38,11 @@ struct Refused {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Forwarded {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Machine {
     machine: String,
 }
@@ -85,6 +90,7 @@ pub struct Metrics {
     requests: Family<Request, Counter>,
     durations: Family<Route, Histogram>,
     problems: Family<Refused, Counter>,
+    forwarded: Family<Forwarded, Counter>,
     in_flight: Gauge,
     only_waiting: Gauge,
     incomplete_bodies: Gauge,
@@ -163,6 +169,7 @@ impl Metrics {
             requests: Family::default(),
             durations,
             problems: Family::default(),
+            forwarded: Family::default(),
             in_flight: Gauge::default(),
             only_waiting: Gauge::default(),
             incomplete_bodies: Gauge::default(),
@@ -217,6 +224,8 @@ impl Metrics {
             self.durations.clone(),
         );
         all.register("problems", "Answers that were problems, by code", self.problems.clone());
+        let help = "Attempts to forward a request to the member that leads, by outcome";
+        all.register("forwarded_requests", help, self.forwarded.clone());
         all.register("http_in_flight", "Requests being handled", self.in_flight.clone());
         let help = "Long polls, streams and reads that wait for a position";
         all.register("http_waiting", help, self.only_waiting.clone());
@@ -320,6 +329,11 @@ impl Metrics {
     /// Counts an answer that was a problem.
     pub fn problem(&self, code: &'static str) {
         self.problems.get_or_create(&Refused { code }).inc();
+    }
+
+    /// Counts an attempt to forward a request: `answered`, `not_sent` or `unanswered`.
+    pub fn forwarded(&self, outcome: &'static str) {
+        self.forwarded.get_or_create(&Forwarded { outcome }).inc();
     }
 
     /// Counts accounts whose invariants were checked.

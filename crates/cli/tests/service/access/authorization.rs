@@ -189,6 +189,14 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
             let body = json!({ "method": "POST", "path": path, "body": {} });
             ("POST", "/v1/dry-run".into(), body, NotFound)
         }
+        "get_cluster" => ("GET", "/v1/cluster".into(), Value::Null, NotFound),
+        "drain_member" | "evict_member" => {
+            let verb = operation.trim_end_matches("_member");
+            ("POST", format!("/v1/cluster/members/server/{verb}"), json!({}), NotFound)
+        }
+        "resume_member" => {
+            ("POST", "/v1/cluster/members/server/resume".into(), json!({}), NotFound)
+        }
         "get_clock" => ("GET", "/v1/clock".into(), Value::Null, Empty),
         "accept_clock" => ("POST", "/v1/clock/accept".into(), Value::Null, NotFound),
         "move_clock" => ("POST", "/v1/clock".into(), json!({ "advance_seconds": 0 }), NotFound),
@@ -412,8 +420,18 @@ async fn every_operation_rejects_every_key_without_permission() {
 }
 
 /// Operations whose repeats are recognised by their own numbers, and those that store nothing.
-const WITHOUT_KEY: [&str; 6] =
-    ["heartbeat_node", "send_node_log", "get_quote", "dry_run", "create_session", "end_session"];
+const WITHOUT_KEY: [&str; 9] = [
+    "heartbeat_node",
+    "send_node_log",
+    "get_quote",
+    "dry_run",
+    "create_session",
+    "end_session",
+    // They set the state of a member, which is in no journal.
+    "drain_member",
+    "resume_member",
+    "evict_member",
+];
 
 #[tokio::test]
 async fn every_operation_that_changes_something_has_one_effect_under_its_key() {

@@ -2,6 +2,7 @@
 
 pub(in crate::http) mod audit;
 pub(in crate::http) mod clock;
+pub(in crate::http) mod cluster;
 pub(in crate::http) mod device;
 pub(in crate::http) mod directory;
 pub(in crate::http) mod events;

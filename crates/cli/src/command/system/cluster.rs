@@ -1,0 +1,100 @@
+//! `bursar cluster`: the servers of a store.
+
+use bursar_client::api::system::cluster::{
+    Cluster, ClusterMachine, ClusterMember, ClusterMemberState,
+};
+use bursar_client::system::cluster;
+use clap::Subcommand;
+
+use crate::exit::Failure;
+use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
+use crate::session::{ChangeArguments, Session, WatchArguments, no_more_known};
+
+#[derive(Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Show the servers of the store and the machines that they own.
+    #[command(after_help = "Example:\n  bursar cluster status --watch")]
+    Status {
+        #[command(flatten)]
+        watch: WatchArguments,
+    },
+    /// Drain a server: it hands over what it owns and only forwards requests.
+    #[command(after_help = "Example:\n  bursar cluster drain gpu-api-1-7070")]
+    Drain {
+        /// The server.
+        member: String,
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
+    /// Resume a server: it may own machines again.
+    #[command(after_help = "Example:\n  bursar cluster resume gpu-api-1-7070")]
+    Resume {
+        /// The server.
+        member: String,
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
+    /// Remove a server that is gone from the list.
+    #[command(after_help = "Example:\n  bursar cluster evict gpu-api-1-7070")]
+    Evict {
+        /// The server.
+        member: String,
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
+}
+
+pub(crate) async fn run(session: &Session, command: ClusterCommand) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Status { watch } => session.watch(cluster::show(), &watch).await,
+        ClusterCommand::Drain { member, change } => {
+            session.change(cluster::drain(&member), &change, no_more_known).await
+        }
+        ClusterCommand::Resume { member, change } => {
+            session.change(cluster::resume(&member), &change, no_more_known).await
+        }
+        ClusterCommand::Evict { member, change } => {
+            session.change(cluster::evict(&member), &change, no_more_known).await
+        }
+    }
+}
+
+impl View for Cluster {
+    fn sheet(&self) -> Sheet {
+        Sheet::list(&self.members).with_section("machines", Sheet::list(&self.machines))
+    }
+}
+
+impl Row for ClusterMember {
+    const COLUMNS: &'static [Column] =
+        &[words("id"), words("state"), words("url"), words("build"), words("seen_at")];
+
+    fn cells(&self) -> Vec<Cell> {
+        let tone = match self.state {
+            ClusterMemberState::Active => Tone::Good,
+            ClusterMemberState::Draining => Tone::Warning,
+            ClusterMemberState::Gone => Tone::Bad,
+        };
+        vec![
+            Cell::new(&self.id),
+            Cell::word(&self.state).with_tone(tone),
+            Cell::new(&self.url),
+            Cell::new(&self.build),
+            Cell::time(self.seen_at),
+        ]
+    }
+}
+
+impl Row for ClusterMachine {
+    const COLUMNS: &'static [Column] =
+        &[words("id"), words("owner"), numbers("epoch"), numbers("position")];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            Cell::new(&self.id),
+            Cell::maybe(self.owner.as_ref()),
+            Cell::new(self.epoch),
+            Cell::new(self.position),
+        ]
+    }
+}

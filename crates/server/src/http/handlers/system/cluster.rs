@@ -1,0 +1,178 @@
+//! The servers of a store: which there are, what they own, and which of them shall own nothing.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use bursar_api::credits::hold::Release;
+use bursar_api::json::convert;
+use bursar_api::system::cluster::{Cluster, ClusterMachine, ClusterMember, ClusterMemberState};
+use bursar_api::{Code, Time};
+use bursar_journal::JournalError;
+use bursar_journal::postgres::{MemberChange, MemberState, Membership, PostgresLeader};
+
+use crate::app::App;
+use crate::http::extract::{Path, Tree};
+use crate::http::respond::{Answer, json};
+use crate::machines::leader::{ASK_WITHIN, Leader};
+use crate::operations::Operation;
+use crate::render::time;
+use crate::request::{Caller, Failure};
+
+/// The name of the only server of a data folder.
+const ALONE: &str = "server";
+const HAS_ONE: &str = "a data folder has one server, which owns every machine; several servers need a PostgreSQL \
+    store: bursar serve --store postgres://…";
+
+/// The servers of the store, and the machines that they own.
+#[utoipa::path(get, path = "/v1/cluster", tag = "operations", operation_id = "get_cluster",
+    responses((status = 200, description = "The members and machines", body = Cluster)))]
+pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+    caller.principal.require(Operation::GetCluster)?;
+    let cluster = match &app.leader {
+        Some(leader) => {
+            let read = |store: &PostgresLeader| store.membership(ASK_WITHIN);
+            of_store(asked(leader, read).await?)
+        }
+        None => alone(&app),
+    };
+    Ok(json(StatusCode::OK, &cluster))
+}
+
+/// Drains a member: it hands over what it owns, and takes nothing while another member can. It still forwards
+/// requests. The last member that can own machines is not drained.
+#[utoipa::path(post, path = "/v1/cluster/members/{id}/drain", tag = "operations",
+    operation_id = "drain_member",
+    params(("id" = String, Path, description = "The member")), request_body = Release,
+    responses((status = 200, description = "The members and machines", body = Cluster)))]
+pub(in crate::http) async fn drain(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let Release {} = convert(body)?;
+    caller.principal.require(Operation::DrainMember)?;
+    change(&app, id, |_| Err(HAS_ONE), |store, id| store.set_draining(id, true, ASK_WITHIN)).await
+}
+
+/// Resumes a member: it may own machines again.
+#[utoipa::path(post, path = "/v1/cluster/members/{id}/resume", tag = "operations",
+    operation_id = "resume_member",
+    params(("id" = String, Path, description = "The member")), request_body = Release,
+    responses((status = 200, description = "The members and machines", body = Cluster)))]
+pub(in crate::http) async fn resume(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let Release {} = convert(body)?;
+    caller.principal.require(Operation::ResumeMember)?;
+    change(&app, id, Ok, |store, id| store.set_draining(id, false, ASK_WITHIN)).await
+}
+
+/// Removes a member that is gone. One that still runs is drained and stopped first.
+#[utoipa::path(post, path = "/v1/cluster/members/{id}/evict", tag = "operations",
+    operation_id = "evict_member",
+    params(("id" = String, Path, description = "The member")), request_body = Release,
+    responses((status = 200, description = "The members and machines", body = Cluster)))]
+pub(in crate::http) async fn evict(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let Release {} = convert(body)?;
+    caller.principal.require(Operation::EvictMember)?;
+    change(&app, id, |_| Err(HAS_ONE), |store, id| store.evict(id, ASK_WITHIN)).await
+}
+
+/// Changes a member and answers with all of them. `of_folder` says what a server alone answers.
+async fn change(
+    app: &App,
+    id: String,
+    of_folder: impl FnOnce(Cluster) -> Result<Cluster, &'static str>,
+    work: impl FnOnce(&PostgresLeader, &str) -> Result<MemberChange, JournalError> + Send + 'static,
+) -> Answer {
+    let missing = Failure::not_found("member", &id);
+    let conflict = |reason: &str| Failure::new(Code::Conflict, reason);
+    let Some(leader) = &app.leader else {
+        if id != ALONE {
+            return Err(missing);
+        }
+        let cluster = of_folder(alone(app)).map_err(conflict)?;
+        return Ok(json(StatusCode::OK, &cluster));
+    };
+    // In one request to the thread: if this server is drained, it hands over right after that.
+    let both = move |store: &PostgresLeader| {
+        let changed = work(store, &id)?;
+        Ok((changed, store.membership(ASK_WITHIN)?))
+    };
+    match asked(leader, both).await? {
+        (MemberChange::Done, membership) => Ok(json(StatusCode::OK, &of_store(membership))),
+        (MemberChange::Unknown, _) => Err(missing),
+        (MemberChange::Refused(reason), _) => Err(conflict(reason)),
+    }
+}
+
+async fn asked<T: Send + 'static>(
+    leader: &Leader,
+    work: impl FnOnce(&PostgresLeader) -> Result<T, JournalError> + Send + 'static,
+) -> Result<T, Failure> {
+    let late = || Failure::new(Code::Unavailable, "the database does not answer; try again");
+    leader.ask(work).await.ok_or_else(late)?.map_err(|error| {
+        tracing::warn!(%error, "the members were not read or changed");
+        late()
+    })
+}
+
+fn of_store(membership: Membership) -> Cluster {
+    let Membership { version, members, machines } = membership;
+    let named = |start: Option<String>| {
+        let owner = members.iter().find(|member| Some(&member.start) == start.as_ref());
+        // A member that was forgotten is still named, by its start.
+        owner.map(|owner| owner.name.clone()).or(start)
+    };
+    let machines = machines.into_iter().map(|machine| ClusterMachine {
+        id: machine.name,
+        owner: named(machine.owner),
+        successor: None,
+        epoch: machine.epoch,
+        position: machine.position,
+        follower_lag_ms: None,
+    });
+    let machines = machines.collect();
+    let members = members.into_iter().map(|member| ClusterMember {
+        id: member.name,
+        url: member.url,
+        state: match member.state {
+            MemberState::Active => ClusterMemberState::Active,
+            MemberState::Draining => ClusterMemberState::Draining,
+            MemberState::Gone => ClusterMemberState::Gone,
+        },
+        build: member.build,
+        seen_at: Time::from_millis(member.seen_ms),
+    });
+    Cluster { version, members: members.collect(), machines }
+}
+
+/// The only server of a data folder.
+fn alone(app: &App) -> Cluster {
+    let member = ClusterMember {
+        id: ALONE.to_owned(),
+        url: app.base_url.to_string(),
+        state: ClusterMemberState::Active,
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+        seen_at: time(app.clock.now()),
+    };
+    let machines = app.machine_ends().into_iter().map(|(id, epoch, position)| ClusterMachine {
+        id,
+        owner: Some(ALONE.to_owned()),
+        successor: None,
+        epoch,
+        position,
+        follower_lag_ms: None,
+    });
+    Cluster { version: 0, members: vec![member], machines: machines.collect() }
+}
