@@ -13,8 +13,10 @@ use crate::world::Client;
 /// The most kinds of faults that are collected.
 const ENOUGH: usize = 40;
 /// Operations that may always be rejected: no account owes credits, so nothing can be collected, and on most
-/// nodes attempts run; `after.rs` removes nodes.
-const MAY_BE_REFUSED: [&str; 2] = ["collect", "delete_node"];
+/// nodes attempts run; `after.rs` removes nodes. A data folder has one server, which can neither be drained nor
+/// removed; `service/store/cluster.rs` does that on PostgreSQL.
+const MAY_BE_REFUSED: [&str; 5] =
+    ["collect", "delete_node", "drain_member", "resume_member", "evict_member"];
 /// The number of requests that are kept to find what stopped a machine.
 const REMEMBERED: usize = 400;
 
