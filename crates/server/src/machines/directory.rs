@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use bursar_api::Code;
 use bursar_core::directory::{Command, Directory, DirectoryAccepted, Reply};
@@ -17,6 +18,12 @@ use tokio::sync::watch;
 
 use crate::machines::gateway::Gateway;
 use crate::request::Failure;
+use crate::telemetry::monotonic::Stopwatch;
+
+/// How long a request waits until this server has the lease of the directory, or has it again after a late renewal.
+const LEASE_WITHIN: Duration = Duration::from_secs(2);
+/// How often it looks.
+const LEASE_STEP: Duration = Duration::from_millis(20);
 
 /// The lease under which the directory is served, if it is served.
 pub type TenureOf = Box<dyn Fn() -> Option<Arc<LeaseTrust>> + Send + Sync>;
@@ -100,14 +107,30 @@ impl DirectoryService {
         })
     }
 
-    /// Makes the copy current.
+    /// Makes the copy current. Waits for a moment if the lease has ended: the next renewal may bring it back.
     ///
     /// # Errors
     /// While the directory is not served by this server.
     pub async fn follow(&self) -> Result<(), Failure> {
-        if self.is_present() {
-            return Ok(());
+        let watch = Stopwatch::start();
+        loop {
+            if self.is_present() {
+                return Ok(());
+            }
+            match self.read_again().await {
+                Err(failure)
+                    if failure.problem.code == Code::Unavailable
+                        && watch.elapsed() < LEASE_WITHIN =>
+                {
+                    tokio::time::sleep(LEASE_STEP).await;
+                }
+                read => return read,
+            }
         }
+    }
+
+    /// Reads the copy again.
+    async fn read_again(&self) -> Result<(), Failure> {
         let _reading = self.reading.lock().await;
         if self.is_present() {
             return Ok(());
