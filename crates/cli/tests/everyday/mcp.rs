@@ -9,7 +9,7 @@ use crate::person::Person;
 use crate::world::{priced, small, submit};
 
 /// The answers to these lines, until the end of the input.
-fn told(person: &Person, lines: &[Value]) -> Vec<Value> {
+fn answers_to(person: &Person, lines: &[Value]) -> Vec<Value> {
     let mut command = person.command(&["mcp"]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary is there");
@@ -39,7 +39,7 @@ async fn a_model_reads_what_its_key_sees_and_changes_nothing() {
     let key = server.key("viewer", "acme:nlp").await;
     let person = Person::with_key(&server, &key);
     let hello = json!({ "protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {} });
-    let answers = told(
+    let answers = answers_to(
         &person,
         &[
             asks(1, "initialize", hello),

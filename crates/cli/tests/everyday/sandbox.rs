@@ -39,7 +39,7 @@ async fn a_sandbox_has_its_own_money_keys_and_nodes() {
     assert_eq!(job(&server, "try").await["charged"], "0.1");
     own.beat(&server).await;
     assert_eq!(state(&server, "theirs").await, "queued");
-    // It sees nothing of others, and its charges touch nobody else's credits.
+    // It sees nothing of others, and its charges touch no other account.
     lab.fails(4, &["balance", "acme"]);
     assert_eq!(lab.done(&["account", "ls", "-o", "name"]), "lab\n");
     // All but the hold of its own job.

@@ -48,6 +48,9 @@ impl CallerTrace {
         if values.next().is_none() || values.next().is_some() {
             return CallerTrace(None);
         }
+        if !headers.get(PARENT).is_some_and(|value| has_the_form(value.as_bytes())) {
+            return CallerTrace(None);
+        }
         let propagator = TraceContextPropagator::new();
         let context = propagator.extract_with_context(&Context::new(), &Headers(headers));
         CallerTrace(Some(context).filter(|context| context.span().span_context().is_valid()))
@@ -71,6 +74,21 @@ impl CallerTrace {
 }
 
 const PARENT: &str = "traceparent";
+/// The length of a header of version 00.
+const PARENT_LENGTH: usize = 55;
+
+/// Whether a header has fields of the right lengths: the propagator accepts shorter flags. Later versions may have
+/// more fields.
+fn has_the_form(value: &[u8]) -> bool {
+    let dashes = [2, 35, 52];
+    value.len() >= PARENT_LENGTH
+        && (value.len() == PARENT_LENGTH
+            || (!value.starts_with(b"00") && value[PARENT_LENGTH] == b'-'))
+        && value[..PARENT_LENGTH].iter().enumerate().all(|(at, byte)| match byte {
+            b'-' => dashes.contains(&at),
+            _ => !dashes.contains(&at) && matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        })
+}
 
 /// The headers of a request, as the propagator reads them.
 struct Headers<'a>(&'a HeaderMap);
@@ -155,10 +173,22 @@ pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, TracingError> {
 /// The levels of log lines, one for all modules and others by module: `info,bursar_server=debug`.
 /// Invalid text has no effect.
 fn filter(wanted: Option<&str>) -> Result<Targets, ParseError> {
-    match wanted.filter(|text| !text.is_empty()).and_then(|text| text.parse().ok()) {
+    let wanted = wanted.filter(|text| text.split(',').all(is_directive));
+    match wanted.and_then(|text| text.parse().ok()) {
         Some(filter) => Ok(filter),
         None => DEFAULT_LEVEL.parse(),
     }
+}
+
+/// Whether this is `LEVEL` or `MODULE=LEVEL`. The parser takes any other word for a module, and would turn off
+/// the log lines of all others.
+fn is_directive(text: &str) -> bool {
+    let level = match text.split_once('=') {
+        Some((module, level)) if !module.is_empty() => level,
+        Some(_) => return false,
+        None => text,
+    };
+    !level.is_empty() && level.parse::<LevelFilter>().is_ok()
 }
 
 /// Writes log lines.

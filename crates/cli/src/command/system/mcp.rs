@@ -2,6 +2,7 @@
 //! (JSON-RPC, one message a line, on standard input and output). No tool changes anything.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{BufRead, Read, Write};
 
 use bursar_client::{Call, Method, path};
@@ -139,11 +140,11 @@ impl Tool {
     }
 
     /// The request for these arguments, or what is wrong with them.
-    fn call(&self, arguments: &Value) -> Result<Call<Value>, String> {
+    fn call(&self, arguments: &Value) -> Result<Call<Value>, ArgumentError> {
         let given = match arguments {
             Value::Null => serde_json::Map::new(),
             Value::Object(given) => given.clone(),
-            _ => return Err("arguments must be an object".to_owned()),
+            _ => return Err(ArgumentError::NotAnObject),
         };
         let mut texts: BTreeMap<String, String> = BTreeMap::new();
         for (name, value) in given {
@@ -152,10 +153,10 @@ impl Tool {
             let text = match value {
                 Value::String(text) => text,
                 Value::Number(number) => number.to_string(),
-                _ => return Err(format!("`{name}` must be a text")),
+                _ => return Err(ArgumentError::NotAText(name)),
             };
             if !known {
-                return Err(format!("{} has no parameter `{name}`", self.name));
+                return Err(ArgumentError::Unknown { tool: self.name, name });
             }
             texts.insert(name, text);
         }
@@ -163,15 +164,32 @@ impl Tool {
         for segment in self.path {
             segments.push(
                 match segment.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
-                    Some(name) => {
-                        texts.remove(name).ok_or_else(|| format!("`{name}` is missing"))?
-                    }
+                    Some(name) => texts.remove(name).ok_or(ArgumentError::Missing(name))?,
                     None => (*segment).to_owned(),
                 },
             );
         }
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         Ok(Call::new(Method::Get, path(&segments)).with_query(&texts))
+    }
+}
+
+/// Why a tool is not called.
+enum ArgumentError {
+    NotAnObject,
+    NotAText(String),
+    Unknown { tool: &'static str, name: String },
+    Missing(&'static str),
+}
+
+impl fmt::Display for ArgumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAnObject => write!(f, "arguments must be an object"),
+            Self::NotAText(name) => write!(f, "`{name}` must be a text"),
+            Self::Unknown { tool, name } => write!(f, "{tool} has no parameter `{name}`"),
+            Self::Missing(name) => write!(f, "`{name}` is missing"),
+        }
     }
 }
 
@@ -216,7 +234,7 @@ async fn answer(session: &Session, message: &Value) -> Option<Value> {
             let tool = TOOLS.iter().find(|tool| params["name"] == tool.name);
             match tool.map(|tool| tool.call(&params["arguments"])) {
                 None => failed(id, INVALID_PARAMS, "there is no such tool; tools/list lists them"),
-                Some(Err(why)) => failed(id, INVALID_PARAMS, &why),
+                Some(Err(why)) => failed(id, INVALID_PARAMS, &why.to_string()),
                 Some(Ok(call)) => done(id, asked(session, call).await),
             }
         }

@@ -53,7 +53,7 @@ pub(in crate::http) async fn drain(
 ) -> Answer {
     let Release {} = convert(body)?;
     caller.principal.require(Operation::DrainMember)?;
-    change(&app, id, |_| Err(HAS_ONE), |store, id| store.set_draining(id, true, ASK_WITHIN)).await
+    change(&app, id, Alone::Refused, |store, id| store.set_draining(id, true, ASK_WITHIN)).await
 }
 
 /// Resumes a member: it may own machines again.
@@ -69,7 +69,8 @@ pub(in crate::http) async fn resume(
 ) -> Answer {
     let Release {} = convert(body)?;
     caller.principal.require(Operation::ResumeMember)?;
-    change(&app, id, Ok, |store, id| store.set_draining(id, false, ASK_WITHIN)).await
+    change(&app, id, Alone::NothingToDo, |store, id| store.set_draining(id, false, ASK_WITHIN))
+        .await
 }
 
 /// Removes a member that is gone. One that still runs is drained and stopped first.
@@ -85,14 +86,20 @@ pub(in crate::http) async fn evict(
 ) -> Answer {
     let Release {} = convert(body)?;
     caller.principal.require(Operation::EvictMember)?;
-    change(&app, id, |_| Err(HAS_ONE), |store, id| store.evict(id, ASK_WITHIN)).await
+    change(&app, id, Alone::Refused, |store, id| store.evict(id, ASK_WITHIN)).await
 }
 
-/// Changes a member and answers with all of them. `of_folder` says what a server alone answers.
+/// What a server alone does with a change of itself.
+enum Alone {
+    Refused,
+    NothingToDo,
+}
+
+/// Changes a member and answers with all of them.
 async fn change(
     app: &App,
     id: String,
-    of_folder: impl FnOnce(Cluster) -> Result<Cluster, &'static str>,
+    of_folder: Alone,
     work: impl FnOnce(&PostgresLeader, &str) -> Result<MemberChange, JournalError> + Send + 'static,
 ) -> Answer {
     let missing = Failure::not_found("member", &id);
@@ -101,8 +108,10 @@ async fn change(
         if id != ALONE {
             return Err(missing);
         }
-        let cluster = of_folder(alone(app)).map_err(conflict)?;
-        return Ok(json(StatusCode::OK, &cluster));
+        return match of_folder {
+            Alone::Refused => Err(conflict(HAS_ONE)),
+            Alone::NothingToDo => Ok(json(StatusCode::OK, &alone(app))),
+        };
     };
     // In one request to the thread: if this server is drained, it hands over right after that.
     let both = move |store: &PostgresLeader| {
