@@ -1,7 +1,7 @@
 //! Commands that call a server: one file per noun, with its arguments, its requests and the
 //! layout of its answers.
 
-mod accounts;
+pub(crate) mod accounts;
 mod credits;
 mod effect;
 mod jobs;

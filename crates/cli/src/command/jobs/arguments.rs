@@ -81,7 +81,7 @@ pub(crate) struct JobArguments {
     #[arg(long, value_name = "NAME=LIMIT", value_parser = group)]
     group: Option<ConcurrencyGroup>,
     /// Number of array tasks.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = tasks)]
     array: Option<u32>,
     /// A job that must succeed first; may be given several times.
     #[arg(long, value_name = "JOB")]
@@ -170,6 +170,12 @@ fn gpus(text: &str) -> Result<JobGpus, String> {
         None => gpus.count = Some(1),
     }
     Ok(gpus)
+}
+
+/// The number of tasks of an array. Their numbers begin with 0.
+fn tasks(text: &str) -> Result<u32, String> {
+    let wrong = "write how many tasks there are, such as 10 for those from 0 to 9";
+    text.parse().map_err(|_| wrong.to_owned())
 }
 
 /// `tuning=2`.
