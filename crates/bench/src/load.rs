@@ -179,7 +179,7 @@ pub(crate) struct Turn {
 pub(crate) struct LoadedEngine {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) engine: Engine<LedgerCodec>,
-    orgs: Vec<AccountPath>,
+    pub(crate) orgs: Vec<AccountPath>,
     shuffle: Shuffle,
     clients: Vec<Client>,
     done: Sender<(usize, bool)>,
@@ -188,6 +188,10 @@ pub(crate) struct LoadedEngine {
     /// The clock of an engine whose time advances with every command, and by how much.
     manual: Option<(Arc<ManualClock>, i64)>,
     holds: u64,
+    /// Which placements are noted: each so many, and all from one on.
+    noting: (u64, u64),
+    /// Holds and the requests that placed them.
+    pub(crate) noted: Vec<(u64, u128)>,
     settled: i64,
     /// How long each answer took, in microseconds.
     pub(crate) latencies: Vec<u32>,
@@ -253,11 +257,18 @@ impl LoadedEngine {
             requests: 0,
             manual,
             holds: 0,
+            noting: (u64::MAX, u64::MAX),
+            noted: Vec::new(),
             settled: 0,
             latencies: Vec::new(),
         };
         loaded.set_up(policy, start)?;
         Ok(loaded)
+    }
+
+    /// Notes which request placed each hold whose number is a multiple of `every`, or at least `from`.
+    pub(crate) fn note(&mut self, every: u64, from: u64) {
+        self.noting = (every.max(1), from);
     }
 
     fn set_up(&mut self, policy: Policy, start: Timestamp) -> Result<(), BenchError> {
@@ -296,6 +307,9 @@ impl LoadedEngine {
             None => {
                 client.account = self.shuffle.next(self.orgs.len());
                 let hold = HoldId::unchecked(format_compact!("hold{}", self.holds));
+                if self.holds.is_multiple_of(self.noting.0) || self.holds >= self.noting.1 {
+                    self.noted.push((self.holds, self.requests));
+                }
                 self.holds += 1;
                 client.hold = Some(hold.clone());
                 place(hold, &self.orgs[client.account])

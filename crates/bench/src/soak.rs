@@ -1,5 +1,6 @@
 //! A long run at default settings: memory holds what is open and a window of what was closed, whatever was done before.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use bursar_core::ledger::command::{Policy, RecalledHold, Refund, RefundOf};
 use bursar_core::ledger::holds::archive::RecalledRecord;
-use bursar_core::ledger::id::AccountNo;
+use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Command, Envelope, Ledger};
 use bursar_core::name::{AccountPath, HoldId};
 use bursar_core::time::DAY_MS;
-use bursar_engine::archiver::{Archiver, ClosedWindow, recall};
+use bursar_engine::archiver::{Archiver, ClosedWindow};
+use bursar_engine::recall::{Recall, recall_with_keys};
 use bursar_engine::{EngineError, Handle};
 use bursar_journal::archive::{Archive, ArchiveFamily};
 use bursar_journal::record::ledger::{answer_key, object_key};
@@ -25,7 +27,7 @@ use crate::BenchError;
 use crate::figure::{load_average, now, resident_bytes};
 use crate::load::LoadedEngine;
 use crate::segments::seal;
-use crate::world::{place, settle};
+use crate::world::{envelope, place, settle};
 
 /// How long the archiver waits when there is little to do.
 const PACE: Duration = Duration::from_millis(20);
@@ -91,14 +93,23 @@ pub struct SoakFigures {
     pub most_resident_bytes: u64,
     /// The least resident memory after the first tenth.
     pub least_resident_bytes: u64,
-    /// The 99th percentile of settling a forgotten hold again, in milliseconds.
-    pub settle_p99_ms: f64,
-    /// The same of refunding one.
-    pub refund_p99_ms: f64,
-    /// The same of placing one again.
-    pub repeat_p99_ms: f64,
-    /// The same of saying that an id and a key are new, in microseconds.
+    /// Requests about holds that were forgotten.
+    pub forgotten: LateRequests,
+    /// The same requests about holds that are still in memory.
+    pub in_memory: LateRequests,
+    /// The 99th percentile of saying that an id and a key are new, in microseconds.
     pub fresh_p99_us: f64,
+}
+
+/// The 99th percentiles of requests about closed holds, in milliseconds.
+#[derive(Copy, Clone, Debug, Serialize)]
+pub struct LateRequests {
+    /// Settling one again.
+    pub settle_p99_ms: f64,
+    /// Refunding one: it is durable.
+    pub refund_p99_ms: f64,
+    /// The request that placed one, again, under its idempotency key.
+    pub repeat_p99_ms: f64,
 }
 
 /// Bytes of the files and folders whose names begin so.
@@ -169,6 +180,7 @@ pub fn soak(
     )?;
     let archive = Archive::open(&directory.join("archive.db"), loaded.journal.id())?;
     let archive = Arc::new(archive);
+    loaded.note(run.pairs / (6 * ASKED), run.pairs.saturating_sub(8 * ASKED));
     let archiver = Archiver::start(
         Arc::clone(&loaded.journal),
         loaded.engine.handle(),
@@ -199,8 +211,14 @@ pub fn soak(
         steps.push(step);
     }
     let (segments, peak_disk_bytes) = sealer.stop()?;
-    let asked = Asked { ledger: loaded.engine.handle(), archive: &archive, window: run.window };
-    let (settle_p99, refund_p99, repeat_p99, fresh_p99) = asked.all(&loaded, done)?;
+    let asked = Asked { ledger: loaded.engine.handle(), archive: &archive };
+    // The archiver keeps the newest; all older ones are forgotten.
+    let old = done.saturating_sub(2 * (run.window.keep + run.window.most) as u64);
+    let forgotten = asked.late(&loaded, 0..old, true)?;
+    let open = 2 * run.in_flight as u64;
+    let newest = done.saturating_sub(8 * ASKED)..done.saturating_sub(open);
+    let in_memory = asked.late(&loaded, newest, false)?;
+    let fresh_p99 = asked.fresh()?;
     let late = steps.iter().filter(|step| step.pairs * 10 > done);
     let resident: Vec<u64> = late.map(|step| step.resident_bytes).collect();
     let archive_bytes = bytes_of(directory, "archive.db");
@@ -219,93 +237,131 @@ pub fn soak(
         most_resident_bytes: resident.iter().copied().max().unwrap_or(0),
         least_resident_bytes: resident.iter().copied().min().unwrap_or(0),
         steps,
-        settle_p99_ms: settle_p99 * 1e3,
-        refund_p99_ms: refund_p99 * 1e3,
-        repeat_p99_ms: repeat_p99 * 1e3,
+        forgotten,
+        in_memory,
         fresh_p99_us: fresh_p99 * 1e6,
     };
     archiver.stop();
-    loaded.finish_refunded(ASKED as i64)?;
+    loaded.finish_refunded(2 * ASKED as i64)?;
     Ok(figures)
 }
 
-/// Asks for what was forgotten, as a server does.
+/// A hold or a movement, by its kind, tenant and id.
+type ArchivedId = (Resource, AccountNo, Name);
+
+/// Asks for what was closed, as a server does.
 struct Asked<'a> {
     ledger: Handle<Ledger>,
     archive: &'a Archive,
-    window: ClosedWindow,
+}
+
+/// The number of an org: they were opened in order.
+fn tenant_of(org: &AccountPath, orgs: &[AccountPath]) -> Result<AccountNo, BenchError> {
+    let at = orgs.iter().position(|other| other == org);
+    let at = at.ok_or_else(|| BenchError::Wrong(format!("{org} is missing")))?;
+    Ok(AccountNo(u32::try_from(at).unwrap_or(u32::MAX)))
+}
+
+fn p99(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() * 99 / 100).copied().unwrap_or(0.0)
 }
 
 impl Asked<'_> {
-    /// The 99th percentiles of the four kinds of requests, in seconds.
-    fn all(&self, loaded: &LoadedEngine, pairs: u64) -> Result<(f64, f64, f64, f64), BenchError> {
-        // The archiver keeps the newest; all older ones are forgotten.
-        let forgotten = pairs.saturating_sub(2 * (self.window.keep + self.window.most) as u64);
-        if forgotten < 3 * ASKED {
+    /// Asks for noted holds with these numbers, spread over all of them, each once.
+    fn late(
+        &self,
+        loaded: &LoadedEngine,
+        numbers: Range<u64>,
+        is_forgotten: bool,
+    ) -> Result<LateRequests, BenchError> {
+        let mut noted = loaded.noted.clone();
+        noted.retain(|(hold, _)| numbers.contains(hold));
+        noted.sort_unstable();
+        let every = noted.len() / (3 * ASKED as usize);
+        if every == 0 {
             return Err(BenchError::Wrong("too few pairs: nothing is forgotten".into()));
         }
-        // Spread over all of them, and each asked for once. Which org has placed it is known without a look into the
-        // archive, which would leave it in a cache.
-        let holds = (0..3 * ASKED).map(|number| number * (forgotten / (3 * ASKED)));
-        let orgs = loaded.orgs_of(holds.clone());
-        let mut took: [Vec<f64>; 4] = Default::default();
-        for ((number, hold), org) in (0..3 * ASKED).zip(holds).zip(orgs) {
+        let noted: Vec<_> = noted.into_iter().step_by(every).take(3 * ASKED as usize).collect();
+        let orgs = loaded.orgs_of(noted.iter().map(|(hold, _)| *hold));
+        let mut took: [Vec<f64>; 3] = Default::default();
+        for (number, ((hold, request), org)) in noted.into_iter().zip(orgs).enumerate() {
             let hold = HoldId::unchecked(format_compact!("hold{hold}"));
-            let kind = (number % 3) as usize;
-            let command = match kind {
-                0 => settle(&org, hold),
-                1 => Command::Refund(Refund {
-                    id: format_compact!("refund-of-{hold}").into(),
-                    tenant: org.clone(),
-                    of: RefundOf::Hold(hold),
-                    amount: None,
-                    compensate: false,
-                    note: None,
-                    recalled: Vec::new(),
-                }),
-                _ => place(hold, &org),
+            let (kind, asked) =
+                (number % 3, Envelope { actor: "bench".into(), ..Envelope::default() });
+            let (envelope, command) = match kind {
+                0 => (asked, settle(&org, hold)),
+                1 => (asked, refund(&org, hold)),
+                _ => (envelope(request, true), place(hold, &org)),
             };
-            took[kind].push(self.time(&org, command)?);
-            if kind > 0 {
-                continue;
-            }
-            let start = now();
-            let (new, key) = (format_compact!("new{number}"), u128::MAX - u128::from(number));
-            let tenant = AccountNo(0);
-            let object = object_key(Resource::Hold, tenant, &new);
-            for (family, key) in [
-                (ArchiveFamily::Objects, object),
-                (ArchiveFamily::Answers, answer_key(key).to_vec()),
-            ] {
-                // As a server asks: memory first.
-                if self.archive.excludes(family, &key).is_none() {
-                    std::hint::black_box(self.archive.get(family, &key)?);
-                }
-            }
-            took[3].push(start.elapsed().as_secs_f64());
+            let tenant = tenant_of(&org, &loaded.orgs)?;
+            took[kind].push(self.time(tenant, envelope, command, is_forgotten)?);
         }
-        let p99 = |times: &mut Vec<f64>| {
-            times.sort_by(f64::total_cmp);
-            times.get(times.len() * 99 / 100).copied().unwrap_or(0.0)
-        };
-        let [mut settles, mut refunds, mut repeats, mut fresh] = took;
-        Ok((p99(&mut settles), p99(&mut refunds), p99(&mut repeats), p99(&mut fresh)))
+        let [settle, refund, repeat] = took.map(|times| p99(times) * 1e3);
+        Ok(LateRequests { settle_p99_ms: settle, refund_p99_ms: refund, repeat_p99_ms: repeat })
     }
 
-    /// How long one request takes: the look-up and the durable decision.
-    fn time(&self, org: &AccountPath, mut command: Command) -> Result<f64, BenchError> {
-        let start: Instant = now();
-        let path = org.clone();
-        let tenant = self.ledger.read(move |ledger| ledger.find_account(&path))?.value;
-        let tenant = tenant.ok_or_else(|| BenchError::Wrong(format!("{org} is missing")))?;
-        let names: Vec<_> =
-            command.archived_names().into_iter().map(|(what, _, id)| (what, tenant, id)).collect();
-        let found = recall(self.archive, &names, None)?;
-        if !found.recalled.iter().any(|found| matches!(found, RecalledRecord::Hold(_))) {
-            return Err(BenchError::Wrong(format!("{names:?} is not in the archive")));
+    /// How long it takes to say that an id and a key are new.
+    fn fresh(&self) -> Result<f64, BenchError> {
+        let mut took = Vec::new();
+        for number in 0..ASKED {
+            let start = now();
+            let names = [(Resource::Hold, AccountNo(0), format_compact!("new{number}"))];
+            let keys = [u128::MAX - u128::from(number)];
+            std::hint::black_box(self.look_up(&names, &keys)?);
+            took.push(start.elapsed().as_secs_f64());
         }
+        Ok(p99(took))
+    }
+
+    /// Memory first; then the archive is read.
+    fn look_up(&self, names: &[ArchivedId], keys: &[u128]) -> Result<Vec<Recall>, BenchError> {
+        let mut objects = names.iter().map(|(what, tenant, name)| object_key(*what, *tenant, name));
+        let mut answers = keys.iter().map(|key| answer_key(*key));
+        let is_absent = |family, key: &[u8]| self.archive.excludes(family, key).is_some();
+        if objects.all(|key| is_absent(ArchiveFamily::Objects, &key))
+            && answers.all(|key| is_absent(ArchiveFamily::Answers, &key))
+        {
+            let position = self.archive.position();
+            return Ok(vec![Recall { position, ..Recall::default() }]);
+        }
+        Ok(recall_with_keys(self.archive, names, keys)?)
+    }
+
+    /// How long one request takes: the look-up, and the decision or the answer that was kept.
+    fn time(
+        &self,
+        tenant: AccountNo,
+        envelope: Envelope,
+        mut command: Command,
+        is_forgotten: bool,
+    ) -> Result<f64, BenchError> {
+        let start: Instant = now();
+        let names = command.archived_names().into_iter();
+        let names: Vec<_> = names.map(|(what, _, id)| (what, tenant, id.into())).collect();
+        let keys: Vec<u128> = envelope.key.into_iter().collect();
+        let found = self.look_up(&names, &keys)?;
+        let position = found.iter().map(|found| found.position).min();
+        if is_forgotten != (!found[0].recalled.is_empty()) {
+            return Err(BenchError::Wrong(format!("{names:?}: in the archive or not, wrongly")));
+        }
+        let answer = found.iter().find_map(|found| found.answer.as_ref());
+        if let Some(answer) = answer {
+            let (key, at) = (answer.key, answer.at);
+            if answer.fingerprint != envelope.fingerprint {
+                return Err(BenchError::Wrong(format!("{names:?}: the answer of another request")));
+            }
+            let is_kept = move |ledger: &Ledger| {
+                ledger.promises_answer(ledger.now(), at) && ledger.kept_fingerprint(key).is_none()
+            };
+            if self.ledger.read(is_kept)?.value {
+                return Ok(start.elapsed().as_secs_f64());
+            }
+        }
+        let recalled: Vec<RecalledRecord> =
+            found.into_iter().flat_map(|found| found.recalled).collect();
         if let Command::Refund(refund) = &mut command {
-            let holds = found.recalled.iter().filter_map(|recalled| match recalled {
+            let holds = recalled.iter().filter_map(|recalled| match recalled {
                 RecalledRecord::Hold(record) => {
                     Some(RecalledHold { record: Box::new(record.clone()) })
                 }
@@ -313,16 +369,21 @@ impl Asked<'_> {
             });
             refund.recalled = holds.collect();
         }
-        let (archive, recalled) = (Some(found.position), found.recalled);
-        let envelope = Envelope { archive, recalled, ..Envelope::default() };
+        let envelope = Envelope { archive: position, recalled, ..envelope };
         let answer: Result<_, EngineError> = self.ledger.execute(envelope, command);
-        let decided = answer?.value;
-        // A hold that was placed by another request exists already: the fingerprints differ.
-        if let Err(refused) = &decided
-            && !matches!(refused.refusal, bursar_core::ledger::Refusal::AlreadyExists { .. })
-        {
-            return Err(BenchError::Wrong(format!("{refused:?}")));
-        }
+        answer?.value.map_err(|refused| BenchError::Wrong(format!("{refused:?}")))?;
         Ok(start.elapsed().as_secs_f64())
     }
+}
+
+fn refund(org: &AccountPath, hold: HoldId) -> Command {
+    Command::Refund(Refund {
+        id: format_compact!("refund-of-{hold}").into(),
+        tenant: org.clone(),
+        of: RefundOf::Hold(hold),
+        amount: None,
+        compensate: false,
+        note: None,
+        recalled: Vec::new(),
+    })
 }

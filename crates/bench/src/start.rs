@@ -9,7 +9,9 @@ use bursar_core::ledger::{Command, Ledger};
 use bursar_core::machine::{advance, execute};
 use bursar_core::name::{AccountPath, HoldId};
 use bursar_core::time::{DAY_MS, Timestamp};
-use bursar_engine::{Clock, Codec, Engine, EngineOptions, LedgerCodec, RecordOrigin, WallClock};
+use bursar_engine::{
+    Clock, Codec, Engine, EngineOptions, LedgerCodec, RecordOrigin, WallClock, copy_or_replay,
+};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{BatchBuilder, Journal, RecordKind, Snapshot};
 use compact_str::format_compact;
@@ -53,6 +55,10 @@ pub struct StartFigures {
     pub seconds: f64,
     /// Resident memory of the process then.
     pub resident_bytes: u64,
+    /// Seconds until a second copy is there, for events and snapshots.
+    pub copy_seconds: f64,
+    /// Resident memory with both.
+    pub both_bytes: u64,
     /// Accounts and open holds that it has.
     pub found: (usize, usize),
     /// Load average of the machine.
@@ -129,8 +135,10 @@ fn place_for_long(hold: HoldId, account: &AccountPath) -> Command {
 pub fn start(directory: &Path) -> Result<StartFigures, BenchError> {
     let began = now();
     let journal = SqliteJournal::open(&file(directory), SqliteOptions::default())?;
+    let journal: Arc<dyn Journal> = Arc::new(journal);
     let (codec, clock) = (Arc::new(LedgerCodec), Arc::new(WallClock::new()));
-    let engine = Engine::start(Arc::new(journal), codec, clock, EngineOptions::default());
+    let options = EngineOptions::default();
+    let engine = Engine::start(Arc::clone(&journal), codec, clock, options);
     while engine.handle().settle().is_err() {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -141,6 +149,12 @@ pub fn start(directory: &Path) -> Result<StartFigures, BenchError> {
         (ledger.account_count() as usize, holds.count())
     };
     let found = engine.handle().read(count)?.value;
+    let began = now();
+    let copied = copy_or_replay(&*journal, &LedgerCodec, &engine.handle())?;
+    let copy_seconds = began.elapsed().as_secs_f64();
+    let both_bytes = crate::figure::resident_bytes();
+    drop(copied);
     engine.stop();
-    Ok(StartFigures { seconds, resident_bytes, found, load: load_average() })
+    let load = load_average();
+    Ok(StartFigures { seconds, resident_bytes, copy_seconds, both_bytes, found, load })
 }

@@ -11,12 +11,15 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::ledger::refusal::Resource;
-use bursar_core::ledger::{Accepted, Command, Envelope, Ledger, LookUp, Refusal, invariant};
+use bursar_core::ledger::{Accepted, Command, Envelope, Ledger, Refusal, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
 
 const HOUR_MS: i64 = 3_600_000;
-const NOTHING_FORGOTTEN: LookUp = LookUp::Absent { through: Timestamp::MIN };
+/// The position of an archive that is not built.
+const NOT_BUILT: u64 = 0;
+/// That of one that was built from the first record.
+const BUILT: u64 = 1;
 
 fn credits(whole: i64) -> Credits {
     Credits::from_whole(whole).unwrap()
@@ -72,9 +75,9 @@ impl World {
         self.ask(&command, None).unwrap();
     }
 
-    fn ask(&mut self, command: &Command, looked_up: Option<LookUp>) -> Result<Accepted, Refusal> {
+    fn ask(&mut self, command: &Command, archive: Option<u64>) -> Result<Accepted, Refusal> {
         advance(&mut self.ledger, self.now, |_, _| {});
-        let envelope = Envelope { fingerprint: 7, looked_up, ..Envelope::default() };
+        let envelope = Envelope { fingerprint: 7, archive, ..Envelope::default() };
         let mut events = Vec::new();
         let answer = execute(&mut self.ledger, self.now, &envelope, command, &mut events);
         invariant::check(&self.ledger).unwrap();
@@ -193,14 +196,13 @@ fn a_repeat_that_was_looked_up_before_it_was_forgotten_is_looked_up_again() {
             world.make(command);
         }
         // Nothing was forgotten: it need not be looked up.
-        world.ask(&creation, Some(NOTHING_FORGOTTEN)).unwrap();
+        world.ask(&creation, Some(NOT_BUILT)).unwrap();
         for command in after {
             world.make(command);
         }
         let done = world.ledger.digest();
-        let made_at = world.now;
-        // The look-up of a repeat: the archive has it, and so has the ledger.
-        assert!(world.ask(&creation, Some(LookUp::Present)).unwrap().unchanged, "{kind:?}");
+        // What is there needs no archive.
+        assert!(world.ask(&creation, Some(NOT_BUILT)).unwrap().unchanged, "{kind:?}");
         assert_eq!(world.ledger.digest(), done, "{kind:?}");
         world.wait(3);
         let forgotten = world.ledger.digest();
@@ -211,14 +213,11 @@ fn a_repeat_that_was_looked_up_before_it_was_forgotten_is_looked_up_again() {
         let old = Ledger::from_image(old).unwrap();
         for ledger in [world.ledger.clone(), restored, old] {
             world.ledger = ledger;
-            let since = LookUp::Absent { through: made_at };
-            for looked_up in [LookUp::Present, NOTHING_FORGOTTEN, since] {
-                let again = world.ask(&creation, Some(looked_up));
-                let is_sent_back =
-                    matches!(&again, Err(Refusal::Forgotten { what, .. }) if *what == kind);
-                assert!(is_sent_back, "{kind:?} {looked_up:?}: {again:?}");
-                assert_eq!(world.ledger.digest(), forgotten, "{kind:?}: nothing happened");
-            }
+            let again = world.ask(&creation, Some(NOT_BUILT));
+            let is_sent_back =
+                matches!(&again, Err(Refusal::Forgotten { what, .. }) if *what == kind);
+            assert!(is_sent_back, "{kind:?}: {again:?}");
+            assert_eq!(world.ledger.digest(), forgotten, "{kind:?}: nothing happened");
         }
     }
 }
@@ -228,10 +227,10 @@ fn what_the_archive_does_not_have_is_new() {
     let mut world = World::new();
     world.make(charge("c"));
     world.wait(3);
-    let through = world.now;
-    world.ask(&charge("new"), Some(LookUp::Absent { through })).unwrap();
+    world.ask(&charge("new"), Some(BUILT)).unwrap();
+    world.ask(&submit("new"), Some(BUILT)).unwrap();
     // What is there needs no archive, whatever it said.
-    for looked_up in [NOTHING_FORGOTTEN, LookUp::Present, LookUp::Absent { through }] {
+    for looked_up in [NOT_BUILT, BUILT] {
         assert!(world.ask(&charge("new"), Some(looked_up)).unwrap().unchanged, "{looked_up:?}");
     }
     // An id that the server made cannot have been used.

@@ -12,18 +12,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bursar_core::ledger::command::{Command, Forget};
-use bursar_core::ledger::holds::archive::{ArchivedAnswer, RecalledRecord};
 use bursar_core::ledger::holds::forgettable::Forgettable;
-use bursar_core::ledger::id::AccountNo;
-use bursar_core::ledger::refusal::Resource;
-use bursar_core::ledger::state::Movement;
 use bursar_core::ledger::{Envelope, Event, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_journal::archive::{Archive, ArchiveEntry, ArchiveFamily, is_of_past};
-use bursar_journal::record::ledger::{
-    answer_key, archive_entries, decode_answer, decode_archived, decode_movement, object_key,
-};
+use bursar_journal::record::ledger::archive_entries;
 use bursar_journal::{Epoch, Head, Journal, JournalError};
 use thiserror::Error;
 
@@ -143,90 +137,21 @@ fn retained_from(ledger: &Ledger, now: Timestamp) -> Timestamp {
     now.plus_millis(-ledger.policy().idempotency_ttl_ms).plus_millis(-120_000)
 }
 
-/// What an archive has under the key and the names of a command.
-#[derive(Clone, Debug, Default)]
-pub struct Recall {
-    /// The position of the archive: nothing that was forgotten up to it was missed.
-    pub position: u64,
-    /// The records under the names.
-    pub recalled: Vec<RecalledRecord>,
-    /// The answer under the key, whether it is still retained or not.
-    pub answer: Option<ArchivedAnswer>,
-}
-
-/// Looks up names and an idempotency key. A refund is found with all of its parts.
-pub fn recall(
-    archive: &Archive,
-    names: &[(Resource, AccountNo, impl AsRef<str>)],
-    key: Option<u128>,
-) -> Result<Recall, JournalError> {
-    let mut recall = Recall { position: archive.position(), ..Recall::default() };
-    for (what, tenant, name) in names {
-        recall.recalled.extend(recall_named(archive, (*what, *tenant, name.as_ref()))?);
-    }
-    if let Some(key) = key {
-        let (found, _) = archive.get(ArchiveFamily::Answers, &answer_key(key))?;
-        recall.answer = found.map(|bytes| decode_answer(&bytes)).transpose().map_err(damaged)?;
-    }
-    Ok(recall)
-}
-
-fn damaged(error: impl std::fmt::Display) -> JournalError {
-    JournalError::storage("reading the archive", format!("a record is damaged: {error}"))
-}
-
-fn recall_named(
-    archive: &Archive,
-    (what, tenant, name): (Resource, AccountNo, &str),
-) -> Result<Option<RecalledRecord>, JournalError> {
-    let get = |name: &str| archive.get(ArchiveFamily::Objects, &object_key(what, tenant, name));
-    let Some(found) = get(name)?.0 else { return Ok(None) };
-    match what {
-        Resource::Hold | Resource::Charge => {
-            Ok(Some(RecalledRecord::Hold(decode_archived(&found).map_err(damaged)?)))
-        }
-        Resource::Refund | Resource::Transfer | Resource::Collection => {
-            let whole = decode_movement(&found).map_err(damaged)?;
-            let mut parts = vec![whole];
-            // The other parts of a refund of a job have names that no client can choose. In older journals they have a
-            // dot, which clients can use as well: those of one request have one fingerprint.
-            while let Some(part) = further_part(archive, (what, tenant, name), &parts)? {
-                parts.push(part);
-            }
-            Ok(Some(RecalledRecord::Movement(parts)))
-        }
-        Resource::Account
-        | Resource::Grant
-        | Resource::Budget
-        | Resource::Job
-        | Resource::Region
-        | Resource::Quota => Ok(None),
-    }
-}
-
-/// The next part of a movement of which these are known.
-fn further_part(
-    archive: &Archive,
-    (what, tenant, name): (Resource, AccountNo, &str),
-    parts: &[Movement],
-) -> Result<Option<Movement>, JournalError> {
-    for mark in ["/", "."] {
-        let key = object_key(what, tenant, &format!("{name}{mark}{}", parts.len() + 1));
-        let Some(found) = archive.get(ArchiveFamily::Objects, &key)?.0 else { continue };
-        let part = decode_movement(&found).map_err(damaged)?;
-        if part.movement.fingerprint == parts[0].movement.fingerprint {
-            return Ok(Some(part));
-        }
-    }
-    Ok(None)
-}
-
 /// Builds an archive that has nothing, or only a part, from the first record of the journal on. Answers that were given
 /// before `retained_from` are left out.
 pub fn build_archive(
     journal: &dyn Journal,
     archive: &Archive,
     retained_from: Timestamp,
+) -> Result<(), ArchiveStepError> {
+    build_with(journal, archive, (retained_from, None))
+}
+
+/// The same. `known` is what the ledger says of what was forgotten by its age alone.
+fn build_with(
+    journal: &dyn Journal,
+    archive: &Archive,
+    (retained_from, known): (Timestamp, Option<Timestamp>),
 ) -> Result<(), ArchiveStepError> {
     let is_wanted = |entry: &ArchiveEntry| {
         entry.family == ArchiveFamily::Objects || entry.at >= retained_from.millis()
@@ -254,8 +179,27 @@ pub fn build_archive(
             entries.clear();
         }
     }
+    entries.extend(ledger.forgotten_by_age().max(known).map(whole_through));
     let position = until.position.max(ledger.forgotten_through()).max(1);
     Ok(archive.put_marked(&entries, position, Some(until))?)
+}
+
+/// Under this key an archive says that it has jobs, and the last change of what was forgotten by its age alone when it
+/// was built. Earlier releases forgot jobs so, also beside an archive.
+const WHOLE_THROUGH: &[u8] = b"\xffwhole through";
+
+fn whole_through(last: Timestamp) -> ArchiveEntry {
+    let at = last.millis();
+    let (key, value) = (WHOLE_THROUGH.to_vec(), at.to_be_bytes().to_vec());
+    ArchiveEntry { family: ArchiveFamily::Objects, key, value, at }
+}
+
+/// Whether an archive has everything that was forgotten by its age alone.
+fn has_aged(archive: &Archive, last: Option<Timestamp>) -> Result<bool, JournalError> {
+    let Some(last) = last else { return Ok(true) };
+    let found = archive.get_unchecked(ArchiveFamily::Objects, WHOLE_THROUGH)?;
+    let through = found.and_then(|bytes| <[u8; 8]>::try_from(bytes).ok()).map(i64::from_be_bytes);
+    Ok(through.is_some_and(|through| through >= last.millis()))
 }
 
 /// Builds the archive of a ledger, with the answers that are still kept for their idempotency keys.
@@ -265,8 +209,8 @@ fn build(
     archive: &Archive,
 ) -> Result<(), ArchiveStepError> {
     let now = ledger.read(|_| ())?.at;
-    let from = ledger.read(move |ledger: &Ledger| retained_from(ledger, now))?.value;
-    build_archive(journal, archive, from)
+    let read = move |ledger: &Ledger| (retained_from(ledger, now), ledger.forgotten_by_age());
+    build_with(journal, archive, ledger.read(read)?.value)
 }
 
 /// The entries of what an event is about to remove.
@@ -282,8 +226,11 @@ pub fn must_build(
     archive: &Archive,
 ) -> Result<bool, ArchiveStepError> {
     let mark = archive.mark();
-    let forgotten = ledger.read(Ledger::forgotten_through)?.value;
-    Ok(mark.position < forgotten || !is_of_past(mark, journal.head()?, journal)?)
+    let read = |ledger: &Ledger| (ledger.forgotten_through(), ledger.forgotten_by_age());
+    let (forgotten, by_age) = ledger.read(read)?.value;
+    Ok(mark.position < forgotten
+        || !is_of_past(mark, journal.head()?, journal)?
+        || !has_aged(archive, by_age)?)
 }
 
 /// Writes as the owner of an epoch from now on, if it is not the one of the last step. What other owners wrote in

@@ -21,6 +21,7 @@ mod error;
 mod fault;
 pub mod follower;
 mod lease;
+pub mod recall;
 mod replay;
 mod snapshot;
 mod vital;
@@ -33,7 +34,7 @@ pub use courier::messages::{
 };
 pub use error::{EngineError, ReplayError};
 pub use lease::{BootClock, LeaseTrust, Monotonic, NotPermitted, Permit, SystemMonotonic};
-pub use replay::{Replayed, replay, replay_from_genesis};
+pub use replay::{Replayed, copy_or_replay, replay, replay_from_genesis};
 pub use snapshot::{SnapshotPace, Snapshotter};
 pub use vital::{Vital, vital_failure};
 pub use writer::counters::Stats;

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::codec::{Codec, CodecError};
 use crate::error::ReplayError;
+use crate::writer::handle::Handle;
 
 /// A machine rebuilt from its journal.
 pub struct Replayed<M> {
@@ -67,6 +68,28 @@ pub fn replay_from_genesis<C: Codec>(
     let genesis = Head::genesis(journal.id());
     let (machine, head) = catch_up(journal, codec, codec.genesis(), genesis, |_| {})?;
     Ok(Replayed { machine, head, snapshot: 0, skipped: Vec::new() })
+}
+
+/// How often a copy is taken that may end inside a batch, before the journal is read instead.
+const COPIES: usize = 2;
+
+/// The durable state of a machine as its writer has it. Nothing is decoded, and what the state has behind reference
+/// counts is shared with the writer. While the writer is too busy to be between two batches, or serves nothing, the
+/// journal is replayed.
+pub fn copy_or_replay<C: Codec<Machine: Clone>>(
+    journal: &dyn Journal,
+    codec: &C,
+    writer: &Handle<C::Machine>,
+) -> Result<Replayed<C::Machine>, ReplayError> {
+    for _ in 0..COPIES {
+        let Ok(copied) = writer.read(C::Machine::clone) else { break };
+        let head = journal.head_before(copied.position + 1)?;
+        if head.position == copied.position {
+            let snapshot = journal.list_snapshots()?.first().map_or(0, |mark| mark.sequence);
+            return Ok(Replayed { machine: copied.value, head, snapshot, skipped: Vec::new() });
+        }
+    }
+    replay(journal, codec)
 }
 
 /// Why a snapshot is not used.

@@ -1,6 +1,7 @@
 //! The steps of the archiver: one position is written once, and only an archive of the journal's own past is used.
 
 use crate::support;
+use crate::traffic::World;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Command, Envelope, Ledger};
 use bursar_core::time::Timestamp;
 use bursar_engine::archiver::{Archiver, ClosedWindow, archive_step, build_archive, must_build};
-use bursar_engine::{Engine, Handle, LedgerCodec};
+use bursar_engine::{Engine, Handle, LedgerCodec, ManualClock};
 use bursar_journal::archive::{Archive, ArchiveFamily};
 use bursar_journal::record::ledger::{answer_key, object_key};
 use bursar_journal::{Head, Journal};
@@ -23,19 +24,16 @@ use support::{manual_clock, memory, options, wait_until};
 
 const WINDOW: ClosedWindow = ClosedWindow { keep: 0, most: 100 };
 
-struct Running {
-    journal: Arc<dyn Journal>,
+/// A ledger of one account.
+pub(crate) struct Running {
+    pub(crate) journal: Arc<dyn Journal>,
     engine: Engine<LedgerCodec>,
 }
 
 impl Running {
-    /// A ledger of one account with credits.
-    fn new() -> Running {
-        let journal: Arc<dyn Journal> = Arc::new(memory(1));
-        let codec = Arc::new(LedgerCodec);
-        let engine = Engine::start(Arc::clone(&journal), codec, manual_clock(), options("test"));
-        let running = Running { journal, engine };
-        wait_until("it serves", || running.handle().settle().is_ok());
+    /// The account has credits.
+    pub(crate) fn new() -> Running {
+        let running = Running::on(Arc::new(memory(1)), manual_clock());
         let (path, settings) = ("acme".into(), AccountSettings::default());
         running.make(None, Command::OpenAccount { path, kind: AccountKind::Org, settings });
         let grant = IssueGrant {
@@ -54,6 +52,14 @@ impl Running {
         running
     }
 
+    fn on(journal: Arc<dyn Journal>, clock: Arc<ManualClock>) -> Running {
+        let codec = Arc::new(LedgerCodec);
+        let engine = Engine::start(Arc::clone(&journal), codec, clock, options("test"));
+        let running = Running { journal, engine };
+        wait_until("it serves", || running.handle().settle().is_ok());
+        running
+    }
+
     fn handle(&self) -> Handle<Ledger> {
         self.engine.handle()
     }
@@ -64,7 +70,7 @@ impl Running {
         seen.value.expect("it is accepted");
     }
 
-    fn pair(&self, hold: &str, key: Option<u128>) {
+    pub(crate) fn pair(&self, hold: &str, key: Option<u128>) {
         let place = PlaceHold {
             id: hold.into(),
             account: "acme".into(),
@@ -82,7 +88,7 @@ impl Running {
         self.make(None, Command::SettleHold { tenant, hold: hold.into(), usage, cause });
     }
 
-    fn step(&self, archive: &Archive) -> usize {
+    pub(crate) fn step(&self, archive: &Archive) -> usize {
         archive_step(&self.handle(), archive, WINDOW, (0, None)).expect("memory cannot fail")
     }
 }
@@ -132,6 +138,29 @@ fn an_archive_that_is_built_is_never_behind_what_was_forgotten() {
     build_archive(&*running.journal, &rebuilt, Timestamp::MIN).expect("memory cannot fail");
     assert!(has(&rebuilt, "h"));
     assert!(!must_build(&*running.journal, &running.handle(), &rebuilt).expect("memory"));
+}
+
+/// Earlier releases forgot jobs by their age, and had an archive without them.
+#[test]
+fn an_archive_without_what_was_forgotten_by_its_age_is_built_again() {
+    let journal: Arc<dyn Journal> = Arc::new(memory(1));
+    let world = World::after(1, 600);
+    assert!(world.ledger.forgotten_by_age().is_some());
+    world.write_to(&*journal, 20);
+    let running = Running::on(journal, Arc::new(ManualClock::new(world.clock)));
+    let built = || {
+        let archive = Archive::in_memory();
+        build_archive(&*running.journal, &archive, Timestamp::MIN).expect("memory cannot fail");
+        archive
+    };
+    let must = |archive: &Archive| {
+        must_build(&*running.journal, &running.handle(), archive).expect("memory")
+    };
+    let head = running.journal.head().expect("memory cannot fail");
+    let without = Archive::in_memory();
+    without.put_marked(&[], head.position, Some(head)).expect("memory cannot fail");
+    assert!(must(&without));
+    assert!(!must(&built()));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod courier;
 mod followers;
 mod lease;
 mod ledger;
+mod look_ups;
 mod panics;
 mod priority;
 mod replay;

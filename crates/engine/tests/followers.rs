@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
-use bursar_engine::{Snapshotter, replay, replay_from_genesis};
+use bursar_engine::{Snapshotter, copy_or_replay, replay, replay_from_genesis};
 use bursar_journal::memory::{Fault, MemoryJournal};
 use bursar_journal::{Head, Journal, Record};
 use support::till::{Command, Event, Till, TillCodec};
@@ -73,6 +73,25 @@ fn a_snapshot_of_another_history_is_skipped() {
     let replayed = replay(&first, &TillCodec).expect("whole");
     assert!(replayed.machine.applied.keys().all(|id| *id <= 15));
     assert_eq!(replayed.machine.total, 15);
+}
+
+#[test]
+fn a_copy_of_the_state_of_a_writer_is_what_a_replay_gives() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    for id in 1..=20 {
+        engine.handle().execute((), add(id)).expect("it serves").value.expect("accepted");
+        let copied = copy_or_replay(&journal, &TillCodec, &engine.handle()).expect("whole");
+        let replayed = replay(&journal, &TillCodec).expect("whole");
+        assert_eq!(
+            (copied.machine.digest(), copied.head),
+            (replayed.machine.digest(), replayed.head)
+        );
+    }
+    let writer = engine.handle();
+    engine.stop();
+    let replayed = copy_or_replay(&journal, &TillCodec, &writer).expect("whole");
+    assert_eq!(replayed.machine.total, 20, "a writer that has ended is not needed");
 }
 
 /// Records the ids that it saw, in order.

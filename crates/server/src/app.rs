@@ -1,14 +1,12 @@
 //! The state that all handlers share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, Method};
 use bursar_api::Code;
 use bursar_core::ledger::Ledger;
 use bursar_core::name::{AccountPath, Region};
-use bursar_core::time::Timestamp;
 use bursar_engine::{Clock, Codec, Engine, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
 
@@ -93,12 +91,6 @@ pub struct App {
     pub archive: ArchiveService,
     /// The history follower, for queries about the past.
     pub history: HistoryService,
-    /// When the first record of the ledger's journal was made.
-    pub began_at: Timestamp,
-    /// How long the ledger keeps closed holds, jobs and movements in memory.
-    pub retention_ms: i64,
-    /// Whether the ledger was found to have forgotten something, also if it should not have yet: less was kept before.
-    pub has_forgotten: AtomicBool,
     /// What happens, as it happens.
     pub feed: Feed,
     /// The key that signs checkpoints.
@@ -216,12 +208,6 @@ impl App {
     /// Whether a tenant has the name that earlier releases used for the platform.
     pub async fn has_tenant_platform(&self) -> Result<bool, Failure> {
         self.ledger.peek(|ledger| ledger.find_account(OLD_PLATFORM).is_some()).await
-    }
-
-    /// Whether the ledger may have forgotten anything yet.
-    pub fn may_have_forgotten(&self) -> bool {
-        self.has_forgotten.load(Ordering::Relaxed)
-            || self.clock.now() >= self.began_at.plus_millis(self.retention_ms)
     }
 
     /// Takes a place among the waiting requests and gives up the one among requests in flight.

@@ -1,6 +1,6 @@
 //! `bursar bench soak`.
 
-use bursar_bench::soak::{SoakFigures, SoakRun, SoakStep, soak};
+use bursar_bench::soak::{LateRequests, SoakFigures, SoakRun, SoakStep, soak};
 use bursar_engine::archiver::ClosedWindow;
 use bursar_journal::Sealing;
 use clap::Args;
@@ -81,7 +81,7 @@ fn figure_lines(figures: &SoakFigures) -> String {
     format!(
         "after the first tenth {} to {} resident; {:.1} days of the ledger's time\n\
          bytes for each pair: records {:.0}, sealed {:.0}, archive {:.0}, all files {:.0}; peak disk {}\n\
-         of a forgotten hold, p99: settle {:.2} ms, refund {:.2} ms, repeat {:.2} ms; a new id and key {:.1} µs",
+         p99 of a forgotten hold: {}; of one in memory: {}; of a new id and key: {:.1} µs",
         mebibytes(figures.least_resident_bytes),
         mebibytes(figures.most_resident_bytes),
         figures.days,
@@ -90,9 +90,15 @@ fn figure_lines(figures: &SoakFigures) -> String {
         figures.archive_bytes_per_pair,
         figures.bytes_per_pair,
         mebibytes(figures.peak_disk_bytes),
-        figures.settle_p99_ms,
-        figures.refund_p99_ms,
-        figures.repeat_p99_ms,
+        late(&figures.forgotten),
+        late(&figures.in_memory),
         figures.fresh_p99_us
+    )
+}
+
+fn late(figures: &LateRequests) -> String {
+    let LateRequests { settle_p99_ms, refund_p99_ms, repeat_p99_ms } = figures;
+    format!(
+        "settle {settle_p99_ms:.2} ms, refund {refund_p99_ms:.2} ms, repeat {repeat_p99_ms:.2} ms"
     )
 }

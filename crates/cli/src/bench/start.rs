@@ -67,9 +67,12 @@ pub(crate) fn run(arguments: &StartArguments) -> Result<(), Failure> {
         Failure::new("the other process gave no figures", format!("{error}: {words}"))
     })?;
     print_line(&format!(
-        "start from the snapshot: {:.1} s until it answers, {} resident, {} accounts and {} open holds; load {}",
+        "start from the snapshot: {:.1} s until it answers, {} resident; its copy: {:.1} s, {} with both; {} accounts and \
+         {} open holds; load {}",
         figures.seconds,
         mebibytes(figures.resident_bytes),
+        figures.copy_seconds,
+        mebibytes(figures.both_bytes),
         figures.found.0,
         figures.found.1,
         figures.load

@@ -58,7 +58,6 @@ impl Machine for Ledger {
                 }
             };
         }
-        self.require_looked_up(envelope, command).map_err(fresh)?;
         self.require_archive(envelope, command).map_err(fresh)?;
         let first = events.len();
         let answer = self.decide_command(now, envelope, command, events);
@@ -391,7 +390,9 @@ impl Ledger {
             Event::Forgotten { answers, holds, movements, buckets, jobs, archived } => {
                 let (answers, holds, movements) = (*answers, *holds, *movements);
                 match archived {
-                    Some(archived) => self.apply_forgetting((answers, holds, movements), archived),
+                    Some(archived) => {
+                        self.apply_forgetting([answers, holds, movements, *jobs], archived);
+                    }
                     None => self.apply_forgotten(at, [answers, holds, movements, *buckets, *jobs]),
                 }
             }

@@ -27,7 +27,7 @@ pub mod state;
 pub mod undo;
 pub mod validate;
 
-pub use command::{Command, Envelope, LookUp};
+pub use command::{Command, Envelope};
 pub use event::Event;
 pub use refusal::{Blocker, Refusal};
 pub use reply::{Accepted, HoldReply, LedgerAnswer, Refused, Reply};

@@ -61,6 +61,8 @@ pub struct Ledger {
     pub(super) aging: Aging,
     /// What forgotten holds have spent, for budgets that are set later.
     pub(super) past_usage: PastUsage,
+    /// The account whose sums were looked at last. Not part of the state: when they are added up never matters.
+    pub(super) past_usage_swept: Option<AccountNo>,
     /// The cells.
     pub(super) cells: Vec<CellBook>,
     pub(super) jobs: Jobs,
@@ -298,6 +300,13 @@ impl Ledger {
             self.bucket_keys.remove(key, before.0);
         }
         self.bucket_keys.insert(key, bucket.0, |number| bucket_key(&buckets[number as usize]));
+    }
+
+    /// Makes the last of the buckets with the same terms the one that takes further grants.
+    pub(super) fn index_last_bucket(&mut self, bucket: BucketNo) {
+        let buckets = &self.buckets;
+        let key = bucket_key(&buckets[bucket.index()]);
+        self.bucket_keys.replace(key, bucket.0, |number| bucket_key(&buckets[number as usize]));
     }
 
     /// Undoes [`Ledger::index_bucket`].

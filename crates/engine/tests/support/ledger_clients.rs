@@ -12,7 +12,7 @@ use bursar_core::ledger::command::{
 use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::{Command, Envelope, Ledger, Refusal};
 use bursar_core::name::HoldId;
-use bursar_engine::archiver::recall;
+use bursar_engine::recall::recall;
 use bursar_engine::{CommandAnswer, EngineError, Handle};
 use bursar_journal::archive::Archive;
 

@@ -8,7 +8,7 @@ use bursar_core::ledger::holds::archive::RecalledRecord;
 use bursar_core::ledger::holds::hold::{Hold, HoldKind, HoldState};
 use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::refusal::Resource;
-use bursar_engine::archiver::recall;
+use bursar_engine::recall::recall;
 use bursar_journal::archive::Archive;
 
 use super::ledger_clients::{CHARGED, GRANTED, HELD, Request, hold_name};

@@ -57,6 +57,9 @@ impl Default for ArchiveSizes {
     }
 }
 
+/// Entries that are added to the index in memory while look-ups wait.
+const ENTRIES_AT_ONCE: usize = 256;
+
 /// Rows of filters that are stored in one step.
 const ROWS_AT_ONCE: usize = 256;
 
@@ -224,11 +227,14 @@ impl Archive {
             blocks.extend(block::blocks(family, entries, &mut next, each));
         }
         self.tables.append(&blocks, mark)?;
-        let mut index = self.write();
         for (family, added) in ArchiveFamily::ALL.into_iter().zip(added) {
-            let newest = &mut index.families[family as usize].newest;
-            added.into_iter().for_each(|(hash, block)| newest.add(hash, block));
+            // A few at a time, so that no look-up waits long. They count with the mark.
+            for some in added.chunks(ENTRIES_AT_ONCE) {
+                let newest = &mut self.write().families[family as usize].newest;
+                some.iter().for_each(|(hash, block)| newest.add(*hash, *block));
+            }
         }
+        let mut index = self.write();
         for block in &blocks {
             let newest = &mut index.families[block.family as usize].newest;
             newest.newest_at = newest.newest_at.max(block.newest_at);
@@ -255,9 +261,12 @@ impl Archive {
         self.tables.seal(&run, &block::pages(run.number, &sorted))?;
         let mut index = self.write();
         let runs = &mut index.families[family as usize];
-        runs.newest = NewestRun::new();
+        let full = std::mem::replace(&mut runs.newest, NewestRun::new());
         runs.filters.push((run.number, filter));
         runs.sealed.push(SealedRun { filter: Vec::new(), ..run });
+        drop(index);
+        // Its memory is freed while look-ups go on.
+        drop(full);
         Ok(())
     }
 
@@ -287,7 +296,8 @@ impl Archive {
         let runs = group.runs.iter().flatten().enumerate();
         let runs: Vec<_> = runs.map(|(column, run)| (*run, place(column))).collect();
         self.tables.group(&runs)?;
-        self.write().families[family as usize].add_group(group);
+        let filters = self.write().families[family as usize].add_group(group);
+        drop(filters);
         Ok(())
     }
 
@@ -311,16 +321,37 @@ impl Archive {
         family: ArchiveFamily,
         key: &[u8],
     ) -> Result<(Option<Vec<u8>>, u64), JournalError> {
+        self.look_up(family, key, |position| match self.shown(position) {
+            0 => Err(unreadable("it is being built, or compared with the journal")),
+            shown => Ok(shown),
+        })
+    }
+
+    /// The newest entry under a key, also before it was compared with the journal.
+    ///
+    /// # Errors
+    /// The archive cannot be read.
+    pub fn get_unchecked(
+        &self,
+        family: ArchiveFamily,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, JournalError> {
+        Ok(self.look_up(family, key, Ok)?.0)
+    }
+
+    fn look_up(
+        &self,
+        family: ArchiveFamily,
+        key: &[u8],
+        shown: impl FnOnce(u64) -> Result<u64, JournalError>,
+    ) -> Result<(Option<Vec<u8>>, u64), JournalError> {
         let hash = hash(key);
         let (position, generation, candidates) = {
             let index = self.read();
             let runs = &index.families[family as usize];
             let candidates = runs.candidates(hash, index.generation, &self.cache);
-            (self.shown(index.mark.position), index.generation, candidates)
+            (shown(index.mark.position)?, index.generation, candidates)
         };
-        if position == 0 {
-            return Err(unreadable("it is being built, or compared with the journal"));
-        }
         let Candidates { blocks, mut runs, unknown } = candidates;
         for block in blocks.into_iter().rev() {
             if let Some(found) = self.find(family, None, block, key)? {

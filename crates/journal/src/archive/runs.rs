@@ -133,10 +133,10 @@ impl Runs {
         is_full.then(|| &self.filters[..members])
     }
 
-    /// Its oldest runs are in a group now.
-    pub(super) fn add_group(&mut self, group: FilterGroup) {
+    /// Its oldest runs are in a group now. Returns their filters, which memory no longer needs.
+    pub(super) fn add_group(&mut self, group: FilterGroup) -> Vec<(u32, HashFilter)> {
         let members = group.runs.len();
-        self.filters.drain(..members);
+        let filters = self.filters.drain(..members).collect();
         for run in &mut self.sealed {
             let column = group.runs.iter().position(|number| *number == Some(run.number));
             if let Some(column) = column {
@@ -148,6 +148,7 @@ impl Runs {
             }
         }
         self.groups.push(Arc::new(group));
+        filters
     }
 
     /// Takes the oldest run out. Returns the group that has no run left then.

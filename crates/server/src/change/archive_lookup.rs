@@ -5,13 +5,16 @@
 //! archive lags.
 
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::holds::archive::{ArchivedAnswer, ArchivedName, RecalledRecord};
+use bursar_core::ledger::holds::archive::{
+    ArchivedAnswer, ArchivedJob, ArchivedName, RecalledRecord,
+};
 use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::jobs::view::first_of_array;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::name::{AccountPath, HoldId};
 use bursar_core::time::Timestamp;
-use bursar_engine::archiver::Recall;
+use bursar_engine::recall::Recall;
 
 use super::find::{accounts_of, find, find_in};
 use super::{Change, MAX_LOOKS, Target, key_hash};
@@ -28,6 +31,8 @@ pub(crate) struct Looked {
     pub(crate) position: u64,
     /// Holds, charges and movements.
     pub(crate) records: Vec<RecalledRecord>,
+    /// Jobs.
+    pub(crate) jobs: Vec<ArchivedJob>,
     /// Answers, each with what it shows if the archive has that.
     pub(crate) answers: Vec<(ArchivedAnswer, Vec<RecalledRecord>)>,
 }
@@ -42,6 +47,7 @@ impl Looked {
         let mut looked = Looked { position: u64::MAX, ..Looked::default() };
         for found in found {
             looked.position = looked.position.min(found.position);
+            looked.jobs.extend(found.jobs);
             match found.answer {
                 Some(answer) => looked.answers.push((answer, found.recalled)),
                 None => looked.records.extend(found.recalled),
@@ -92,11 +98,11 @@ pub(super) fn is_archived(what: Resource) -> bool {
         | Resource::Charge
         | Resource::Refund
         | Resource::Transfer
-        | Resource::Collection => true,
+        | Resource::Collection
+        | Resource::Job => true,
         Resource::Account
         | Resource::Grant
         | Resource::Budget
-        | Resource::Job
         | Resource::Region
         | Resource::Quota => false,
     }
@@ -127,7 +133,9 @@ impl LookUps {
     fn names(&self, tenant: AccountNo) -> Vec<ArchivedId> {
         let holds = self.holds.iter().map(|hold| (Resource::Hold, tenant, hold.clone().into()));
         let named = [&self.target, &self.created].into_iter().flatten();
-        named.map(|(what, id)| (*what, tenant, id.clone())).chain(holds).collect()
+        let array = self.created.iter().filter(|(what, _)| *what == Resource::Job);
+        let array = array.map(|(what, id)| (*what, tenant, first_of_array(id)));
+        named.map(|(what, id)| (*what, tenant, id.clone())).chain(array).chain(holds).collect()
     }
 
     fn keys(&self, tenant: &str) -> Vec<u128> {
@@ -182,11 +190,12 @@ impl LookUps {
         let mut all = Looked { position: app.archive.position(), ..Looked::default() };
         for (path, number, is_live) in tenants {
             let mut found = target.in_tenant(app, (path.clone(), number)).await?;
-            if is_live || !found.records.is_empty() {
+            if is_live || !found.records.is_empty() || !found.jobs.is_empty() {
                 found = self.in_tenant(app, (path, number)).await?;
             }
             all.position = all.position.min(found.position);
             all.records.extend(found.records);
+            all.jobs.extend(found.jobs);
             all.answers.extend(found.answers);
         }
         Ok(all)
@@ -243,7 +252,7 @@ impl Change {
 
     /// Whether something has to be read before it is decided.
     pub fn must_recall(&mut self, app: &App) -> bool {
-        if self.looks > 0 || self.must_ask_history(app) {
+        if self.looks > 0 || self.refunds_a_job() {
             return true;
         }
         match self.look_ups().at_once(app) {
@@ -283,7 +292,7 @@ impl Change {
         // A caller without the permission must not learn whether its target exists by a look-up that was left out.
         let is_permitted = plan.permit(&caller.principal).is_ok();
         let is_current = ledger.forgotten_through() <= looked.position;
-        if is_current && looked.answers.is_empty() && !self.may_need_history() {
+        if is_current && looked.answers.is_empty() && !self.refunds_a_job() {
             return false;
         }
         let is_promised = |what: Resource, id: &Name| {
@@ -330,7 +339,6 @@ impl Change {
             || (self.is_compared() && made.is_some_and(|(what, id, _)| gone(*what, id)))
             || look_ups.keys(tenant).iter().any(|key| looked.lacks_answer(ledger, now, *key))
             || self.lacks_holds(ledger, tenant)
-            || self.must_ask_history_again(ledger, &account)
     }
 
     /// Whether the ledger compares the position of the look-up: something of it was looked up.

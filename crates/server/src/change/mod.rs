@@ -13,7 +13,7 @@ use bursar_core::ledger::holds::archive::RecalledRecord;
 use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::refusal::{Refusal, Resource};
-use bursar_core::ledger::{Envelope, Ledger, LookUp};
+use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::name::{AccountPath, HoldId};
 use bursar_engine::{Seen, Transaction, Urgency};
 
@@ -31,7 +31,6 @@ pub use done::{AcceptedChange, AnsweredBefore, Done, Finish};
 pub use find::find;
 pub(crate) use find::{ambiguous, find_in, hold_in};
 pub use fingerprint::{fingerprint, fingerprint_of, key_hash};
-use past_lookup::NOT_LOOKED_UP;
 pub use ready::{Probe, ReadyChange};
 pub(crate) use used_key::being_archived;
 
@@ -86,8 +85,6 @@ pub struct Change {
     looked: Looked,
     /// The holds of the job that it refunds.
     holds: Vec<HoldId>,
-    /// What history said of the id that it submits a job under.
-    looked_up: Option<LookUp>,
     /// How often it was looked up again.
     looks: u8,
 }
@@ -114,8 +111,6 @@ impl ChangePlan {
 
     /// Adds the caller and the fingerprint of the request.
     pub fn requested_by(self, caller: Caller, fingerprint: u128) -> Change {
-        let chosen = self.creates.as_ref().filter(|(_, _, chosen)| *chosen);
-        let looked_up = chosen.filter(|(what, ..)| *what == Resource::Job).map(|_| NOT_LOOKED_UP);
         Change {
             plan: self,
             caller,
@@ -124,7 +119,6 @@ impl ChangePlan {
             check: None,
             looked: Looked::default(),
             holds: Vec::new(),
-            looked_up,
             looks: 0,
         }
     }
@@ -272,7 +266,7 @@ impl Change {
     /// Checks scope and role, and finds the tenant.
     pub fn ready(self, ledger: &Ledger, promised: &Promised) -> Result<ReadyChange, Failure> {
         let is_compared = self.is_compared();
-        let Change { plan, caller, fingerprint, batch, looked, looked_up, .. } = self;
+        let Change { plan, caller, fingerprint, batch, looked, .. } = self;
         let tenant = match &plan.target {
             Target::Account(path) => {
                 let foreign = caller.tenant.as_deref().is_some_and(|t| t != tenant_of(path));
@@ -316,7 +310,6 @@ impl Change {
                 key,
                 batch,
                 request: caller.request,
-                looked_up,
                 archive: is_compared.then_some(looked.position),
                 recalled: looked.records.clone(),
             },

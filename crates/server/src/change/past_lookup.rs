@@ -1,30 +1,24 @@
-//! Looks up in history the jobs that the ledger has forgotten.
-
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+//! Changes of jobs that the ledger has forgotten: refunds, and repeats of submissions.
 
 use bursar_api::Code;
 use bursar_core::ledger::command::{Command, RefundOf};
-use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::holds::archive::ArchivedJob;
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::jobs::view::first_of_array;
 use bursar_core::ledger::refusal::{Refusal, Resource};
 use bursar_core::ledger::state::short_fingerprint;
-use bursar_core::ledger::{Envelope, Ledger, LookUp};
+use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::name::{AccountPath, HoldId};
-use bursar_core::time::Timestamp;
-use bursar_history::{History, HistoryError, Sqlite};
 
 use super::archive_lookup::holds_of_job;
 use super::find::{exists, find};
 use super::{Change, Done, Target};
 use crate::app::App;
 use crate::auth::tenant_of;
-use crate::followers::past_jobs::{self, Restored};
+use crate::followers::past_jobs;
 use crate::operations::Operation;
 use crate::render::Shown;
 use crate::request::{Caller, Failure};
-
-/// An id that was not looked up. It can be decided while nothing at all was forgotten.
-pub(super) const NOT_LOOKED_UP: LookUp = LookUp::Absent { through: Timestamp::MIN };
 
 impl Change {
     /// The job that it refunds.
@@ -37,28 +31,15 @@ impl Change {
         }
     }
 
+    /// Whether it refunds a job, whose holds have to be known.
+    pub(super) fn refunds_a_job(&self) -> bool {
+        self.refunded_job().is_some()
+    }
+
     /// The job that it submits, if the caller chose its id.
     fn submitted_job(&self) -> Option<&Name> {
         let chosen = self.plan.creates.as_ref().filter(|(_, _, chosen)| *chosen);
         chosen.filter(|(what, ..)| *what == Resource::Job).map(|(_, id, _)| id)
-    }
-
-    /// Whether it is about a job.
-    pub(super) fn may_need_history(&self) -> bool {
-        self.refunded_job().is_some() || self.submitted_job().is_some()
-    }
-
-    /// Whether history may have something that it needs.
-    pub(super) fn must_ask_history(&self, app: &App) -> bool {
-        self.refunded_job().is_some()
-            || (self.submitted_job().is_some() && app.may_have_forgotten())
-    }
-
-    /// Whether a job was forgotten since history was asked for its id.
-    pub(super) fn must_ask_history_again(&self, ledger: &Ledger, account: &AccountPath) -> bool {
-        let outdated = self.looked_up.filter(|looked_up| ledger.is_outdated(*looked_up));
-        let (Some(looked_up), Some(id)) = (outdated, self.submitted_job()) else { return false };
-        ledger.must_look_up(looked_up, Resource::Job, account, id)
     }
 
     /// Whether it refunds a job that may have been forgotten since it was asked for. It was there at the first look,
@@ -67,7 +48,7 @@ impl Change {
         self.refunded_job().is_some() && self.looks == 0
     }
 
-    /// The same change with what the archive and history have, or the answer to what was done before.
+    /// The same change with what the archive has, or the answer to what was done before.
     pub async fn recalled(self, app: &App) -> Result<Result<Change, Done>, Failure> {
         let mut change = self;
         if let Some(id) = change.refunded_job().cloned() {
@@ -79,25 +60,13 @@ impl Change {
             }
             change = change.of_past(past);
         }
-        let submitted = change.submitted_job().filter(|_| {
-            let again = change.looks > 0;
-            if again {
-                app.has_forgotten.store(true, Ordering::Relaxed);
-            }
-            app.may_have_forgotten()
-        });
-        if let Some(id) = submitted.cloned()
-            && change.plan.permit(&change.caller.principal).is_ok()
+        let change = change.look_up(app).await?;
+        if let Some(before) = change.submitted_before()
+            && let Some(done) = before.answer(app).await?
         {
-            let asked = Asked::of(&change);
-            match asked.repeated(app, id).await? {
-                Repeated::Before(done) => return Ok(Err(done)),
-                Repeated::LookedUp(looked_up) => {
-                    change.looked_up = looked_up.or(change.looked_up);
-                }
-            }
+            return Ok(Err(done));
         }
-        change.look_up(app).await.map(Ok)
+        Ok(Ok(change))
     }
 
     /// The same with what is known of the job that is refunded.
@@ -120,25 +89,70 @@ impl Change {
         }
         self
     }
+
+    /// What the archive has under the id of the job that it submits, if the caller may submit it.
+    fn submitted_before(&self) -> Option<SubmittedBefore> {
+        let (id, tenant) = (self.submitted_job()?.clone(), self.tenant_of_submission()?);
+        let named =
+            |name: &str| self.looked.jobs.iter().find(|found| found.job.order.id.as_str() == name);
+        let array = || named(&first_of_array(&id)).filter(|found| found.job.is_first_of_array());
+        let found = named(&id).or_else(array)?.clone();
+        let (fingerprint, batch) = (self.fingerprint, self.batch);
+        let envelope = Envelope { fingerprint, batch, ..Envelope::default() };
+        let is_same = envelope.made(short_fingerprint(found.job.order.fingerprint));
+        Some(SubmittedBefore { id, tenant, found, is_same })
+    }
+
+    /// The tenant of a submitted job, if the caller may submit it.
+    fn tenant_of_submission(&self) -> Option<AccountPath> {
+        let Target::Account(path) = &self.plan.target else { return None };
+        let principal = &self.caller.principal;
+        let is_foreign = self.caller.tenant.as_deref().is_some_and(|of| of != tenant_of(path));
+        let may_submit = !is_foreign && principal.sees(path) && self.plan.permit(principal).is_ok();
+        may_submit.then(|| AccountPath::from(tenant_of(path)))
+    }
 }
 
-/// The result of looking up the id of a submitted job.
-enum Repeated {
-    /// It was done before, and only history knows it.
-    Before(Done),
-    /// The ledger knows whether it was done; nothing if it cannot be asked for.
-    LookedUp(Option<LookUp>),
+/// A job that was submitted under the same id.
+struct SubmittedBefore {
+    id: Name,
+    tenant: AccountPath,
+    found: ArchivedJob,
+    /// Whether by the same request.
+    is_same: bool,
+}
+
+impl SubmittedBefore {
+    /// The answer, if the ledger does not know the job.
+    async fn answer(self, app: &App) -> Result<Option<Done>, Failure> {
+        let SubmittedBefore { id, tenant, found, is_same } = self;
+        let wanted = id.clone();
+        let is_known = move |ledger: &Ledger| exists(ledger, &tenant, Resource::Job, &wanted);
+        if app.ledger.peek(is_known).await? {
+            return Ok(None);
+        }
+        if !is_same {
+            let (what, name) = (Resource::Job, id);
+            return Err(Failure::from(Refusal::AlreadyExists { what, name }));
+        }
+        let restored = past_jobs::restored(app, found).await?;
+        let seen = past_jobs::shown(app, restored).await?;
+        let body = serde_json::to_value(&seen.value);
+        let body = body.expect("the bodies have only plain fields and string keys");
+        let (body, position) = (Some(Shown::Other(body)), seen.position);
+        Ok(Some(Done { status: 200, body, replayed: false, position }))
+    }
 }
 
 /// The holds of a refunded job.
 struct Past {
-    /// The account that paid, if only history has the job.
+    /// The account that paid, if only the archive has the job.
     account: Option<AccountPath>,
     /// The names of its holds, the newest first.
     holds: Vec<HoldId>,
 }
 
-/// The holds of a refunded job, from the ledger or from history.
+/// The holds of a refunded job, from the ledger or from the archive.
 async fn holds_of(app: &App, caller: &Caller, id: &Name) -> Result<Past, Failure> {
     match find(app, caller, Resource::Job, id).await {
         Ok(account) => {
@@ -156,105 +170,4 @@ async fn holds_of(app: &App, caller: &Caller, id: &Name) -> Result<Past, Failure
         // The decision reports the error.
         Err(_) => Ok(Past { account: None, holds: Vec::new() }),
     }
-}
-
-/// The parts of the request that a look-up needs.
-struct Asked {
-    caller: Caller,
-    target: Target,
-    fingerprint: u128,
-    batch: Option<u128>,
-    /// Whether the ledger has forgotten more since the last look.
-    again: bool,
-}
-
-impl Asked {
-    fn of(change: &Change) -> Asked {
-        let Change { plan, caller, fingerprint, batch, looks, .. } = change;
-        let (caller, target) = (caller.clone(), plan.target.clone());
-        Asked { caller, target, fingerprint: *fingerprint, batch: *batch, again: *looks > 0 }
-    }
-
-    /// The answer to what was submitted before under this id, if only history knows it.
-    async fn repeated(&self, app: &App, id: Name) -> Result<Repeated, Failure> {
-        let Some(tenant) = self.tenant(app).await else { return Ok(Repeated::LookedUp(None)) };
-        let (journal, path, wanted) = (Arc::clone(&app.ledger_journal), tenant.clone(), id.clone());
-        let found = ask_past(app, self.again, move |history| {
-            let Some(tenant) = history.account_number(&path)?.map(AccountNo) else {
-                return Ok(None);
-            };
-            // The jobs of an array have a number after the name.
-            let first_of_array = compact_str::format_compact!("{wanted}.0");
-            for name in [&wanted, &first_of_array] {
-                if let Some(found) = past_jobs::restored(history, &*journal, tenant, name)? {
-                    return Ok(Some(found));
-                }
-            }
-            Ok(None::<Restored>)
-        });
-        let (found, through) = found.await?;
-        let absent = Repeated::LookedUp(Some(LookUp::Absent { through }));
-        let Some(restored) = found else { return Ok(absent) };
-        let wanted = id.clone();
-        let is_known = move |ledger: &Ledger| exists(ledger, &tenant, Resource::Job, &wanted);
-        if app.ledger.peek(is_known).await? {
-            return Ok(Repeated::LookedUp(Some(LookUp::Present)));
-        }
-        self.same(restored.fingerprint(), &id)?;
-        let seen = past_jobs::shown(app, restored).await?;
-        let body = serde_json::to_value(&seen.value);
-        let body = body.expect("the bodies have only plain fields and string keys");
-        let (body, position) = (Some(Shown::Other(body)), seen.position);
-        Ok(Repeated::Before(Done { status: 200, body, replayed: false, position }))
-    }
-
-    /// The tenant, if the caller can see the target of the change.
-    async fn tenant(&self, app: &App) -> Option<AccountPath> {
-        let account = match &self.target {
-            Target::Account(path) => {
-                let foreign = self.caller.tenant.as_deref().is_some_and(|t| t != tenant_of(path));
-                Some(path.clone()).filter(|path| !foreign && self.caller.principal.sees(path))
-            }
-            Target::Named(resource, id) => find(app, &self.caller, *resource, id).await.ok(),
-        };
-        account.map(|path| AccountPath::from(tenant_of(&path)))
-    }
-
-    /// Refuses a request that differs from the original.
-    fn same(&self, first: u128, name: &Name) -> Result<(), Failure> {
-        let (fingerprint, batch) = (self.fingerprint, self.batch);
-        let envelope = Envelope { fingerprint, batch, ..Envelope::default() };
-        if envelope.made(short_fingerprint(first)) {
-            return Ok(());
-        }
-        let (what, name) = (Resource::Job, name.clone());
-        Err(Failure::from(Refusal::AlreadyExists { what, name }))
-    }
-}
-
-/// Reads from history what the ledger may have forgotten. Returns the result and the instant up to which it is
-/// complete. History is nearly always far enough; if not, or if more was forgotten since the last look-up, the call
-/// waits for history.
-async fn ask_past<T: Send + 'static>(
-    app: &App,
-    again: bool,
-    ask: impl Fn(&History<Sqlite>) -> Result<T, HistoryError> + Clone + Send + 'static,
-) -> Result<(T, Timestamp), Failure> {
-    // Later records may be included.
-    let whole = move |history: &History<Sqlite>| {
-        let reached = history.reached()?;
-        Ok((ask(history)?, reached))
-    };
-    if !again {
-        let (at_once, kept_from) = (whole.clone(), app.clock.now().plus_millis(-app.retention_ms));
-        let answer = app.history.ask(0, move |history| {
-            let has_come_so_far = history.reached()? >= kept_from;
-            has_come_so_far.then(|| at_once(history)).transpose()
-        });
-        if let Some(answer) = answer.await?.0 {
-            return Ok(answer);
-        }
-    }
-    let seen = app.ledger.read(|_| ()).await?;
-    Ok(app.history.ask(seen.position, whole).await?.0)
 }

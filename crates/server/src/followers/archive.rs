@@ -11,9 +11,8 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::name::AccountPath;
-use bursar_engine::archiver::{
-    ArchiveStepError, ArchiveWork, Archiver, ClosedWindow, Recall, recall,
-};
+use bursar_engine::archiver::{ArchiveStepError, ArchiveWork, Archiver, ClosedWindow};
+use bursar_engine::recall::{Recall, recall_with_keys};
 use bursar_engine::{Durable, Engine, LedgerCodec};
 use bursar_journal::archive::{Archive, ArchiveFamily};
 use bursar_journal::postgres::PostgresOptions;
@@ -249,18 +248,7 @@ impl ArchiveService {
         let archive = Arc::clone(&self.archive);
         let look = move || {
             let _turn = turn;
-            let mut found = vec![recall(&archive, &names, None)?];
-            for key in keys {
-                let no_names: [ArchivedId; 0] = [];
-                let mut one = recall(&archive, &no_names, Some(key))?;
-                // The answer shows something that may have been forgotten as well.
-                if let Some(of) = one.answer.as_ref().and_then(|answer| answer.of.as_ref()) {
-                    let shown = recall(&archive, &[(of.what, of.tenant, of.name.clone())], None)?;
-                    one.recalled = shown.recalled;
-                }
-                found.push(one);
-            }
-            Ok::<_, JournalError>(found)
+            recall_with_keys(&archive, &names, &keys)
         };
         match tokio::task::spawn_blocking(look).await {
             Ok(Ok(found)) => Ok(found),

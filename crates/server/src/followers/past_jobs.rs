@@ -1,13 +1,15 @@
-//! Jobs that the ledger has forgotten: history has the positions of their events, the journal has
-//! the events.
+//! Jobs that the ledger has forgotten. The archive has each as it was at its end. Lists come from history, which has
+//! the positions of their events; the journal has the events.
 
 use std::sync::Arc;
 
 use bursar_api::jobs::job::Job;
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::event::subject::Subject;
+use bursar_core::ledger::holds::archive::{ArchivedHold, ArchivedJob, RecalledRecord};
 use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, JobNo, Name};
+use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Ledger, jobs as core};
 use bursar_core::machine::Machine;
 use bursar_core::name::{AccountPath, HoldId, is_at_or_below, tenant_of};
@@ -20,6 +22,7 @@ use bursar_journal::Journal;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::change::ambiguous;
+use crate::followers::archive::ArchivedId;
 use crate::followers::timeline;
 use crate::ids::attempt::AttemptIds;
 use crate::render::{self, time};
@@ -36,24 +39,35 @@ pub(crate) struct Restored {
     hold: Option<Hold>,
 }
 
-impl Restored {
-    /// The hash of the request that submitted it.
-    pub(crate) fn fingerprint(&self) -> u128 {
-        self.job.order.fingerprint
-    }
+/// A job from the archive, with its last hold.
+pub(crate) async fn restored(app: &App, found: ArchivedJob) -> Result<Restored, Failure> {
+    let ArchivedJob { number, job } = found;
+    let account = job.order.account;
+    let hold = match &job.hold_name {
+        Some(name) => last_hold(app, account, name.clone()).await?,
+        None => None,
+    };
+    Ok(Restored { number, account, job, hold })
 }
 
-/// A tenant's last job with this id, if it has ended.
-pub(crate) fn restored(
-    history: &History<Sqlite>,
-    journal: &dyn Journal,
-    tenant: AccountNo,
-    name: &str,
-) -> Result<Option<Restored>, HistoryError> {
-    match history.past_job(tenant.0, name)? {
-        Some(past) => restore(history, journal, past),
-        None => Ok(None),
+/// A closed hold. The ledger is asked first: what it forgets meanwhile is in the archive.
+async fn last_hold(app: &App, account: AccountNo, name: HoldId) -> Result<Option<Hold>, Failure> {
+    let wanted = name.clone();
+    let look = move |ledger: &Ledger| {
+        let tenant = ledger.account(account).tenant;
+        let hold = ledger.find_hold(tenant, HoldKind::Hold, &wanted);
+        (tenant, hold.and_then(|number| ledger.hold(number)).cloned())
+    };
+    let (tenant, live) = app.ledger.peek(look).await?;
+    if live.is_some() {
+        return Ok(live);
     }
+    let found = app.archive.recall(vec![(Resource::Hold, tenant, name.into())], Vec::new()).await?;
+    let mut records = found.into_iter().flat_map(|found| found.recalled);
+    Ok(records.find_map(|record| match record {
+        RecalledRecord::Hold(ArchivedHold { hold, .. }) => Some(hold),
+        RecalledRecord::Movement(_) => None,
+    }))
 }
 
 /// Renders a restored job for the API.
@@ -125,17 +139,18 @@ async fn ended(app: &App, caller: &Caller, id: &Name) -> Result<Vec<Restored>, F
         Some(tenant) => ledger.find_account(&tenant).into_iter().collect(),
         None => ledger.tenants().collect::<Vec<AccountNo>>(),
     };
-    let seen = app.ledger.read(tenants).await?;
-    let (tenants, wanted) = (seen.value, id.clone());
-    let journal = Arc::clone(&app.ledger_journal);
-    let ask = app.history.ask(seen.position, move |history| {
-        let mut found = Vec::new();
-        for tenant in tenants {
-            found.extend(restored(history, &*journal, tenant, &wanted)?);
-        }
-        Ok(found)
-    });
-    Ok(ask.await?.0)
+    let tenants = app.ledger.read(tenants).await?.value;
+    let names = tenants.into_iter().map(|tenant| (Resource::Job, tenant, id.clone()));
+    let names: Vec<ArchivedId> = names.collect();
+    if app.archive.excludes(&names, &[]).is_some() {
+        return Ok(Vec::new());
+    }
+    let found = app.archive.recall(names, Vec::new()).await?;
+    let mut jobs = Vec::new();
+    for found in found.into_iter().flat_map(|found| found.jobs) {
+        jobs.push(restored(app, found).await?);
+    }
+    Ok(jobs)
 }
 
 /// The account and the names of the holds, newest first, of the only forgotten job with this id that is

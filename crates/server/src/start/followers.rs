@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bursar_core::time::Timestamp;
 use bursar_journal::archive::Archive;
 
 use super::StartError;
@@ -20,8 +19,6 @@ pub(super) struct Followers {
     pub(super) archive: ArchiveService,
     pub(super) history: HistoryService,
     pub(super) feed: Feed,
-    /// When the first record of the journal was made.
-    pub(super) began_at: Timestamp,
     /// The archive itself: its connections, if it has any, must not end inside the asynchronous runtime.
     pub(super) closed: Arc<Archive>,
 }
@@ -35,9 +32,6 @@ impl Followers {
         writers: &Writers,
     ) -> Result<Followers, StartError> {
         let Writers { ledger, followed, .. } = writers;
-        // There is a record, because the writer serves.
-        let began_at = storage.ledger.began_at().map_err(StartError::Store)?;
-        let began_at = began_at.ok_or_else(|| StartError::Other("the journal is empty".into()))?;
         let closed = archive::open(&storage.archive, &*storage.ledger);
         let closed = Arc::new(closed.map_err(StartError::Store)?);
         let archive = ArchiveService::start(
@@ -53,7 +47,7 @@ impl Followers {
         )?;
         let observer = identity.observer(LEDGER);
         let every = config.snapshot_every;
-        let feed = Feed::start(Arc::clone(followed), ledger.durable(), every, observer)?;
-        Ok(Followers { archive, history, feed, began_at, closed })
+        let feed = Feed::start(Arc::clone(followed), ledger, every, observer)?;
+        Ok(Followers { archive, history, feed, closed })
     }
 }

@@ -100,8 +100,6 @@ pub(super) struct Machines {
     pub(super) directory: DirectoryService,
     pub(super) cells: Cells,
     pub(super) attempt_ids: AttemptIds,
-    /// How long the ledger keeps closed holds, jobs and movements in memory.
-    pub(super) retention_ms: i64,
     /// The number that agents' incarnations are counted from.
     pub(super) incarnation_base: u32,
 }
@@ -126,8 +124,7 @@ impl Machines {
         add_regions(&directory, config).await?;
         let attempt_ids = attempt_ids(&directory).await?;
         let ledger = Gateway::new(writers.ledger.handle());
-        let read = || ledger.read(|ledger| ledger.policy().retention_ms);
-        let retention_ms = until_ready(read, &writers.ledger, stopped).await?.value;
+        until_ready(|| ledger.read(|_| ()), &writers.ledger, stopped).await?;
         let generations = started.iter().map(StartedCell::generation);
         let incarnation_base = generations.fold(storage.incarnation_base(), u32::max);
         let mut cells = Vec::new();
@@ -136,7 +133,7 @@ impl Machines {
             cells.push(CellService::new(cell, number, incarnation_base)?);
         }
         let cells = Cells::start(cells, &writers.ledger, &writers.followed);
-        Ok(Machines { ledger, directory, cells, attempt_ids, retention_ms, incarnation_base })
+        Ok(Machines { ledger, directory, cells, attempt_ids, incarnation_base })
     }
 }
 

@@ -1,7 +1,6 @@
 //! Everything that runs behind the listener: started step by step, ended in order.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bursar_journal::Sealing;
@@ -183,9 +182,6 @@ fn assemble(
         directory: machines.directory,
         archive: followers.archive,
         history: followers.history,
-        began_at: followers.began_at,
-        retention_ms: machines.retention_ms,
-        has_forgotten: AtomicBool::new(false),
         feed: followers.feed,
         signing: secrets.signing,
         clock,

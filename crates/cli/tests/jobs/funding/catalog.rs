@@ -89,7 +89,7 @@ async fn a_price_set_ahead_reaches_quotes_and_cells_when_it_begins_to_count() {
 }
 
 #[tokio::test]
-async fn a_job_that_only_history_knows_is_not_run_again_and_can_be_refunded() {
+async fn a_job_that_only_the_archive_knows_is_not_run_again_and_can_be_refunded() {
     let server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, small("old")).await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::server::Server;
-use crate::world::{furnish, job, micros, priced, small, spendable, state, submit, with};
+use crate::world::{cancel, furnish, job, micros, priced, small, spendable, state, submit, with};
 
 const GRANTED: u128 = 1_000_000_000;
 const DAY: u64 = 86_400;
@@ -67,6 +67,87 @@ async fn a_job_whose_first_attempt_is_older_than_retention_is_refunded_whole() {
     assert_eq!(refund(&server, &part).await.expect(200), first_part);
     refund(&server, &json!({ "job": "j" })).await.problem("conflict");
     assert_eq!(spendable(&server).await, GRANTED);
+}
+
+fn remove(server: &Server, name: &str) {
+    for end in ["", "-wal", "-shm"] {
+        let path = server.data().join(format!("{name}{end}"));
+        // Connections that are open lose it too.
+        if let Ok(file) = std::fs::OpenOptions::new().write(true).open(&path) {
+            file.set_len(0).expect("ours");
+        }
+        // Not every one is there.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Everything of a job but the instant of the answer.
+async fn seen(server: &Server, id: &str) -> Value {
+    let mut job = job(server, id).await;
+    for field in ["as_of", "ledger_position"] {
+        job.as_object_mut().expect("an object").remove(field);
+    }
+    job
+}
+
+#[tokio::test]
+async fn old_jobs_need_no_history() {
+    let flags = ["--clock", "manual"];
+    let mut server = Server::configured("[ledger]\nclosed_memory = 0\n", &flags);
+    furnish(&server).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    let charged = run_twice(&server, &mut agent, "j", 60).await;
+    let part = json!({ "id": "part", "job": "j", "amount": "0.1" });
+    let first_part = refund(&server, &part).await.expect(201);
+    for body in [small("c"), with(small("a"), "array", json!(2))] {
+        submit(&server, body).await;
+    }
+    for id in ["c", "a.0", "a.1"] {
+        cancel(&server, id).await;
+    }
+    let ids = ["j", "c", "a.0", "a.1"];
+    let mut before = Vec::new();
+    for id in ids {
+        before.push(seen(&server, id).await);
+    }
+    days(&server, 60).await;
+    // It leaves in one step with what is older.
+    let charge = json!({ "id": "last", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/charges", charge).await.expect(201);
+    server.until_forgotten().await;
+    for lost in ["history.db", "history.db", "archive-0.db"] {
+        if lost == "archive-0.db" {
+            server.stop();
+            remove(&server, lost);
+            server.restart_configured(&flags);
+            server.until_metric("bursar_archive_position", |position| position > 0.0).await;
+        } else {
+            remove(&server, lost);
+        }
+        for (id, before) in ids.iter().zip(&before) {
+            let mut same = before.clone();
+            // What was refunded is of the ledger.
+            if *id == "j" {
+                same["refunded"] = job(&server, id).await["refunded"].clone();
+            }
+            assert_eq!(seen(&server, id).await, same, "without {lost}");
+        }
+        for body in [small("c"), with(small("a"), "array", json!(2))] {
+            server.call("POST", "/v1/jobs", body).await.expect(200);
+        }
+        let other = with(small("c"), "max_runtime_seconds", json!(60));
+        server.call("POST", "/v1/jobs", other).await.problem("already_exists");
+        assert_eq!(refund(&server, &part).await.expect(200), first_part);
+        server.call("GET", "/v1/jobs/none", Value::Null).await.problem("not_found");
+        refund(&server, &json!({ "job": "none" })).await.problem("not_found");
+    }
+    // What is new needs neither.
+    submit(&server, small("new")).await;
+    let whole = json!({ "id": "whole", "job": "j" });
+    let first = refund(&server, &whole).await.expect(201);
+    assert_eq!(micros(&first["refunded"]), charged - 100_000);
+    assert_eq!(refund(&server, &whole).await.expect(200), first);
+    refund(&server, &json!({ "job": "j" })).await.problem("conflict");
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ use crate::time::Timestamp;
 const QUARTER_MS: i64 = 15 * 60_000;
 const DAY_MS: i64 = 24 * 3_600_000;
 const DAY_QUARTERS: i64 = DAY_MS / QUARTER_MS;
+/// Accounts whose sums are looked at in one step.
+const SWEPT_AT_ONCE: usize = 16;
 /// The place of everything that was drawn before the first zone.
 const EARLIER: i64 = i64::MIN;
 
@@ -171,6 +173,18 @@ impl Ledger {
         }
     }
 
+    /// Adds up what the next few accounts have, which may no longer spend. With each step, so that all have their turn.
+    pub(in crate::ledger) fn sweep_past_usage(&mut self) {
+        let zones = Zones::at(self.now);
+        for _ in 0..SWEPT_AT_ONCE {
+            let from = self.past_usage_swept.map_or(0, |account| account.0.saturating_add(1));
+            let next = self.past_usage.by_quarter.range((AccountNo(from), EARLIER)..).next();
+            self.past_usage_swept = next.map(|((account, _), _)| *account);
+            let Some(account) = self.past_usage_swept else { break };
+            self.merge_past_usage(account, &zones);
+        }
+    }
+
     /// Adds up the quarters in which no period begins any more.
     fn merge_past_usage(&mut self, account: AccountNo, zones: &Zones) {
         for (first, last) in zones.gaps() {
@@ -229,6 +243,25 @@ mod tests {
             }
         }
         assert!(most <= 700, "{most} quarters");
+    }
+
+    #[test]
+    fn accounts_that_no_longer_spend_keep_few_sums() {
+        let mut ledger = Ledger::new();
+        let spent = PastSpending { credits: 1, gpu: 2 };
+        for (account, number) in (0..100).flat_map(|account| (0..960).map(move |n| (account, n))) {
+            let at = Timestamp::from_millis(1_767_225_600_000 + number * QUARTER_MS);
+            ledger.past_usage.by_quarter.insert((AccountNo(account), quarter(at)), spent);
+        }
+        ledger.now = Timestamp::from_millis(1_767_225_600_000 + 90 * DAY_MS);
+        let before = ledger.past_usage.merged(ledger.now);
+        for _ in 0..100 / SWEPT_AT_ONCE + 1 {
+            ledger.sweep_past_usage();
+        }
+        assert_eq!(ledger.past_usage.by_quarter.len(), 100, "one sum for each account");
+        assert_eq!(ledger.past_usage.merged(ledger.now), before);
+        ledger.sweep_past_usage();
+        assert!(ledger.past_usage_swept.is_some(), "it begins anew");
     }
 
     #[test]

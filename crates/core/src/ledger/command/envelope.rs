@@ -5,7 +5,6 @@ use crate::ledger::holds::hold::HoldKind;
 use crate::ledger::id::{AccountNo, Name};
 use crate::ledger::refusal::Resource;
 use crate::ledger::state::{Movement, short_fingerprint};
-use crate::time::Timestamp;
 
 /// The author of a command and its idempotency key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,25 +21,11 @@ pub struct Envelope {
     /// The id of the request; zero if it has none. A kept refusal stores it, so that a repeated
     /// answer is identical.
     pub request: u128,
-    /// The result of a look-up in history of the id that the command creates something under. It is not stored.
-    pub looked_up: Option<LookUp>,
     /// The position of the archive in which the idempotency key and the names of the command were looked up. Nothing
     /// is checked if it is absent.
     pub archive: Option<u64>,
     /// What the archive has under those names.
     pub recalled: Vec<RecalledRecord>,
-}
-
-/// The result of a look-up in history of an id that the ledger may have forgotten.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum LookUp {
-    /// History has every record before this instant, and nothing under this id among them.
-    Absent {
-        /// That instant.
-        through: Timestamp,
-    },
-    /// History has it, and the ledger had it as well.
-    Present,
 }
 
 impl Envelope {

@@ -7,7 +7,7 @@ mod envelope;
 mod requests;
 mod terms;
 
-pub use envelope::{Envelope, LookUp};
+pub use envelope::Envelope;
 pub use requests::{
     Charge, Forget, IssueGrant, MovementNote, PlaceHold, RecalledHold, Refund, RefundOf, SubmitJob,
     Transfer, UsageEnd, UsageOf,
@@ -225,7 +225,7 @@ impl Command {
     /// Each with its account or tenant.
     pub fn archived_names(&self) -> SmallVec<[(Resource, &str, &str); 2]> {
         let mut names = SmallVec::new();
-        names.extend(self.creates_for_a_while().filter(|(what, ..)| *what != Resource::Job));
+        names.extend(self.creates_for_a_while());
         if let Some((tenant, hold)) = self.changed_hold() {
             names.push((Resource::Hold, tenant.as_str(), hold.as_str()));
         } else if let Command::Refund(Refund { tenant, of, .. }) = self {

@@ -3,7 +3,7 @@
 use super::terms::{Context, GrantKind, OnExpiry, Restriction};
 use crate::credits::Credits;
 use crate::ledger::credits::price::Rate;
-use crate::ledger::holds::archive::{ArchivedAnswer, ArchivedHold};
+use crate::ledger::holds::archive::{ArchivedAnswer, ArchivedHold, ArchivedJob};
 use crate::ledger::jobs::{JobTerms, Offer};
 use crate::ledger::state::Movement;
 use crate::name::{AccountPath, GrantId, HoldId, JobName, MovementId};
@@ -23,6 +23,8 @@ pub struct Forget {
     pub old_holds: Vec<ArchivedHold>,
     /// Refunds, transfers and collections.
     pub movements: Vec<Movement>,
+    /// Jobs that ended before the retention.
+    pub jobs: Vec<ArchivedJob>,
     /// How many closed holds and charges were examined for them. Those without a record stay, and come last now.
     pub examined_holds: u32,
     /// The same of the holds of jobs.
@@ -34,9 +36,9 @@ pub struct Forget {
 impl Forget {
     /// Whether there is nothing to forget.
     pub fn is_empty(&self) -> bool {
-        let Forget { through: _, answers, holds, old_holds, movements, .. } = self;
+        let Forget { through: _, answers, holds, old_holds, movements, jobs, .. } = self;
         let no_record = holds.is_empty() && old_holds.is_empty() && movements.is_empty();
-        answers.is_empty() && no_record && !self.turns()
+        answers.is_empty() && jobs.is_empty() && no_record && !self.turns()
     }
 
     /// Whether some of what was examined is to stay, and comes last from now on.

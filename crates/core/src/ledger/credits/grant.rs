@@ -249,7 +249,8 @@ impl Ledger {
             pending: Some(Box::new(PendingTerms { rank, restriction })),
             details,
         });
-        self.index_grant_name(issued.grant);
+        // A decision refuses a name that is known.
+        let _ = self.index_grant_name(issued.grant);
         self.remember(|| Undo::GrantIssued);
         if issued.effective_at <= at {
             self.lay_grant(issued.grant);
@@ -258,14 +259,14 @@ impl Ledger {
         }
     }
 
-    /// Makes a grant known by its tenant and id.
-    pub(in crate::ledger) fn index_grant_name(&mut self, grant: GrantNo) {
+    /// Makes a grant known by its tenant and id. Returns the one that was known by them.
+    pub(in crate::ledger) fn index_grant_name(&mut self, grant: GrantNo) -> Option<u32> {
         let (accounts, grants) = (&self.accounts, &self.grants);
         let named = |number: u32| {
             let grant = &grants[number as usize];
             (accounts[grant.account.index()].tenant, grant.id.as_str())
         };
-        self.grant_names.insert(named(grant.0), grant.0, named);
+        self.grant_names.replace(named(grant.0), grant.0, named)
     }
 
     pub(in crate::ledger) fn apply_grant_activated(&mut self, grant: GrantNo) {

@@ -4,12 +4,12 @@
 //! archive's position. Only what still equals its record is forgotten, so that nothing leaves memory that the archive
 //! does not have as it is.
 
-use super::archive::{ArchivedAnswer, ArchivedHold};
+use super::archive::{ArchivedAnswer, ArchivedHold, ArchivedJob};
 use super::forgettable::References;
 use super::hold::{Hold, HoldKind};
 use crate::ledger::command::Forget;
 use crate::ledger::event::{Event, Forgetting};
-use crate::ledger::id::{AccountNo, HoldNo};
+use crate::ledger::id::{AccountNo, HoldNo, JobNo};
 use crate::ledger::index::recent::{hash_of_key, hash_of_name};
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::reply::Reply;
@@ -58,15 +58,26 @@ impl Ledger {
             }
         }
         let movements = count(self.aging.movements.len(), command.examined_movements);
-        let done = answers + movements + holds + old_holds;
+        let jobs = self.leading_jobs(now, &command.jobs);
+        let done = answers + movements + holds + old_holds + jobs;
         let stay = count(kept.len() + kept_movements.len(), u32::MAX);
         if done > stay || (done > 0 && command.turns()) {
             let archived =
                 Forgetting { through: command.through, old_holds, kept, longer, kept_movements };
-            let (buckets, jobs, archived) = (0, 0, Some(Box::new(archived)));
+            let (buckets, archived) = (0, Some(Box::new(archived)));
             events.push(Event::Forgotten { answers, holds, movements, buckets, jobs, archived });
         }
         Ok(Reply::Done)
+    }
+
+    /// How many of the jobs that ended first are those, as they are.
+    fn leading_jobs(&self, now: Timestamp, archived: &[ArchivedJob]) -> u32 {
+        let is_same = |((at, number), record): &(&(Timestamp, JobNo), &ArchivedJob)| {
+            let is_old = at.plus_millis(self.policy.retention_ms) < now;
+            is_old && record.number == *number && self.job(*number) == Some(&record.job)
+        };
+        let same = self.aging.jobs.iter().zip(archived).take_while(is_same).count();
+        u32::try_from(same).unwrap_or(u32::MAX)
     }
 
     /// The places of the examined movements that stay: all of a unit, if one of it does.
@@ -110,7 +121,7 @@ impl Ledger {
 
     pub(in crate::ledger) fn apply_forgetting(
         &mut self,
-        (answers, holds, movements): (u32, u32, u32),
+        [answers, holds, movements, jobs]: [u32; 4],
         archived: &Forgetting,
     ) {
         let Forgetting { through, old_holds, kept, longer, kept_movements } = archived;
@@ -146,6 +157,15 @@ impl Ledger {
             self.movement_names.remove((made.tenant, made.what as u8, id), number);
             self.aging.recent.insert(hash_of_name(made.what, made.tenant, id));
         }
+        let over: Vec<_> = self.aging.jobs.drain(..jobs as usize).collect();
+        for (_, number) in over {
+            let Some(job) = self.job(number) else { continue };
+            let tenant = self.account(job.order.account).tenant;
+            let hash = hash_of_name(Resource::Job, tenant, &job.order.id);
+            self.aging.recent.insert(hash);
+            self.remove_job(number);
+        }
+        self.sweep_past_usage();
     }
 
     /// Forgets one hold that the archive has. Budgets that are set later still count what it spent.
@@ -163,7 +183,7 @@ impl Ledger {
     /// The records of what an event is about to remove, for an archive that is built again. `None` if it forgets
     /// nothing.
     pub fn forgotten_by(&self, at: Timestamp, event: &Event) -> Option<Forget> {
-        let Event::Forgotten { answers, holds, movements, archived, .. } = event else {
+        let Event::Forgotten { answers, holds, movements, jobs, archived, .. } = event else {
             return None;
         };
         let mut forget = Forget::default();
@@ -193,13 +213,16 @@ impl Ledger {
                 forget.movements.extend(self.movements.get(*number).cloned());
             }
         }
+        let over = self.aging.jobs.iter().take(*jobs as usize);
+        forget.jobs = over.filter_map(|(_, number)| self.archived_job(*number)).collect();
         Some(forget)
     }
 
-    /// The tenants of the holds that are forgotten, in order.
+    /// The tenants of the holds that are forgotten, in order, and then of the jobs.
     pub fn tenants_of(&self, forget: &Forget) -> Vec<AccountNo> {
-        let records = forget.holds.iter().chain(&forget.old_holds);
-        records.map(|record| self.account(record.hold.account).tenant).collect()
+        let holds = forget.holds.iter().chain(&forget.old_holds).map(|record| record.hold.account);
+        let accounts = holds.chain(forget.jobs.iter().map(|record| record.job.order.account));
+        accounts.map(|account| self.account(account).tenant).collect()
     }
 
     /// How many closed holds and charges, movements and kept answers are in memory.
@@ -219,9 +242,15 @@ impl Ledger {
         self.aging.archived_through.max(u64::from(self.forgot_by_age()))
     }
 
-    /// Whether holds or movements were forgotten by their age, as earlier releases did.
+    /// Whether holds, movements or jobs were forgotten by their age, as earlier releases did.
     fn forgot_by_age(&self) -> bool {
-        self.aging.forgotten_until.is_some() || self.aging.forgotten_movements
+        let Aging { forgotten_until, forgotten_movements, forgotten_through, .. } = &self.aging;
+        forgotten_until.is_some() || *forgotten_movements || forgotten_through.is_some()
+    }
+
+    /// The last change of anything that earlier releases forgot by its age.
+    pub fn forgotten_by_age(&self) -> Option<Timestamp> {
+        self.aging.forgotten_through
     }
 
     /// Whether something with this name may have been forgotten since it was looked up in an archive at this

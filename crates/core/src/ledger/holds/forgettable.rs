@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use super::archive::{ArchivedAnswer, ArchivedHold, ArchivedName};
+use super::archive::{ArchivedAnswer, ArchivedHold, ArchivedJob, ArchivedName};
 use super::forget::resource_of;
 use crate::ledger::command::Forget;
-use crate::ledger::id::HoldNo;
+use crate::ledger::id::{HoldNo, JobNo};
 use crate::ledger::index::idempotency::{KeptEntry, Refers};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::{Ledger, Movement};
@@ -103,6 +103,8 @@ impl Ledger {
                 !unit.iter().any(|number| of.movements.has(*number))
             });
         let answers = self.answers.iter().take(answers);
+        let ended = aging.jobs.iter().take(which.most);
+        let ended = ended.take_while(|(at, _)| *at < which.kept_from);
         Forget {
             through: 0,
             answers: answers.map(|kept| self.archived_answer(kept)).collect(),
@@ -113,6 +115,7 @@ impl Ledger {
                 .flatten()
                 .filter_map(|number| self.movements.get(number).cloned())
                 .collect(),
+            jobs: ended.filter_map(|(_, number)| self.archived_job(*number)).collect(),
             examined_holds,
             examined_old,
             examined_movements,
@@ -140,6 +143,10 @@ impl Ledger {
         // What came back for a refund was counted by no budget, and is not counted when it leaves again.
         let counted = !hold.is_revived();
         ArchivedHold { hold, counted }
+    }
+
+    pub(super) fn archived_job(&self, number: JobNo) -> Option<ArchivedJob> {
+        self.job(number).cloned().map(|job| ArchivedJob { number, job })
     }
 
     pub(super) fn archived_answer(&self, entry: KeptEntry) -> ArchivedAnswer {

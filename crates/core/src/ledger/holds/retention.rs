@@ -1,13 +1,14 @@
-//! Retention: answers and ended jobs are forgotten when their retention ends. Closed holds and movements leave memory
+//! Retention: answers are forgotten when their retention ends. Closed holds, movements and ended jobs leave memory
 //! through the archive alone: see [`super::forget`]. Earlier releases forgot them by their age; their records replay.
 
 use std::collections::VecDeque;
 
-use crate::ledger::command::{Command, Envelope, LookUp, Policy, Refund, RefundOf};
+use crate::ledger::command::{Command, Envelope, Policy, Refund, RefundOf};
 use crate::ledger::event::Event;
 use crate::ledger::holds::hold::HoldKind;
 use crate::ledger::id::HoldNo;
 use crate::ledger::index::aside::LedgerAside;
+use crate::ledger::jobs::view::first_of_array;
 use crate::ledger::refusal::{Refusal, Resource};
 use crate::ledger::state::{Aging, Ledger};
 use crate::name::tenant_of;
@@ -40,7 +41,7 @@ fn first<T>(ages: &VecDeque<(Timestamp, T)>) -> Option<Timestamp> {
 }
 
 impl Ledger {
-    /// Makes it forget closed holds and movements by their age, as earlier releases did: for replaying
+    /// Makes it forget closed holds, movements and ended jobs by their age, as earlier releases did: for replaying
     /// journals of earlier releases.
     pub fn forget_by_age(&mut self) {
         self.forgets_by_age = true;
@@ -56,10 +57,10 @@ impl Ledger {
         // The end of time stands for never: there is no later instant to have kept it until.
         let by_age =
             earliest(first(holds), retention_ms).min(earliest(first(movements), retention_ms));
+        let by_age = by_age.min(earliest(first(jobs), retention_ms));
         let due = earliest(self.answers.oldest(), idempotency_ttl_ms)
             .min(if self.forgets_by_age { by_age } else { Timestamp::MAX })
-            .min(earliest(first(buckets), lateness_ms))
-            .min(earliest(first(jobs), retention_ms));
+            .min(earliest(first(buckets), lateness_ms));
         Some(full_minute(due.plus_millis(1))).filter(|due| *due < Timestamp::MAX)
     }
 
@@ -83,7 +84,7 @@ impl Ledger {
             holds: by_age(&mut aging.holds.iter().map(|(at, _)| *at)),
             movements: by_age(&mut aging.movements.iter().map(|(at, _)| *at)),
             buckets: due(&mut aging.buckets.iter().map(|(at, _)| *at), buckets_from),
-            jobs: due(&mut aging.jobs.iter().map(|(at, _)| *at), holds_from),
+            jobs: by_age(&mut aging.jobs.iter().map(|(at, _)| *at)),
             archived: None,
         });
     }
@@ -117,24 +118,6 @@ impl Ledger {
             self.aging.forgotten_through = self.aging.forgotten_through.max(Some(ended_at));
             self.remove_job(job);
         }
-    }
-
-    /// Refuses a creation whose id may have been forgotten since it was looked up in history: it would happen a
-    /// second time.
-    pub(in crate::ledger) fn require_looked_up(
-        &self,
-        envelope: &Envelope,
-        command: &Command,
-    ) -> Result<(), Refusal> {
-        let (Some(looked_up), Some((what, account, id))) =
-            (envelope.looked_up, command.creates_for_a_while())
-        else {
-            return Ok(());
-        };
-        if self.must_look_up(looked_up, what, account, id) {
-            return Err(Refusal::Forgotten { what, name: id.into() });
-        }
-        Ok(())
     }
 
     /// Refuses a command whose key, or one of whose names, may have been forgotten since it was looked up in the
@@ -189,24 +172,10 @@ impl Ledger {
         if self.forgotten_through() <= looked_up || self.has(what, account, id) {
             return false;
         }
-        let tenant = self.find_account(tenant_of(account));
-        tenant.is_some_and(|tenant| self.may_have_forgotten(what, tenant, id, looked_up))
-    }
-
-    /// Whether the ledger can no longer say that an id is new, by what history said of it. The account may be any of
-    /// the tenant's.
-    pub fn must_look_up(&self, looked_up: LookUp, what: Resource, account: &str, id: &str) -> bool {
-        self.is_outdated(looked_up) && !self.has(what, account, id)
-    }
-
-    /// Whether more may have been forgotten than a look-up knew.
-    pub fn is_outdated(&self, looked_up: LookUp) -> bool {
-        match looked_up {
-            LookUp::Absent { through } => {
-                self.aging.forgotten_through.is_some_and(|forgotten| forgotten >= through)
-            }
-            LookUp::Present => true,
-        }
+        let Some(tenant) = self.find_account(tenant_of(account)) else { return false };
+        let gone = |id: &str| self.may_have_forgotten(what, tenant, id, looked_up);
+        // The jobs of an array have numbers after its name.
+        gone(id) || (what == Resource::Job && gone(&first_of_array(id)))
     }
 
     /// Whether there is a thing with this id that will be forgotten.

@@ -28,7 +28,7 @@ fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ImageError>
 fn forgotten_through(image: &Image) -> Option<Timestamp> {
     let forgot = image.forgotten_until.is_some()
         || (image.archived_through == 0 && !image.free_movements.is_empty())
-        || image.next_job > image.jobs.len() as u64;
+        || (image.archived_through == 0 && image.next_job > image.jobs.len() as u64);
     image.forgotten_through.or(forgot.then_some(image.now))
 }
 
@@ -41,10 +41,14 @@ impl Ledger {
     pub fn from_image(image: Image) -> Result<Ledger, ImageError> {
         let forgotten_through = forgotten_through(&image);
         let mut ledger = Ledger { now: image.now, policy: image.policy, ..Ledger::default() };
+        ledger.accounts.reserve_exact(image.accounts.len());
+        ledger.account_names.make_room(image.accounts.len());
         for account in image.accounts {
             ledger.restore_account(account)?;
         }
         ledger.restore_owed();
+        ledger.grants.reserve_exact(image.grants.len());
+        ledger.grant_names.make_room(image.grants.len());
         for grant in image.grants {
             ledger.restore_grant(grant)?;
         }
@@ -183,8 +187,6 @@ impl Ledger {
         let number = GrantNo(u32::try_from(self.grants.len()).unwrap_or(u32::MAX));
         let id = &image.id;
         self.require_account(image.account)?;
-        let tenant = self.account(image.account).tenant;
-        require(self.find_grant(tenant, id).is_none(), || format!("grant {id} appears twice"))?;
         let placed = image.bucket.is_some() != image.pending.is_some();
         require(placed && !image.amount.is_zero(), || format!("grant {id} has no valid position"))?;
         let end = image.start.checked_add(image.amount.length());
@@ -208,23 +210,35 @@ impl Ledger {
             pending,
             details: image.details,
         });
-        self.index_grant_name(number);
-        Ok(())
+        let twice = self.index_grant_name(number).is_some();
+        let id = &self.grant(number).id;
+        require(!twice, || format!("grant {id} appears twice"))
     }
 
     fn restore_buckets(&mut self, images: Vec<BucketImage>) -> Result<(), ImageError> {
-        let mut laid: Vec<Vec<(u64, GrantNo)>> = vec![Vec::new(); images.len()];
+        let mut laid: Vec<(BucketNo, u64, GrantNo)> = Vec::with_capacity(self.grants.len());
         for (number, grant) in (0..).map(GrantNo).zip(&self.grants) {
             let Some(bucket) = grant.bucket else { continue };
-            let packs = laid.get_mut(bucket.index());
-            let packs = packs.ok_or_else(|| ImageError(format!("there is no bucket {bucket}")))?;
-            packs.push((grant.start, number));
+            let known = bucket.index() < images.len();
+            require(known, || format!("there is no bucket {bucket}"))?;
+            laid.push((bucket, grant.start, number));
         }
-        for (number, (image, mut packs)) in (0..).map(BucketNo).zip(images.into_iter().zip(laid)) {
-            packs.sort_unstable();
+        laid.sort_unstable();
+        self.buckets.reserve_exact(images.len());
+        self.bucket_keys.make_room(images.len());
+        let mut expiries = Vec::with_capacity(images.len());
+        let mut laid = &laid[..];
+        for (number, image) in (0..).map(BucketNo).zip(images) {
+            let (packs, rest) =
+                laid.split_at(laid.iter().take_while(|(of, ..)| *of <= number).count());
+            laid = rest;
             self.require_account(image.account)?;
-            let line = self.restore_line(number, &image, &packs)?;
-            self.restore_bucket(number, image, line)?;
+            let line = self.restore_line(number, &image, packs)?;
+            expiries.extend(self.restore_bucket(number, image, line));
+        }
+        self.timers.expiries.fill(expiries);
+        for account in &mut self.accounts {
+            account.first_bucket = FirstBucket::of(&account.open, &self.buckets);
         }
         Ok(())
     }
@@ -233,11 +247,11 @@ impl Ledger {
         &self,
         number: BucketNo,
         image: &BucketImage,
-        packs: &[(u64, GrantNo)],
+        packs: &[(BucketNo, u64, GrantNo)],
     ) -> Result<Line<GrantNo>, ImageError> {
         let wrong = |what: &str| ImageError(format!("bucket {number}: {what}"));
         let mut line: Option<Line<GrantNo>> = None;
-        for (start, grant) in packs {
+        for (_, start, grant) in packs {
             let end = line.as_ref().map_or(0, Line::end);
             let granted = self.grant(*grant);
             require(*start == end && granted.account == image.account, || {
@@ -268,12 +282,13 @@ impl Ledger {
         Ok(line)
     }
 
+    /// Restores a bucket, but for the place of its account's first one. Returns when it will expire.
     fn restore_bucket(
         &mut self,
         number: BucketNo,
         image: BucketImage,
         line: Line<GrantNo>,
-    ) -> Result<(), ImageError> {
+    ) -> Option<(Timestamp, BucketNo)> {
         let rank = image.terms.rank();
         let parts = line.breakdown(Span::new(0, line.end()));
         let bucket = Bucket {
@@ -291,24 +306,20 @@ impl Ledger {
         account.available += free;
         account.plain += if restricted { 0 } else { free };
         account.held += i128::from(parts[Part::Held as usize]);
-        self.buckets.push(bucket);
         if open {
-            self.index_open((rank, number), restricted, true);
+            account.open.insert((rank, number), ());
+            account.restricted_open += u32::from(restricted);
         }
+        self.buckets.push(bucket);
         if image.expired {
-            return Ok(());
-        }
-        if let Some(expires_at) = rank.expires_at() {
-            self.timers.expiries.insert((expires_at, number));
+            return None;
         }
         if shared {
             // Of several buckets with one key, the last opened takes further grants, because the
             // others are full.
-            let restriction = self.bucket(number).restriction.clone();
-            let before = self.find_bucket(image.account, &rank, restriction.as_deref());
-            self.index_bucket(number, before);
+            self.index_last_bucket(number);
         }
-        Ok(())
+        rank.expires_at().map(|expires_at| (expires_at, number))
     }
 
     fn restore_holds(&mut self, holds: Vec<(u32, Hold)>, free: &[u32]) -> Result<(), ImageError> {
@@ -322,6 +333,7 @@ impl Ledger {
             require(fits, || format!("hold {number} has drawn units that do not exist"))?;
         }
         self.holds = slab("hold", holds, free, placeholder_hold())?;
+        self.hold_names.make_room(self.holds.places() as usize);
         let numbers: Vec<u32> = self.holds.iter().map(|(number, _)| number).collect();
         for number in numbers {
             let (accounts, holds) = (&self.accounts, &self.holds);

@@ -53,6 +53,13 @@ impl HashIndex {
         }
     }
 
+    /// Makes room for so many numbers, while there are none.
+    pub fn make_room(&mut self, numbers: usize) {
+        if self.used == 0 {
+            self.slots = vec![Slot::default(); (numbers * 5 / 4 + 1).next_power_of_two().max(8)];
+        }
+    }
+
     /// Adds a number.
     pub fn insert(&mut self, hash: u32, number: u32) {
         // At most four of five slots are used, so that probe sequences stay short.

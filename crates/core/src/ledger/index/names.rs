@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, Hash};
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use super::hash_index::HashIndex;
 use crate::name_hash::NameHasher;
@@ -16,6 +17,13 @@ pub struct NameIndex {
 }
 
 impl NameIndex {
+    /// Makes room for so many names, while there are none: growing hashes every name again.
+    pub fn make_room(&mut self, names: usize) {
+        if self.numbers.is_empty() {
+            self.numbers = HashTable::with_capacity(names);
+        }
+    }
+
     /// The number under `name`; `named` returns the name of a number.
     pub fn find<N: Hash + Eq>(&self, name: N, named: impl Fn(u32) -> N) -> Option<u32> {
         self.numbers.find(self.hasher.hash_one(&name), |number| named(*number) == name).copied()
@@ -26,6 +34,25 @@ impl NameIndex {
         let NameIndex { numbers, hasher } = self;
         let hash = hasher.hash_one(&name);
         numbers.insert_unique(hash, number, |other| hasher.hash_one(named(*other)));
+    }
+
+    /// Adds a number. Returns the one that was under this name before and no longer is.
+    pub fn replace<N: Hash + Eq>(
+        &mut self,
+        name: N,
+        number: u32,
+        named: impl Fn(u32) -> N,
+    ) -> Option<u32> {
+        let NameIndex { numbers, hasher } = self;
+        let hash = hasher.hash_one(&name);
+        let rehashed = |other: &u32| hasher.hash_one(named(*other));
+        match numbers.entry(hash, |other| named(*other) == name, rehashed) {
+            Entry::Occupied(mut present) => Some(std::mem::replace(present.get_mut(), number)),
+            Entry::Vacant(vacant) => {
+                vacant.insert(number);
+                None
+            }
+        }
     }
 
     /// Removes a number.
@@ -57,6 +84,12 @@ pub struct HashedIndex {
 }
 
 impl HashedIndex {
+    /// Makes room for so many names, while there are none.
+    pub fn make_room(&mut self, names: usize) {
+        self.numbers.make_room(names);
+        self.hashes.reserve(names);
+    }
+
     /// The number under `name`; `named` returns the name of a number.
     pub fn find<N: Hash + Eq>(&self, name: N, named: impl Fn(u32) -> N) -> Option<u32> {
         self.numbers.find(self.hash_of(&name), |number| named(number) == name)
@@ -89,6 +122,22 @@ impl HashedIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_replaces_the_one_under_its_name_wherever_the_index_grew() {
+        for room in [0, 3000] {
+            let mut index = NameIndex::default();
+            index.make_room(room);
+            // Two numbers for each name.
+            let named = |number: u32| u64::from(number / 2) * 7;
+            for number in 0..5000 {
+                let before = index.replace(named(number), number, named);
+                assert_eq!(before, (number % 2 == 1).then_some(number - number % 2));
+            }
+            assert_eq!(index.len(), 2500);
+            assert!((0..5000).all(|number| index.find(named(number), named) == Some(number | 1)));
+        }
+    }
 
     #[test]
     fn a_hashed_index_finds_present_names_and_no_removed_ones() {

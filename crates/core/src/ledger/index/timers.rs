@@ -26,6 +26,12 @@ impl<T: Copy + Ord> Queue<T> {
         self.first = Some(self.first.map_or(entry.0, |first| first.min(entry.0)));
     }
 
+    /// Fills an empty queue: sorting all at once is faster than inserting one after the other.
+    pub fn fill(&mut self, entries: Vec<(Timestamp, T)>) {
+        self.entries = entries.into_iter().collect();
+        self.first = self.entries.first().map(|(at, _)| *at);
+    }
+
     /// Removes an entry.
     pub fn remove(&mut self, entry: &(Timestamp, T)) {
         self.entries.remove(entry);

@@ -1,5 +1,7 @@
 //! Queries on jobs: by name, by number, newest first; and quotes.
 
+use compact_str::{CompactString, format_compact};
+
 use super::{Job, Offer};
 use crate::credits::Credits;
 use crate::ledger::command::SubmitJob;
@@ -41,6 +43,18 @@ pub struct QuotedOffer {
     pub hold: Credits,
 }
 
+/// The name of the first job of an array.
+pub fn first_of_array(id: &str) -> CompactString {
+    format_compact!("{id}.0")
+}
+
+impl Job {
+    /// Whether it is the first of an array. A single job with such an id has a hold without an index.
+    pub fn is_first_of_array(&self) -> bool {
+        self.order.hold.ends_with(".0")
+    }
+}
+
 impl Ledger {
     /// The job with this name.
     pub fn find_job(&self, tenant: AccountNo, id: &str) -> Option<JobNo> {
@@ -49,9 +63,8 @@ impl Ledger {
 
     /// The first job of an array, by the id of the array.
     pub fn find_array(&self, tenant: AccountNo, id: &str) -> Option<JobNo> {
-        let first = self.find_job(tenant, &compact_str::format_compact!("{id}.0"))?;
-        // A single job with such an id has a hold without an index.
-        self.jobs.all.get(&first).filter(|job| job.order.hold.ends_with(".0"))?;
+        let first = self.find_job(tenant, &first_of_array(id))?;
+        self.jobs.all.get(&first).filter(|job| job.is_first_of_array())?;
         Some(first)
     }
 
@@ -72,7 +85,7 @@ impl Ledger {
             let number = JobNo(first.0 + u64::from(index));
             let order = &self.jobs.all.get(&number)?.order;
             let is_member = order.fingerprint == fingerprint
-                && order.id.strip_prefix(id) == Some(&*compact_str::format_compact!(".{index}"));
+                && order.id.strip_prefix(id) == Some(&*format_compact!(".{index}"));
             is_member.then_some(number)
         });
         members.collect()

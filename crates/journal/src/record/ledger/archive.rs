@@ -1,16 +1,17 @@
 //! The stored form of what an archive has: keys and records.
 
 use bursar_core::ledger::command::Forget;
-use bursar_core::ledger::holds::archive::{ArchivedAnswer, ArchivedHold};
+use bursar_core::ledger::holds::archive::{ArchivedAnswer, ArchivedHold, ArchivedJob};
 use bursar_core::ledger::holds::forget::resource_of;
 use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::state::Movement;
+use bursar_core::time::Timestamp;
 
 use crate::archive::{ArchiveEntry, ArchiveFamily};
 use crate::record::codec::wire::{FormatError, Reader, Stored, Writer};
 
-/// The key of a hold, charge or movement.
+/// The key of a hold, charge, movement or job.
 pub fn object_key(what: Resource, tenant: AccountNo, name: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(5 + name.len());
     // The same number as in journals.
@@ -43,14 +44,19 @@ pub fn decode_movement(bytes: &[u8]) -> Result<Movement, FormatError> {
     decode(bytes)
 }
 
+/// Decodes a job.
+pub fn decode_job(bytes: &[u8]) -> Result<ArchivedJob, FormatError> {
+    decode(bytes)
+}
+
 /// Decodes an answer.
 pub fn decode_answer(bytes: &[u8]) -> Result<ArchivedAnswer, FormatError> {
     decode(bytes)
 }
 
-/// The entries of everything that is forgotten. `tenants` are those of the holds, in order.
+/// The entries of everything that is forgotten. `tenants` are those of the holds, in order, and then of the jobs.
 pub fn archive_entries(forget: &Forget, tenants: &[AccountNo]) -> Vec<ArchiveEntry> {
-    let Forget { answers, holds, old_holds, movements, .. } = forget;
+    let Forget { answers, holds, old_holds, movements, jobs, .. } = forget;
     let object = |what, tenant, name: &str, at: i64, value| ArchiveEntry {
         family: ArchiveFamily::Objects,
         key: object_key(what, tenant, name),
@@ -62,8 +68,13 @@ pub fn archive_entries(forget: &Forget, tenants: &[AccountNo]) -> Vec<ArchiveEnt
         let (what, at) = (resource_of(hold.kind), hold.moved_at.millis());
         object(what, *tenant, &hold.id, at, encode(record))
     };
+    let (of_holds, of_jobs) = tenants.split_at(holds.len() + old_holds.len());
     let mut entries: Vec<ArchiveEntry> =
-        holds.iter().chain(old_holds).zip(tenants).map(hold).collect();
+        holds.iter().chain(old_holds).zip(of_holds).map(hold).collect();
+    entries.extend(jobs.iter().zip(of_jobs).map(|(record, tenant)| {
+        let at = record.job.ended_at.map_or(i64::MIN, Timestamp::millis);
+        object(Resource::Job, *tenant, &record.job.order.id, at, encode(record))
+    }));
     entries.extend(
         movements
             .iter()

@@ -21,7 +21,9 @@ use bursar_core::ledger::holds::archive::ArchivedHold;
 
 use super::body::{self, Body};
 use super::codec::wire::{FormatError, Reader, Stored, Writer};
-pub use archive::{answer_key, archive_entries, decode_answer, decode_movement, object_key};
+pub use archive::{
+    answer_key, archive_entries, decode_answer, decode_job, decode_movement, object_key,
+};
 pub use event::event_name;
 pub use header::{AuditHeader, CommandKind, Outcome, RefusalCode};
 pub use image::{IMAGE_VERSION, decode_image, encode_image};

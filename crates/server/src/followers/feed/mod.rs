@@ -13,7 +13,9 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::Event;
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
-use bursar_engine::{Codec, Durable, LedgerCodec, Observer, Seen, SnapshotPace, Trouble, replay};
+use bursar_engine::{
+    Codec, Engine, LedgerCodec, Observer, Seen, SnapshotPace, Trouble, copy_or_replay,
+};
 use bursar_journal::{Head, Journal, Record, Snapshot};
 use tokio::sync::{Semaphore, watch};
 
@@ -125,14 +127,15 @@ pub enum Behind {
 }
 
 impl Feed {
-    /// Starts to follow a journal from its present state.
+    /// Starts to follow a journal from the present state of its writer.
     pub fn start(
         journal: Arc<dyn Journal>,
-        durable: Arc<Durable>,
+        writer: &Engine<LedgerCodec>,
         snapshot_every: u64,
         observer: Observer,
     ) -> Result<Feed, FollowerError> {
-        let replayed = replay(&*journal, &LedgerCodec)?;
+        let durable = writer.durable();
+        let replayed = copy_or_replay(&*journal, &LedgerCodec, &writer.handle())?;
         let last = journal.head_at(replayed.snapshot)?.position;
         let ring = Ring { complete_after: replayed.head.position, ..Ring::default() };
         let ring = Arc::new(Mutex::new(ring));

@@ -239,7 +239,7 @@ mod tests {
         let journals = (Arc::clone(&journal), Arc::clone(&journal));
         let path = folder.path().join("history.db");
         let history = HistoryService::start(journals, engine.durable(), &path).expect("a new file");
-        let feed = Feed::start(journal, engine.durable(), u64::MAX, observer).expect("a feed");
+        let feed = Feed::start(journal, &engine, u64::MAX, observer).expect("a feed");
         let feed = Arc::new(feed);
         let mut reached = feed.reached();
         reached.wait_for(|reached| *reached >= position).await.expect("it follows");
