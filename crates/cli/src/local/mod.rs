@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod audit;
+pub(crate) mod losses;
 mod store_test;
 
 use std::path::{Path, PathBuf};

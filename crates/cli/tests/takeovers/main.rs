@@ -7,6 +7,7 @@
 mod clients;
 #[path = "../../../journal/tests/support/mod.rs"]
 mod journal_support;
+mod loss;
 mod members;
 mod prices;
 mod records;
