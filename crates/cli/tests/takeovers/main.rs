@@ -9,6 +9,7 @@ mod clients;
 mod journal_support;
 mod loss;
 mod members;
+mod migrate;
 mod prices;
 mod records;
 #[path = "../rehearsal/mod.rs"]
