@@ -138,6 +138,7 @@ pub(crate) fn run(
         Remote::Audit(audit::AuditCommand::Local(command)) if command.remote().is_none() => {
             return crate::local::audit::run(command, format);
         }
+        Remote::Cluster(cluster::ClusterCommand::AcceptLoss(arguments)) => return arguments.run(),
         other => other,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

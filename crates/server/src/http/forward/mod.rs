@@ -22,7 +22,8 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::auth::root_key;
 use crate::config::Config;
-use crate::machines::leader::{InProgress, Leader, Role};
+use crate::machines::leader::{Leader, Role};
+use crate::machines::trust::InProgress;
 use crate::net::serve::PeerAddress;
 use crate::request::Failure;
 use crate::telemetry::Metrics;
