@@ -298,12 +298,13 @@ impl Agent {
     fn handle_idle(&self, one: &Observed, step: IdleStep) {
         let (attempt, Some(limits)) = (&one.attempt, self.options.idle) else { return };
         let job = one.launch.as_ref().map_or(attempt, |launch| &launch.job);
-        tracing::warn!(attempt, job, ?step, "the GPUs of an attempt do nothing");
+        let note = limits.line(step, job);
+        tracing::warn!(attempt, job, note, "the GPUs of an attempt do nothing");
         let takes_notes = one.record.as_ref().is_some_and(|record| record.takes_notes);
         if !takes_notes {
             return;
         }
-        let noted = self.runner.note(attempt, &limits.line(step, job));
+        let noted = self.runner.note(attempt, &note);
         let stopped = match step {
             IdleStep::Warn | IdleStep::WarnAgain => Ok(()),
             IdleStep::Stop => self.runner.stop_idle(attempt, IDLE_GRACE),

@@ -8,6 +8,7 @@
 
 mod address;
 mod archive;
+mod archive_rows;
 mod fitness;
 mod laws;
 mod leader;
