@@ -12,6 +12,7 @@ use bursar_core::ledger::holds::archive::RecalledRecord;
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Command, Envelope, Ledger};
+use bursar_core::machine::Machine;
 use bursar_core::name::{AccountPath, HoldId};
 use bursar_core::time::DAY_MS;
 use bursar_engine::archiver::{Archiver, ClosedWindow};
