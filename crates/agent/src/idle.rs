@@ -10,6 +10,9 @@ use crate::clock::BootTime;
 use crate::reconcile::Local;
 use crate::runner::Observed;
 
+/// What happened in a longer time between two looks is not known.
+const MAX_GAP: Duration = Duration::from_secs(120);
+
 /// When a job with idle GPUs is warned and stopped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct IdleLimits {
@@ -30,10 +33,11 @@ pub enum IdleStep {
     Stop,
 }
 
-/// Since when the GPUs of an attempt do nothing, and the last step that was taken.
+/// Since when the GPUs of an attempt do nothing, the last look, and the last step that was taken.
 #[derive(Copy, Clone, Debug)]
 struct IdleSince {
     since: BootTime,
+    seen: BootTime,
     taken: Option<IdleStep>,
 }
 
@@ -70,8 +74,12 @@ impl IdleWatch {
         self.idle.retain(|attempt, _| idle.contains(&attempt.as_str()));
         let mut steps = Vec::new();
         for attempt in idle {
-            let begun = IdleSince { since: now, taken: None };
+            let begun = IdleSince { since: now, seen: now, taken: None };
             let known = self.idle.entry(attempt.to_owned()).or_insert(begun);
+            if now.since(known.seen) > MAX_GAP {
+                *known = begun;
+            }
+            known.seen = now;
             if let Some(step) = limits.due(now.since(known.since), known.taken) {
                 known.taken = Some(step);
                 steps.push((attempt.to_owned(), step));
@@ -177,19 +185,24 @@ mod tests {
         assert_eq!(steps(LIMITS, &one, &idle), expected);
         let warned = IdleLimits { stop_after: None, ..LIMITS };
         assert_eq!(steps(warned, &one, &idle), expected[..2]);
-        // An agent that could not look for hours does not stop a job that was never warned.
-        let seldom = [(0, Some(0)), (500, Some(0)), (501, Some(0)), (502, Some(0))];
-        assert_eq!(steps(LIMITS, &one, &seldom), [(500, Warn), (501, WarnAgain), (502, Stop)]);
+        // A look for each step: nothing is stopped that was not warned twice.
+        let second = Duration::from_secs(1);
+        let short = IdleLimits { warn_after: second, stop_after: Some(second * 3) };
+        assert_eq!(steps(short, &one, &idle[..9]), [(1, Warn), (2, WarnAgain), (3, Stop)]);
     }
 
     #[test]
     fn a_gpu_that_works_or_is_not_known_begins_anew() {
         let one = running(&["a"]);
+        let looks = |at_29| (0..62).map(move |at| (at, if at == 29 { at_29 } else { Some(0) }));
         for percent in [Some(1), None] {
-            let looks = [(0, Some(0)), (29, percent), (31, Some(0)), (60, Some(0)), (61, Some(0))];
-            assert_eq!(steps(LIMITS, &one, &looks), [(61, IdleStep::Warn)], "{percent:?}");
+            let looks: Vec<(u64, Option<u32>)> = looks(percent).collect();
+            assert_eq!(steps(LIMITS, &one, &looks), [(60, IdleStep::Warn)], "{percent:?}");
         }
-        let looks = [(0, Some(0)), (500, Some(0))];
+        let gap: Vec<(u64, Option<u32>)> =
+            (0..62).filter(|at| *at < 20 || *at > 22).map(|at| (at, Some(0))).collect();
+        assert_eq!(steps(LIMITS, &one, &gap), [(53, IdleStep::Warn)], "it did not look at 21");
+        let looks: Vec<(u64, Option<u32>)> = looks(Some(0)).collect();
         assert_eq!(steps(LIMITS, &running(&[]), &looks), [], "a job without GPUs");
         let mut stopping = running(&["a"]);
         stopping.local = Local::Stopping;
