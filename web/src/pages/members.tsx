@@ -5,7 +5,7 @@ import { may, rolesFor } from "../api/session";
 import { formatDuration, millis, visible, words } from "../format";
 import { Badge, Stat, Stats, When, type Tone } from "../ui/basics";
 import { useSession } from "../ui/context";
-import { Forbidden, Loaded } from "../ui/messages";
+import { Forbidden, Loaded, type Read } from "../ui/messages";
 import { Page, Section } from "../ui/page";
 import { DataTable, type TableColumn } from "../ui/table";
 
@@ -19,9 +19,11 @@ const MEMBER_STATES: Record<string, [Tone, string]> = { active: ["green", "●"]
 function Members() {
   const cluster = useQuery(api.cluster());
   const ready = useQuery(api.readiness());
+  // One picture: the tables do not gain columns a moment later.
+  const both: Read<Cluster> = ready.isPending ? { ...cluster, data: undefined } : cluster;
   return (
     <Page title="Cluster members" about="Servers that share the store, and the machines that each owns.">
-      <Loaded query={cluster}>{(data) => <MemberTables cluster={data} ready={ready.data} />}</Loaded>
+      <Loaded query={both}>{(data) => <MemberTables cluster={data} ready={ready.data} />}</Loaded>
     </Page>
   );
 }
