@@ -74,11 +74,12 @@ impl Ordeal {
             invoked >= since && matches!(outcome, CallOutcome::Done { .. })
         };
         loop {
-            let notes = self.clients.notes();
-            // Newer calls are at the end.
-            let recent = notes.calls.iter().rev().take_while(|call| call.returned >= since);
-            let answered = recent.filter(|call| is_new(call.invoked, &call.outcome)).count();
-            drop(notes);
+            let answered = {
+                let notes = self.clients.notes();
+                // Newer calls are at the end.
+                let recent = notes.calls.iter().rev().take_while(|call| call.returned >= since);
+                recent.filter(|call| is_new(call.invoked, &call.outcome)).count()
+            };
             if answered >= ANSWERS {
                 return;
             }
@@ -182,8 +183,13 @@ impl Ordeal {
     /// Prints how long each fault kept clients without an answer.
     fn report(&self, history: &ClientHistory) {
         for kind in ["kill", "pause", "start together", "hand-over", "standby", "promotion"] {
-            let begun = self.faults.iter().filter(|(fault, _)| *fault == kind);
-            let mut gaps: Vec<u64> = begun.map(|(_, begun)| longest_gap(history, *begun)).collect();
+            let mut gaps = Vec::new();
+            for (number, (fault, begun)) in self.faults.iter().enumerate() {
+                let next = self.faults.get(number + 1).map_or(u64::MAX, |(_, next)| *next);
+                if *fault == kind {
+                    gaps.push(longest_gap(history, *begun, next));
+                }
+            }
             gaps.sort_unstable();
             if let Some(last) = gaps.last() {
                 let at = |percent: usize| gaps[(gaps.len() * percent / 100).min(gaps.len() - 1)];
@@ -199,17 +205,13 @@ impl Ordeal {
     }
 }
 
-/// The longest time without an answer to a change within a minute after a fault, in milliseconds, up to the next
-/// `ANSWERS` answers.
-fn longest_gap(history: &ClientHistory, begun: u64) -> u64 {
-    let answers = history
-        .calls
-        .iter()
-        .filter(|call| call.returned >= begun && matches!(call.outcome, CallOutcome::Done { .. }));
-    let mut times: Vec<u64> = answers.map(|call| call.returned).collect();
+/// The longest time without an answer to a change between two instants, in milliseconds.
+fn longest_gap(history: &ClientHistory, begun: u64, end: u64) -> u64 {
+    let answers = history.calls.iter().filter(|call| {
+        (begun..end).contains(&call.returned) && matches!(call.outcome, CallOutcome::Done { .. })
+    });
+    let mut times: Vec<u64> = answers.map(|call| call.returned).chain([begun]).collect();
     times.sort_unstable();
-    times.truncate(ANSWERS * 4);
-    times.insert(0, begun);
     let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
     gaps.max().unwrap_or_default() / 1_000_000
 }

@@ -60,7 +60,7 @@ impl Serving {
             let (status, mut said) = self.clients.ask("GET", path, Value::Null).await;
             assert_eq!(status, 200, "{path}: {said}");
             forget_when(&mut said);
-            // What a waiting job waits for is told as of now.
+            // The blockers of a waiting job are those of now.
             let is_job = path.starts_with("/v1/jobs/");
             answers.push(if is_job { json!([said["id"], said["state"]]) } else { said });
         }
