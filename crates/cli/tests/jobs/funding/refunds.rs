@@ -81,10 +81,11 @@ fn remove(server: &Server, name: &str) {
     }
 }
 
-/// Everything of a job but the instant of the answer.
+/// Everything of a job but the instant of the answer, and the members of its array, which are listed while the ledger
+/// has them.
 async fn seen(server: &Server, id: &str) -> Value {
     let mut job = job(server, id).await;
-    for field in ["as_of", "ledger_position"] {
+    for field in ["as_of", "ledger_position", "array"] {
         job.as_object_mut().expect("an object").remove(field);
     }
     job
