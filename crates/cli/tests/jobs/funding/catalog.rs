@@ -106,7 +106,15 @@ async fn a_job_that_only_the_archive_knows_is_not_run_again_and_can_be_refunded(
         server.advance(20 * 86_400).await;
     }
 
-    let again = server.call("POST", "/v1/jobs", small("old")).await.expect(200);
+    // While the ledger has it, a repeat shows it as it was submitted. It leaves once the archive has it.
+    let mut again = json!({ "state": "queued" });
+    for _ in 0..400 {
+        again = server.call("POST", "/v1/jobs", small("old")).await.expect(200);
+        if again["state"] != "queued" {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
     assert_eq!((&again["state"], micros(&again["charged"])), (&json!("succeeded"), charged));
     let other = with(small("old"), "max_runtime_seconds", json!(7));
     server.call("POST", "/v1/jobs", other).await.problem("already_exists");
