@@ -208,6 +208,14 @@ mod tests {
     }
 
     #[test]
+    fn an_array_has_a_number_of_tasks() {
+        assert_eq!(tasks("10"), Ok(10));
+        for wrong in ["0-9", "1,3", "-1", "ten"] {
+            assert!(tasks(wrong).is_err_and(|text| text.contains("such as 10")), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_group_has_a_limit() {
         let tuning = ConcurrencyGroup { name: "tuning".into(), limit: 2 };
         assert_eq!(group("tuning=2"), Ok(tuning));
