@@ -26,6 +26,8 @@ async fn until_refused(url: &str) {
         }
         if let Some((503, ready)) = look(url, "/readyz").await
             && ready["reason"].as_str().is_some_and(|said| said.contains("cluster accept-loss"))
+            && let Some((503, problem)) = look(url, "/v1/cluster").await
+            && problem["detail"].as_str().is_some_and(|said| said.contains("cluster accept-loss"))
         {
             return;
         }

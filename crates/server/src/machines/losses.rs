@@ -21,9 +21,15 @@ pub(crate) type DurableHeads = Box<dyn Fn() -> MachineHeads + Send + Sync>;
 pub(crate) struct LossWatch {
     durable: OnceLock<DurableHeads>,
     outlived: AtomicBool,
+    is_lost: AtomicBool,
 }
 
 impl LossWatch {
+    /// Whether the store lacks something, so that no member serves it before an operator decides.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::SeqCst)
+    }
+
     /// From now on what this process knows to be durable must be in the store.
     pub(crate) fn remember(&self, durable: DurableHeads) {
         // Called once, at the start.
@@ -73,6 +79,7 @@ impl Losses {
         let before = self.accepted;
         let StoredLoss { noted, accepted, heads } = store.compare(&self.seen, before, within)?;
         self.accepted = Some(accepted);
+        self.watch.is_lost.store(noted.is_some(), Ordering::SeqCst);
         if durable.is_some() && before.is_some_and(|before| before != accepted) {
             self.watch.outlived.store(true, Ordering::SeqCst);
         }

@@ -289,7 +289,8 @@ impl Forwarder {
                 Role::Standby { reason, .. } => reason.clone(),
                 Role::Unknown | Role::Leader => "this member is starting".to_owned(),
             };
-            if watch.elapsed() >= within {
+            // A loss does not go away by itself.
+            if watch.elapsed() >= within || self.leader.losses().is_lost() {
                 return Owner::Nowhere(reason);
             }
             tokio::select! {
