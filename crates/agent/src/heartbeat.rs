@@ -310,7 +310,7 @@ impl Agent {
             IdleStep::Stop => self.runner.stop_idle(attempt, IDLE_GRACE),
         };
         if let Err(error) = noted.and(stopped) {
-            tracing::error!(attempt, %error, "its supervisor cannot be reached");
+            tracing::error!(attempt, %error, "the supervisor of an attempt cannot be reached");
         }
     }
 
