@@ -31,7 +31,7 @@ const MAX_WAIT: u32 = 25;
 /// The pause before registering again if another agent registered the same node: two such agents
 /// take turns, and should not do so all the time.
 const REREGISTER_BACKOFF: u32 = 4;
-/// What a job whose GPUs do nothing gets between SIGTERM and SIGKILL.
+/// The time between SIGTERM and SIGKILL of a job that is stopped because its GPUs do nothing.
 const IDLE_GRACE: Duration = Duration::from_secs(60);
 /// The first and the longest pause after a failed heartbeat.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
@@ -310,7 +310,7 @@ impl Agent {
             IdleStep::Stop => self.runner.stop_idle(attempt, IDLE_GRACE),
         };
         if let Err(error) = noted.and(stopped) {
-            tracing::error!(attempt, %error, "its supervisor cannot be reached");
+            tracing::error!(attempt, %error, "the supervisor of an attempt cannot be reached");
         }
     }
 

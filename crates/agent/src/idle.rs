@@ -10,7 +10,7 @@ use crate::clock::BootTime;
 use crate::reconcile::Local;
 use crate::runner::Observed;
 
-/// What happened in a longer time between two looks is not known.
+/// The longest time between two samples. What happened in a longer one is not known.
 const MAX_GAP: Duration = Duration::from_secs(120);
 
 /// When a job with idle GPUs is warned and stopped.

@@ -105,7 +105,8 @@ pub(crate) enum AdminCommand {
         to: PathBuf,
     },
     /// Move the store of a folder into an empty PostgreSQL database: the journals of all machines with every record at
-    /// its place, and with flags the key that signs checkpoints and the output of jobs. Stop the server first.
+    /// its place; with --checkpoint-key the key that signs checkpoints, with --state the output of jobs. Stop the
+    /// server first.
     #[command(after_help = "Example:\n  bursar admin migrate --data /var/lib/bursar --to \
         postgres://bursar@db.example/bursar --checkpoint-key /etc/bursar/checkpoint.key --state \
         /var/lib/bursar-state\n\n\

@@ -23,7 +23,7 @@ use crate::telemetry::Metrics;
 
 /// How long the store keeps a leader that does not renew.
 const LEAD_TTL: Duration = Duration::from_secs(3);
-/// How often a member says that it is there.
+/// How often a member writes its row.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 /// The shortest time between two looks of a standby at the lead, and how much it is varied, so that servers started at
 /// the same time do not claim together.

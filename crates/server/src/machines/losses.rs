@@ -89,7 +89,7 @@ impl Losses {
         };
         Ok(Some(format!(
             "the store has lost something ({lost}). Put back the newest copy of the database; or see what is lost and \
-             accept it with bursar cluster accept-loss"
+             accept it: bursar cluster accept-loss --store URL"
         )))
     }
 

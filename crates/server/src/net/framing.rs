@@ -1,5 +1,5 @@
-//! Where an HTTP/1.1 request ends, and for which host it is, must be said once and plainly: a proxy in front of the
-//! server may read it in another way. What hyper does not refuse itself is refused here.
+//! An HTTP/1.1 request must state its end and its host exactly once: a proxy in front of the server may read an
+//! unclear one differently. What hyper does not refuse itself is refused here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,8 @@ const ONE_LENGTH: &str =
 /// The name of the header that hyper drops where a body is chunked as well.
 const LENGTH: &[u8] = b"content-length";
 
-/// Looks for lines with a length in what a connection sends, because hyper does not show a length beside a
-/// `Transfer-Encoding`. No line of a body of JSON begins so.
+/// Looks for `Content-Length` lines in what a connection sends, because hyper does not show one beside a
+/// `Transfer-Encoding`. No line of a JSON body begins so.
 #[derive(Debug, Default)]
 pub(crate) struct LengthLines {
     /// The last line so far, if it may still become one.
@@ -25,7 +25,7 @@ pub(crate) struct LengthLines {
     seen: SeenLength,
 }
 
-/// Whether a line with a length came since the last request.
+/// Whether a `Content-Length` line arrived since the last request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenLength(Arc<AtomicBool>);
 

@@ -36,7 +36,7 @@ pub(crate) enum ClusterCommand {
         change: ChangeArguments,
     },
     /// Accept that the store has lost changes, so that it is served as it is. Works on the database itself, because no
-    /// server answers before.
+    /// server answers until the loss is accepted.
     #[command(
         name = "accept-loss",
         after_help = "Example:\n  bursar cluster accept-loss --store postgres://bursar@db.example/bursar\n\n\

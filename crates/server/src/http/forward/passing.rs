@@ -1,4 +1,4 @@
-//! What of a request arrives at another member as it came.
+//! Which parts of a request reach another member unchanged.
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, header};
@@ -21,7 +21,7 @@ pub(super) fn is_repeatable(parts: &Parts) -> bool {
         || passed_on(&parts.headers).contains_key("idempotency-key")
 }
 
-/// Whether a path arrives at another member as it came: an HTTP client resolves `..` and turns backslashes around, and
+/// Whether a path reaches another member unchanged: an HTTP client resolves `..` and turns backslashes around, and
 /// no route has them. A path that does not begin with a slash (`*`) is no part of a URL.
 pub(super) fn keeps_its_path(path: &str) -> bool {
     let is_dots = |segment: &str| {
