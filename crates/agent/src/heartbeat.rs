@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use crate::clock::BootTime;
 use crate::folder::{Owner, StateFolder};
 use crate::gpu::Gpus;
+use crate::idle::{IdleLimits, IdleStep, IdleWatch};
 use crate::logs::LogShipper;
 use crate::metrics::{self, AgentMetrics};
 use crate::report;
@@ -30,6 +31,8 @@ const MAX_WAIT: u32 = 25;
 /// The pause before registering again if another agent registered the same node: two such agents
 /// take turns, and should not do so all the time.
 const REREGISTER_BACKOFF: u32 = 4;
+/// The time between SIGTERM and SIGKILL of a job that is stopped because its GPUs do nothing.
+const IDLE_GRACE: Duration = Duration::from_secs(60);
 /// The first and the longest pause after a failed heartbeat.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
@@ -59,6 +62,8 @@ pub struct AgentOptions {
     /// The size of each job's private folders for temporary files, if this machine
     /// lets the agent create them; `None`: jobs use the machine's.
     pub tmp_bytes: Option<u64>,
+    /// When jobs whose GPUs do nothing are warned and stopped; `None`: never.
+    pub idle: Option<IdleLimits>,
     /// The address of the metrics.
     pub metrics: Option<std::net::SocketAddr>,
 }
@@ -92,6 +97,7 @@ pub struct Agent {
     logs: Arc<Mutex<LogShipper>>,
     metrics: Arc<AgentMetrics>,
     utilization: report::AttemptUtilization,
+    idle: IdleWatch,
     /// Attempts whose output was sent completely.
     shipped: BTreeSet<String>,
     failures: u32,
@@ -118,6 +124,7 @@ impl Agent {
         let lock = folder.lock().map_err(machine("the state folder"))?;
         let (runner, wake) = work_in(&folder, &options)?;
         let logs = shipper(&options);
+        let idle = IdleWatch::new(options.idle);
         Ok(Agent {
             options,
             runner,
@@ -125,6 +132,7 @@ impl Agent {
             logs,
             metrics: Arc::default(),
             utilization: report::AttemptUtilization::default(),
+            idle,
             shipped: BTreeSet::new(),
             failures: 0,
             given: folder,
@@ -277,7 +285,33 @@ impl Agent {
         self.metrics.observe(&observed, gpus);
         let percent = |gpu: &str| gpus.sample(gpu).map(|sample| sample.utilization_percent);
         self.utilization.observe(&observed, percent);
+        let steps = self.idle.observe(&observed, BootTime::now(), percent);
+        for (attempt, step) in steps {
+            if let Some(one) = observed.iter().find(|one| one.attempt == attempt) {
+                self.handle_idle(one, step);
+            }
+        }
         Ok(observed)
+    }
+
+    /// Warns a job whose GPUs do nothing, in its output, or stops it.
+    fn handle_idle(&self, one: &Observed, step: IdleStep) {
+        let (attempt, Some(limits)) = (&one.attempt, self.options.idle) else { return };
+        let job = one.launch.as_ref().map_or(attempt, |launch| &launch.job);
+        let note = limits.line(step, job);
+        tracing::warn!(attempt, job, note, "the GPUs of an attempt do nothing");
+        let takes_notes = one.record.as_ref().is_some_and(|record| record.takes_notes);
+        if !takes_notes {
+            return;
+        }
+        let noted = self.runner.note(attempt, &note);
+        let stopped = match step {
+            IdleStep::Warn | IdleStep::WarnAgain => Ok(()),
+            IdleStep::Stop => self.runner.stop_idle(attempt, IDLE_GRACE),
+        };
+        if let Err(error) = noted.and(stopped) {
+            tracing::error!(attempt, %error, "the supervisor of an attempt cannot be reached");
+        }
     }
 
     fn renew(&self, sent: BootTime, registration: &Registration) -> io::Result<()> {

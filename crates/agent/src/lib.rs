@@ -11,6 +11,7 @@ pub mod clock;
 pub mod folder;
 pub mod gpu;
 pub mod heartbeat;
+pub mod idle;
 pub mod isolation;
 pub mod logs;
 pub mod machine;

@@ -100,6 +100,8 @@ fn end(record: &AttemptRecord) -> AttemptState {
         (_, Some(StopCause::Ordered | StopCause::LeaseRanOut)) | (None, None) => {
             AttemptState::Stopped
         }
+        // The job is at fault, so it does not start again.
+        (_, Some(StopCause::Idle)) => AttemptState::Failed,
         (Some(Exit::Code(0)), None) => AttemptState::Succeeded,
         (Some(Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted(_)), None) => AttemptState::Failed,
     }
@@ -111,6 +113,10 @@ fn message(record: &AttemptRecord) -> Option<String> {
         (_, Some(StopCause::LeaseRanOut)) => {
             Some("stopped by its node: the server could not be reached in time".into())
         }
+        (_, Some(StopCause::Idle)) => Some(
+            "stopped by its node: its GPUs did nothing for too long; see the end of its output"
+                .into(),
+        ),
         (Some(Exit::Signal(signal)), None) => Some(format!("killed by signal {signal}")),
         (None, None) => {
             Some("its supervisor ended: the node was restarted, or it was killed".into())
@@ -198,6 +204,7 @@ mod tests {
             (Some(Exit::Code(0)), ordered, Stopped, Some(0)),
             (Some(Exit::Signal(15)), ordered, Stopped, Some(143)),
             (Some(Exit::Signal(9)), lease, Stopped, Some(137)),
+            (Some(Exit::Signal(15)), Some(StopCause::Idle), Failed, Some(143)),
             (None, None, Stopped, None),
         ] {
             let report = of(&observed(Local::Ended, exit.clone(), stop)).expect("reported");

@@ -194,6 +194,17 @@ impl Runner {
         self.tell(attempt, &format!("stop {}\n", kill_at.as_millis()))
     }
 
+    /// Stops an attempt because its GPUs do nothing, and kills it after its grace period.
+    pub fn stop_idle(&self, attempt: &str, grace: Duration) -> io::Result<()> {
+        let kill_at = BootTime::now().plus(grace);
+        self.tell(attempt, &format!("idle {}\n", kill_at.as_millis()))
+    }
+
+    /// Adds a line to the output of an attempt.
+    pub fn note(&self, attempt: &str, line: &str) -> io::Result<()> {
+        self.tell(attempt, &format!("note {line}\n"))
+    }
+
     /// Kills an attempt and everything that it started.
     pub fn kill(&self, attempt: &str) -> io::Result<()> {
         self.tell(attempt, "kill\n")

@@ -16,6 +16,19 @@ pub fn gpu_time(gpu_ms: u64) -> String {
     }
 }
 
+/// Seconds as people write them: `45s`, `30m`, `1h30m`, `2d`.
+pub fn length(seconds: u64) -> String {
+    let parts = [
+        (seconds / 86_400, 'd'),
+        (seconds / 3600 % 24, 'h'),
+        (seconds / 60 % 60, 'm'),
+        (seconds % 60, 's'),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0);
+    let text: String = parts.map(|(count, unit)| format!("{count}{unit}")).collect();
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +45,13 @@ mod tests {
         assert_eq!(gpu_time(1_234), "1.234s");
         assert_eq!(gpu_time(61_000), "1m01s");
         assert_eq!(gpu_time(7_260_000), "2h01m");
+    }
+
+    #[test]
+    fn lengths_leave_out_what_is_zero() {
+        for (seconds, text) in [(0, "0s"), (45, "45s"), (1800, "30m"), (5400, "1h30m")] {
+            assert_eq!(length(seconds), text);
+        }
+        assert_eq!(length(2 * 86_400 + 60), "2d1m");
     }
 }

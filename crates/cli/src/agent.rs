@@ -4,11 +4,13 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use bursar_agent::attempt::{exec, supervise};
 use bursar_agent::clock::Offset;
 use bursar_agent::gpu::Gpus;
 use bursar_agent::heartbeat::{Agent, AgentError, AgentOptions};
+use bursar_agent::idle::IdleLimits;
 use bursar_agent::isolation::{cgroup, guard, privilege};
 use bursar_agent::servers::Servers;
 use bursar_agent::{machine, place};
@@ -17,7 +19,7 @@ use bursar_client::{Client, RetryPolicy};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::arguments::pair;
+use crate::arguments::{duration, pair};
 use crate::exit::{Exit, Failure};
 use crate::session::connection::{ConnectionArguments, connect_with, key_file, read_key, variable};
 use crate::session::problem;
@@ -47,6 +49,9 @@ pub(crate) struct AgentArguments {
     /// Simulated GPUs, for tests: type, count, GiB of memory.
     #[arg(long, value_name = "TYPE:COUNT:GIB")]
     fake_gpus: Option<String>,
+    /// A file with the percentage in which simulated GPUs are busy. For tests.
+    #[arg(long, value_name = "FILE", hide = true, requires = "fake_gpus")]
+    fake_utilization: Option<PathBuf>,
     /// Cores that jobs may use; all if not given.
     #[arg(long, value_name = "COUNT")]
     cpus: Option<u32>,
@@ -79,6 +84,14 @@ pub(crate) struct AgentArguments {
     /// The most output of each attempt that is kept on the node, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     output_limit: u32,
+    /// Warn a job in its output when its GPUs have done nothing for this long, and once more after
+    /// twice as long; 0s: never.
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
+    idle_warning: Duration,
+    /// Stop a job whose GPUs have done nothing for this long, as failed. More than twice
+    /// --idle-warning, so that two warnings come first; never if not given.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    idle_stop: Option<Duration>,
     /// Serve metrics for Prometheus on this address of this machine.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
@@ -193,7 +206,19 @@ impl AgentArguments {
         Ok(())
     }
 
+    /// When jobs with idle GPUs are warned and stopped: two warnings come before a stop.
+    fn idle_limits(&self) -> Result<Option<IdleLimits>, Failure> {
+        let (warn_after, stop_after) = (self.idle_warning, self.idle_stop);
+        if stop_after.is_some_and(|stop| warn_after.is_zero() || stop <= warn_after * 2) {
+            let why = "--idle-stop must be longer than twice --idle-warning, which is not 0s";
+            return Err(Failure::because(Exit::Usage, why)
+                .with_next("for example --idle-warning 30m --idle-stop 2h"));
+        }
+        Ok((!warn_after.is_zero()).then_some(IdleLimits { warn_after, stop_after }))
+    }
+
     fn into_options(self, connection: &ConnectionArguments) -> Result<AgentOptions, Failure> {
+        let idle = self.idle_limits()?;
         let (client, others) = connect_all(connection)?;
         self.check_key(connection)?;
         self.look_for_home()?;
@@ -211,7 +236,7 @@ impl AgentArguments {
             }
         };
         let gpus = match &self.fake_gpus {
-            Some(text) => Gpus::fake(text, &node)?,
+            Some(text) => Gpus::fake(text, &node)?.with_utilization(self.fake_utilization),
             None => {
                 let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
                 Gpus::discover(self.gpu_type.as_deref(), visible.as_deref())?
@@ -248,6 +273,7 @@ impl AgentArguments {
             cgroup,
             output_limit: u64::from(self.output_limit) << 20,
             tmp_bytes: (self.job_tmp > 0).then_some(u64::from(self.job_tmp) << 20),
+            idle,
             metrics: self.metrics,
         })
     }

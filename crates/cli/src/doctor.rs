@@ -1,23 +1,31 @@
 //! `bursar doctor` and `bursar whoami`: what commands use, and whether it works.
 
-use bursar_client::api::Code;
+use bursar_client::accounts::balances;
+use bursar_client::api::accounts::effective::{Effective, EffectiveQuery};
+use bursar_client::api::amount::Sum;
 use bursar_client::api::system::key::Role;
+use bursar_client::api::{Code, Time};
 use bursar_client::system::sessions;
 use bursar_client::{Call, Client, ClientError, Method};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::command::accounts::expiry;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, colours, print, print_styled, yaml};
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, words};
 use crate::session::connection::{ConnectionArguments, Origins, connect, origins};
 use crate::session::problem;
 
+/// The scope of keys for all accounts.
+const EVERYTHING: &str = "*";
+
 /// The result of a check.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Ok,
+    Warning,
     Failed,
     Skipped,
 }
@@ -42,6 +50,10 @@ impl Check {
         Check { what, verdict: Verdict::Skipped, detail: detail.into(), fix: String::new() }
     }
 
+    fn warning(what: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Check {
+        Check { what, verdict: Verdict::Warning, detail: detail.into(), fix: fix.into() }
+    }
+
     fn failed(what: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Check {
         Check { what, verdict: Verdict::Failed, detail: detail.into(), fix: fix.into() }
     }
@@ -59,7 +71,7 @@ impl Row for Check {
     fn cells(&self) -> Vec<Cell> {
         let tone = match self.verdict {
             Verdict::Ok => Tone::Good,
-            Verdict::Failed => Tone::Bad,
+            Verdict::Warning | Verdict::Failed => Tone::Bad,
             Verdict::Skipped => Tone::Plain,
         };
         vec![
@@ -137,6 +149,7 @@ async fn checks(connection: &ConnectionArguments) -> Vec<Check> {
     });
     if is_accepted {
         checks.push(of_nodes(&client).await);
+        checks.push(of_credits(&client).await);
     }
     checks
 }
@@ -176,6 +189,39 @@ async fn of_nodes(client: &Client) -> Check {
     }
 }
 
+/// Whether credits that the key's account can spend expire soon.
+async fn of_credits(client: &Client) -> Check {
+    let what = "credits";
+    let Ok(caller) = client.send(sessions::get()).await else {
+        return Check::skipped(what, "not visible to this key");
+    };
+    let account = caller.value.scope;
+    if account == EVERYTHING {
+        let detail = "the key is for all accounts: bursar balance ACCOUNT shows those of one";
+        return Check::skipped(what, detail);
+    }
+    let Some(effective) = effective(client, &account).await else {
+        return Check::skipped(what, "not visible to this key");
+    };
+    let spendable = effective.spendable;
+    match expiry::of_account(&effective) {
+        Some((sum, first)) => Check::warning(
+            what,
+            format!("{sum} of {spendable} expire within 14 days, the first at {first}"),
+            format!("bursar forecast {account} shows what will expire unspent"),
+        ),
+        None => {
+            Check::ok(what, format!("{account} can spend {spendable}; none expire within 14 days"))
+        }
+    }
+}
+
+/// What an account can spend now, if the key may see it.
+async fn effective(client: &Client, account: &str) -> Option<Effective> {
+    let query = EffectiveQuery::default();
+    client.send(balances::effective(account, &query)).await.ok().map(|answer| answer.value)
+}
+
 async fn get(client: &Client, target: &str) -> Result<Value, ClientError> {
     let call: Call<Value> = Call::from_target(Method::Get, target);
     client.send(call).await.map(|answer| answer.value)
@@ -189,6 +235,9 @@ struct Identity {
     role: Role,
     scope: String,
     name: Option<String>,
+    /// Credits that its account can spend and that expire soon.
+    expiring_in_14_days: Option<Sum>,
+    first_expiry_at: Option<Time>,
 }
 
 /// Shows the server and the key that commands use.
@@ -199,11 +248,18 @@ pub(crate) fn whoami(connection: &ConnectionArguments, format: Format) -> Result
     let caller = runtime.block_on(client.send(sessions::get()));
     let caller = caller.map_err(|error| problem::failure(&error, None))?.value;
     let (role, scope, name) = (caller.role, caller.scope, caller.name);
-    let identity = Identity { origins, role, scope, name };
+    let effective = match scope.as_str() {
+        EVERYTHING => None,
+        account => runtime.block_on(effective(&client, account)),
+    };
+    let soon = effective.as_ref().and_then(expiry::of_account);
+    let (expiring_in_14_days, first_expiry_at) = soon.unzip();
+    let identity = Identity { origins, role, scope, name, expiring_in_14_days, first_expiry_at };
     let json = serde_json::to_string(&identity)?;
     let sheet = || {
-        let Identity { origins, role, scope, name } = &identity;
-        Sheet::record([
+        let Identity { origins, role, scope, name, expiring_in_14_days, first_expiry_at } =
+            &identity;
+        let mut fields = vec![
             ("server", Cell::new(&origins.server)),
             ("server_from", Cell::new(origins.server_from)),
             ("context", Cell::maybe(origins.context.as_ref())),
@@ -213,7 +269,12 @@ pub(crate) fn whoami(connection: &ConnectionArguments, format: Format) -> Result
             ("name", Cell::maybe(name.as_ref())),
             ("role", Cell::word(role)),
             ("scope", Cell::new(scope)),
-        ])
+        ];
+        if let (Some(sum), Some(first)) = (expiring_in_14_days, first_expiry_at) {
+            fields.push(("expiring_in_14_days", Cell::new(sum).with_tone(Tone::Bad)));
+            fields.push(("first_expiry_at", Cell::time(*first).with_tone(Tone::Bad)));
+        }
+        Sheet::record(fields)
     };
     match format {
         Format::Table => print_styled(&sheet().text(colours())),

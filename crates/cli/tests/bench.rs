@@ -80,3 +80,28 @@ fn a_journal_in_postgres_is_measured_with_its_standby() {
     }
     assert!(rows("peers").is_empty(), "{figures}");
 }
+
+#[test]
+fn members_are_measured_through_the_one_that_leads_and_through_another() {
+    let figures = bench(&[
+        "cluster",
+        "--members=1,2",
+        "--connections=4",
+        "--accounts=20",
+        "--repetitions=1",
+        "--seconds=1",
+        "--baseline=none",
+    ]);
+    let rates = figures["rates"].as_array().expect("a list");
+    let through: Vec<(u64, bool)> = rates
+        .iter()
+        .map(|rate| {
+            let members = rate["members"].as_u64().expect("a number");
+            (members, rate["forwards"].as_bool().expect("yes or no"))
+        })
+        .collect();
+    assert_eq!(through, [(1, false), (2, false), (2, true)]);
+    for rate in rates {
+        assert!(rate["pairs_per_second"]["median"].as_f64() > Some(0.0), "{rate}");
+    }
+}

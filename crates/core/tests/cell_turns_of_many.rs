@@ -39,27 +39,6 @@ fn victims(world: &World) -> Vec<(JobId, JobId, i64)> {
 }
 
 #[test]
-fn small_jobs_make_room_for_a_larger_one_of_their_account_where_it_gains() {
-    let mut world = World::with_nodes(2, "H100");
-    world.ok(Command::SetAccount(AccountPolicy { weight: 2000, ..AccountPolicy::new("a") }));
-    // Each node has one job of either account, which is less than the entitlement of `a`.
-    let small: Vec<JobId> =
-        (0..2).flat_map(|_| [run(&mut world, "a", 4), run(&mut world, "b", 4)]).collect();
-    world.pass(MINUTE, MINUTE);
-    assert!(small.iter().all(|job| world.has_started(*job)));
-    let large = run(&mut world, "a", 8);
-    world.pass(2 * DAY, MINUTE);
-    let victims = victims(&world);
-    assert!(world.has_started(large), "{victims:?}");
-    let for_large = victims.iter().filter(|(_, by, _)| *by == large);
-    let left: Vec<JobId> = for_large.map(|(job, ..)| *job).collect();
-    assert!(left.contains(&small[0]) || left.contains(&small[2]), "{victims:?}");
-    assert!(left.contains(&small[1]) || left.contains(&small[3]), "{victims:?}");
-    assert!(victims.iter().all(|(_, _, ran)| *ran >= 10 * MINUTE), "{victims:?}");
-    world.check_replay();
-}
-
-#[test]
 fn small_jobs_stay_where_their_account_would_gain_nothing() {
     let mut world = World::with_nodes(2, "H100");
     world.ok(Command::SetAccount(AccountPolicy { weight: 2000, ..AccountPolicy::new("a") }));
@@ -74,21 +53,5 @@ fn small_jobs_stay_where_their_account_would_gain_nothing() {
     let victims = victims(&world);
     let mut for_large = victims.iter().filter(|(_, by, _)| *by == large);
     assert!(for_large.all(|(job, ..)| !small.contains(job)), "{victims:?}");
-    world.check_replay();
-}
-
-#[test]
-fn an_account_with_several_jobs_takes_from_the_one_furthest_over_although_it_loses_more() {
-    let mut world = World::with_nodes(2, "H100");
-    world.checks = false;
-    let furthest = run(&mut world, "a", 8);
-    world.pass(DAY, MINUTE);
-    let over = run(&mut world, "b", 8);
-    world.pass(DAY, MINUTE);
-    assert!(world.has_started(over));
-    let takers = [run(&mut world, "c", 8), run(&mut world, "c", 8)];
-    world.pass(15 * MINUTE, MINUTE);
-    let first = victims(&world).first().copied();
-    assert!(first.is_some_and(|(job, by, _)| job == furthest && takers.contains(&by)), "{first:?}");
     world.check_replay();
 }

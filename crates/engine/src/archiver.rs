@@ -184,8 +184,8 @@ fn build_with(
     Ok(archive.put_marked(&entries, position, Some(until))?)
 }
 
-/// Under this key an archive says that it has jobs, and the last change of what was forgotten by its age alone when it
-/// was built. Earlier releases forgot jobs so, also beside an archive.
+/// The key of the entry that an archive with jobs has. Its value is the last change of what had been forgotten by age
+/// alone when the archive was built. Earlier releases forgot jobs so, also beside an archive.
 const WHOLE_THROUGH: &[u8] = b"\xffwhole through";
 
 fn whole_through(last: Timestamp) -> ArchiveEntry {

@@ -91,6 +91,11 @@ impl Permit {
         Permit(Some(Arc::new(ask)))
     }
 
+    /// Whether the process needs a permit.
+    pub fn is_needed(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Checks the permit.
     ///
     /// # Errors

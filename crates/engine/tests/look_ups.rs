@@ -21,7 +21,7 @@ use bursar_journal::archive::{
 #[derive(Default)]
 struct CountedTables {
     tables: MemoryTables,
-    /// Pages and blocks: each is one after the other.
+    /// Reads of pages and blocks, one after the other.
     read: Arc<AtomicU64>,
     /// Reads of rows of filters, each of all groups at once.
     filters: Arc<AtomicU64>,
@@ -83,7 +83,7 @@ impl ArchiveTables for CountedTables {
 
 /// Pairs that are archived, in 12 runs of holds and 6 of answers, most of them in groups.
 const PAIRS: u64 = 12_000;
-/// Those that are asked for.
+/// Pairs that are looked up.
 const ASKED: u64 = 1_000;
 
 #[test]

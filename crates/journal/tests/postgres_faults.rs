@@ -335,3 +335,27 @@ fn an_owner_whose_lease_was_taken_cannot_append() {
     assert_eq!(zombie.append(old, head, sample(2)), Err(AppendError::Fenced { epoch: old }));
     successor.append(new.epoch, head, sample(2)).expect("it is the owner now");
 }
+
+#[test]
+fn only_the_leader_takes_a_machine_whose_lease_has_not_run_out() {
+    let server = TestPostgres::start();
+    let ttl = Duration::from_secs(60);
+    let open = || PostgresJournal::open(options(&server, "ledger")).expect("the server is up");
+    let (first, second) = (open(), open());
+    let epoch = first.acquire_lease("one", ttl).expect("it is free").epoch;
+    let head = first.head().expect("it can be read");
+    let head = first.append(epoch, head, sample(1)).expect("it is the owner");
+    let held = |taken: Result<Lease, LeaseError>| matches!(taken, Err(LeaseError::Held { .. }));
+    assert!(held(second.acquire_lease("two", ttl)));
+    let leader = PostgresLeader::open(options(&server, "leader")).expect("the server is up");
+    let Claim::Won { term } = leader.claim("two", "", ttl).expect("it answers") else {
+        panic!("no server leads");
+    };
+    let taken = second.acquire_lease("two", ttl).expect("it leads");
+    assert!(taken.epoch > epoch);
+    let late = first.append(epoch, head, sample(2));
+    assert!(matches!(late, Err(AppendError::Fenced { .. })), "{late:?}");
+    assert!(held(first.acquire_lease("one", ttl)), "it does not lead");
+    leader.release(term, ttl).expect("it answers");
+    assert!(held(open().acquire_lease("two-after", ttl)), "nor does this one");
+}

@@ -202,7 +202,8 @@ impl App {
             Status::Stopped(reason) => Some(format!("{machine} stopped: {reason}")),
             Status::Starting | Status::Serving | Status::ReadOnly | Status::Waiting(_) => None,
         });
-        stopped.or_else(vital_failure)
+        let outlived = || self.leader.as_ref().and_then(|leader| leader.losses().ended());
+        stopped.or_else(vital_failure).or_else(outlived)
     }
 
     /// Whether a tenant has the name that earlier releases used for the platform.

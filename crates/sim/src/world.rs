@@ -10,6 +10,7 @@
 mod agent;
 mod client;
 mod host;
+mod messages;
 mod quiet;
 mod summary;
 
@@ -23,7 +24,7 @@ use bursar_core::ledger::{Accepted, Command, Refused, invariant};
 use bursar_core::message::{ToCell, ToLedger};
 use bursar_core::time::Timestamp;
 use bursar_engine::courier::{Outbox, SentMessage};
-use bursar_engine::{CellCodec, CellToLedger, LedgerCodec, LedgerToCell, to_cell, to_ledger};
+use bursar_engine::{CellCodec, CellToLedger, LedgerCodec, LedgerToCell};
 use host::MachineHost;
 pub use summary::Summary;
 
@@ -254,59 +255,6 @@ impl World {
         Some(answer)
     }
 
-    fn deliver_some_message(&mut self) {
-        let (ledger, cell) = (self.dice.below(self.ledgers.len()), self.dice.below(REGIONS.len()));
-        let several = 1 + self.dice.below(4);
-        if self.dice.below(2) == 0 {
-            (0..several).for_each(|_| self.deliver_to_cell(ledger, cell));
-        } else {
-            (0..several).for_each(|_| self.deliver_to_ledger(cell, ledger));
-        }
-    }
-
-    /// The number of the message to deliver: the next one, a repeated one, or one that is too
-    /// early.
-    fn pick_number(&mut self, mark: u64) -> u64 {
-        if self.one_in(20) {
-            self.repeated += 1;
-            return (mark + self.dice.below(3) as u64).max(1);
-        }
-        mark + 1
-    }
-
-    fn deliver_to_cell(&mut self, ledger: usize, cell: usize) {
-        let shard = u16::try_from(ledger).expect("few ledgers");
-        let mark = self.cells[cell].machine.mark(shard).number;
-        let number = self.pick_number(mark);
-        let messages = &self.to_cells[&(ledger, cell)].messages;
-        let Some(sent) = messages.get(index_of(number)).cloned() else { return };
-        let (origin, command) = to_cell(shard, sent);
-        let answer = self.ask_cell(cell, &origin, &command);
-        let after = self.cells[cell].machine.mark(shard).number;
-        let taken = answer.is_some() && number == mark + 1;
-        if after != mark + u64::from(taken) {
-            self.broken = Some(format!("L5: message {number} moved the mark {mark} to {after}"));
-        }
-    }
-
-    fn deliver_to_ledger(&mut self, cell: usize, ledger: usize) {
-        let no = CellNo(u16::try_from(cell).expect("few cells"));
-        let mark = |world: &World| {
-            world.ledgers[ledger].machine.cell(no).map_or(0, |book| book.mark.number)
-        };
-        let before = mark(self);
-        let number = self.pick_number(before);
-        let messages = &self.to_ledgers[&(cell, ledger)].messages;
-        let Some(sent) = messages.get(index_of(number)).cloned() else { return };
-        let (envelope, command) = to_ledger(no, REGIONS[cell].into(), sent);
-        let answer = self.ask_ledger(ledger, &envelope, &command);
-        let taken = answer.is_some() && number == before + 1;
-        let after = mark(self);
-        if after != before + u64::from(taken) {
-            self.broken = Some(format!("L5: message {number} moved the mark {before} to {after}"));
-        }
-    }
-
     fn some_agent_reports(&mut self) {
         let agent = self.dice.below(self.agents.len());
         self.agent_reports(agent);
@@ -490,11 +438,6 @@ fn note(broken: &mut Option<AuditFinding>, result: Result<(), AuditFinding>) {
     if let Err(found) = result {
         broken.get_or_insert(found);
     }
-}
-
-/// The index of the message with this number.
-fn index_of(number: u64) -> usize {
-    usize::try_from(number - 1).expect("few messages")
 }
 
 fn offer(name: &str, model: &'static str) -> NodeOffer {

@@ -13,9 +13,9 @@ use bursar_core::cell::CellConfig;
 use bursar_sim::placement::{Experiment, PlacementPolicy};
 use bursar_sim::queue::baseline::{self, Baseline};
 use bursar_sim::queue::metrics::figures;
-use bursar_sim::queue::shares::{share_errors, windows, worst_beyond_rule};
+use bursar_sim::queue::shares::windows;
 use bursar_sim::traces::{JobRow, read_jobs, read_nodes, read_tasks};
-use support::{EIGHT_NODES, allocated, by_the_cell, dealt_to, users};
+use support::{EIGHT_NODES, allocated, by_the_cell, check_errors, dealt_to, errors_of, users};
 
 /// The folder of the traces. Without one the test writes a line to standard error directly, because
 /// the harness captures the output of a passing test.
@@ -126,34 +126,29 @@ fn policies_that_know_durations_are_within_seven_per_cent_of_the_published_value
 }
 
 #[test]
-fn tenants_with_jobs_of_days_that_resume_get_equal_parts_of_every_day() {
+fn tenants_with_jobs_of_days_that_resume_get_their_share_of_most_days() {
     let Some(folder) = traces() else { return };
-    let traces = [
+    let cases = [
         // Jobs of a whole node, with small jobs of the same tenant on every node.
-        ("trace1.csv", 2, 0.05, 0.0),
-        ("trace3.csv", 2, 0.05, 0.0),
-        ("trace3_pr.csv", 2, 0.05, 0.0),
-        ("trace3_pr.csv", 3, 0.05, 0.0),
+        ("trace1.csv", 2),
+        ("trace3.csv", 2),
+        ("trace3_pr.csv", 2),
+        ("trace3_pr.csv", 3),
         // Gangs of half the cell, which is twice the entitlement of one of four tenants.
-        ("trace3_pr.csv", 4, 0.084, 0.064),
-        // Gangs of four times the entitlement of one of eight tenants. Most of the rest is
-        // explained by tenants that return after a pause, and by GPUs that no other tenant could
-        // use.
-        ("trace3.csv", 8, 0.283, 0.0),
-        ("trace3_pr.csv", 8, 0.286, 0.31),
+        ("trace3_pr.csv", 4),
+        // Gangs of four times the entitlement of one of eight tenants.
+        ("trace3.csv", 8),
+        ("trace3_pr.csv", 8),
     ];
-    for (name, count, known, by_the_cell_alone) in traces {
+    let errors = cases.map(|(name, count)| {
         let jobs = trace(&folder, name);
         let tenants = dealt_to(count, &jobs);
         let run = by_the_cell(&jobs, &tenants, EIGHT_NODES);
         let half_life_ms = CellConfig::default().half_life_ms;
         let windows = windows(&jobs, &tenants, EIGHT_NODES, half_life_ms, &run);
-        for (tenant, error) in share_errors(&windows) {
-            assert!(error <= known, "{name}, {count}, {tenant}: {:.1} %", error * 100.0);
-        }
-        let beyond = worst_beyond_rule(&windows);
-        assert!(beyond <= by_the_cell_alone, "{name}, {count}: {:.1} %", beyond * 100.0);
-    }
+        (format!("{name}, {count}"), errors_of(&windows))
+    });
+    check_errors(&errors, 0.02, 0.05);
 }
 
 #[test]

@@ -124,8 +124,6 @@ export const api = {
   keys: () => all<Key>("keys", "/v1/keys"),
   audit: (query: Query) => pages<AuditRecord>("audit", "/v1/audit", query),
   checkpoint: (machine?: string) => one<Checkpoint>("audit", "/v1/audit/checkpoint", { machine }),
-  /** Paths that this server has: one that runs alone has no cluster. */
-  paths: () => queryOptions({ queryKey: ["paths"], staleTime: Infinity, queryFn: async ({ signal }) => new Set(Object.keys((await read<{ paths: object }>("/openapi.json", {}, signal)).paths)) }),
   readiness: () => queryOptions({ queryKey: ["cluster", "/readyz"] as const, queryFn: ({ signal }) => readReadiness(signal), refetchInterval: poll }),
   cluster: () => one<Cluster>("cluster", "/v1/cluster", {}, { poll: true }),
   search: (q: string) => one<SearchResult>("jobs", "/v1/search", { q: q.slice(0, 128), limit: 50 }, { enabled: q !== "" }),

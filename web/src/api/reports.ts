@@ -15,34 +15,14 @@ export type MapGpu = Schemas["MapGpu"];
 export type SearchResult = Schemas["SearchResult"];
 export type Found = Schemas["Hit"];
 
-/** Whether a server answers requests; `machines` by name with their states. */
+/** Whether a server answers requests; `machines` by name with their states. A member that stands by says less. */
 export interface Readiness {
   ready: boolean;
   machines: Record<string, string>;
-  broken_laws: number;
-  set_aside: Record<string, number>;
+  broken_laws?: number;
+  set_aside?: Record<string, number>;
 }
 
 /** The members of a cluster, as servers that share a store answer. */
-export interface Member {
-  id: string;
-  url: string;
-  state: string;
-  build: string;
-  seen_at: string;
-}
-
-export interface Machine {
-  id: string;
-  owner: string | null;
-  successor: string | null;
-  epoch: number;
-  position: number;
-  follower_lag_ms: number | null;
-}
-
-export interface Cluster {
-  version: string | number;
-  members: Member[];
-  machines: Machine[];
-}
+export type Cluster = Schemas["Cluster"];
+export type Machine = Schemas["ClusterMachine"];

@@ -74,9 +74,10 @@ export function perMille(part: Micros, whole: Micros): number {
   return whole <= 0n ? 0 : Number((part * 1000n) / whole);
 }
 
-/** `37.5 %` from two amounts. */
+/** `37.5 %` from two amounts, rounded to the nearest tenth; never 100 % of a whole that is not reached. */
 export function formatShare(part: Micros, whole: Micros): string {
-  const share = perMille(part, whole);
+  const nearest = whole <= 0n ? 0 : Number((part * 2000n + whole) / (whole * 2n));
+  const share = part < whole ? Math.min(nearest, 999) : nearest;
   return `${Math.trunc(share / 10)}${share % 10 ? `.${Math.abs(share % 10)}` : ""} %`;
 }
 

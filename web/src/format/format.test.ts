@@ -45,6 +45,8 @@ describe("amounts", () => {
     expect(perMille(5n, 0n)).toBe(0);
     expect(formatShare(micros("37.5"), micros("100"))).toBe("37.5 %");
     expect(formatShare(0n, 0n)).toBe("0 %");
+    expect([formatShare(87_432n, 100_000n), formatShare(12_568n, 100_000n)]).toEqual(["87.4 %", "12.6 %"]);
+    expect([formatShare(99_999n, 100_000n), formatShare(100_000n, 100_000n), formatShare(150n, 100n)]).toEqual(["99.9 %", "100 %", "150 %"]);
   });
 
   it("costs what the meter charges", () => {

@@ -1,87 +1,94 @@
 import { useQuery } from "@tanstack/react-query";
 import { api } from "../api/queries";
-import type { Cluster } from "../api/reports";
+import type { Cluster, Machine, Readiness } from "../api/reports";
 import { may, rolesFor } from "../api/session";
 import { formatDuration, millis, visible, words } from "../format";
-import { Badge, Stat, Stats, When } from "../ui/basics";
+import { Badge, Stat, Stats, When, type Tone } from "../ui/basics";
 import { useSession } from "../ui/context";
-import { Forbidden, Loaded } from "../ui/messages";
+import { Forbidden, Loaded, type Read } from "../ui/messages";
 import { Page, Section } from "../ui/page";
-import { DataTable } from "../ui/table";
+import { DataTable, type TableColumn } from "../ui/table";
 
 export function MembersPage() {
   const session = useSession();
   return may(session, "cluster") ? <Members /> : <Page title="Cluster members"><Forbidden needs={rolesFor("cluster")} /></Page>;
 }
 
-export function Members() {
-  const paths = useQuery(api.paths());
-  const has = paths.data?.has("/v1/cluster");
-  const cluster = useQuery({ ...api.cluster(), enabled: has === true, retry: false });
+const MEMBER_STATES: Record<string, [Tone, string]> = { active: ["green", "●"], draining: ["orange", "◐"], gone: ["red", "?"] };
+
+function Members() {
+  const cluster = useQuery(api.cluster());
+  const ready = useQuery(api.readiness());
+  // One picture: the tables do not gain columns a moment later.
+  const both: Read<Cluster> = ready.isPending ? { ...cluster, data: undefined } : cluster;
   return (
     <Page title="Cluster members" about="Servers that share the store, and the machines that each owns.">
-      {has === false ? <OneServer /> : <Loaded query={cluster}>{(data) => <MemberTables cluster={data} />}</Loaded>}
+      <Loaded query={both}>{(data) => <MemberTables cluster={data} ready={ready.data} />}</Loaded>
     </Page>
   );
 }
 
-/** The machines of a server that answers for all of them. */
-function OneServer() {
-  const ready = useQuery(api.readiness());
-  return (
-    <Loaded query={ready}>
-      {({ machines, broken_laws: broken, ready: isReady, set_aside: aside }) => {
-        const rows = Object.entries(machines).map(([id, state]) => ({ id, state, aside: aside[id] ?? 0 }));
-        return (
-          <>
-            <Stats label="Server">
-              <Stat label="Server" note={isReady ? "answers requests" : "does not answer changes"}><Badge tone={isReady ? "green" : "red"} mark={isReady ? "●" : "?"}>{isReady ? "ready" : "not ready"}</Badge></Stat>
-              <Stat label="Machines served" note={`of ${rows.length}`}>{rows.filter(({ state }) => state === "serving").length}</Stat>
-              <Stat label="Broken laws" {...(broken > 0 ? { tone: "red" as const } : {})} note="of the ledger, found by its own checks">{broken}</Stat>
-            </Stats>
-            <p className="muted prose">The server that answers here serves every machine. Others that share its store on PostgreSQL (<code>bursar serve --store postgres://…</code>) wait, and one takes over when its lease ends.</p>
-            <Section title="Machines">
-              <DataTable label="Machines" rows={rows} rowId={({ id }) => id} columns={[
-                { id: "id", header: "Machine", value: ({ id }) => id, cell: ({ id }) => visible(id) },
-                { id: "state", header: "State", value: ({ state }) => state, cell: ({ state }) => <Badge tone={state === "serving" ? "green" : "orange"} mark={state === "serving" ? "●" : "◐"}>{words(state)}</Badge> },
-                { id: "aside", header: "Set aside", num: true, value: (row) => row.aside, cell: (row) => row.aside },
-              ]} />
-            </Section>
-          </>
-        );
-      }}
-    </Loaded>
-  );
+/** What the server that answers says of a machine; another member says nothing. */
+function stateOf(machine: Machine, ready: Readiness | undefined): string | undefined {
+  return ready?.machines[machine.id] ?? ready?.machines[machine.id.replace(/-0$/, "")];
 }
 
-function MemberTables({ cluster }: { cluster: Cluster }) {
-  const lag = Math.max(0, ...cluster.machines.map((machine) => machine.follower_lag_ms ?? 0));
+function MemberTables({ cluster, ready }: { cluster: Cluster; ready: Readiness | undefined }) {
+  const { members, machines } = cluster;
+  const lags = machines.map(({ follower_lag_ms: lag }) => lag).filter((lag) => typeof lag === "number");
+  const broken = ready?.broken_laws;
+  const aside = Object.values(ready?.set_aside ?? {}).reduce((sum, count) => sum + count, 0);
   return (
     <>
       <Stats label="Cluster">
-        <Stat label="Active members">{cluster.members.filter(({ state }) => state === "active").length}</Stat>
-        <Stat label="Machines with an owner" note={`of ${cluster.machines.length}`}>{cluster.machines.filter(({ owner }) => owner).length}</Stat>
-        <Stat label="Largest lag">{formatDuration(lag)}</Stat>
+        <Stat label="Active members" note={`of ${members.length}`}>{members.filter(({ state }) => state === "active").length}</Stat>
+        <Stat label="Machines with an owner" note={`of ${machines.length}`}>{machines.filter(({ owner }) => owner).length}</Stat>
+        {ready ? <Stat label="Server that answers" note={ready.ready ? "takes requests" : "does not take changes"}><Badge tone={ready.ready ? "green" : "red"} mark={ready.ready ? "●" : "?"}>{ready.ready ? "ready" : "not ready"}</Badge></Stat> : null}
+        {broken === undefined ? null : <Stat label="Broken laws" {...(broken > 0 ? { tone: "red" as const } : {})} note="of the ledger, found by its own checks">{broken}</Stat>}
+        {aside > 0 ? <Stat label="Set aside" tone="red" note="timers and messages that failed three times">{aside}</Stat> : null}
+        {lags.length ? <Stat label="Largest lag">{formatDuration(Math.max(...lags))}</Stat> : null}
       </Stats>
+      {members.length === 1 ? <p className="muted prose">This server runs alone and owns every machine. Several servers share a store on PostgreSQL (<code>bursar serve --store postgres://…</code>): any of them answers, and another takes over when the owner ends.</p> : null}
       <Section title="Members">
-        <DataTable label="Members" rows={cluster.members} rowId={({ id }) => id} columns={[
+        <DataTable label="Members" rows={members} rowId={({ id }) => id} columns={[
           { id: "id", header: "Member", value: ({ id }) => id, cell: ({ id }) => visible(id) },
-          { id: "state", header: "State", cell: ({ state }) => <Badge tone={state === "active" ? "green" : state === "draining" ? "orange" : "red"} mark={state === "active" ? "●" : state === "draining" ? "◐" : "?"}>{words(state)}</Badge> },
+          { id: "state", header: "State", value: ({ state }) => state, cell: ({ state }) => <Badge tone={(MEMBER_STATES[state] ?? ["slate"])[0]} mark={MEMBER_STATES[state]?.[1] ?? "·"}>{words(state)}</Badge> },
+          { id: "owns", header: "Owns", value: ({ id }) => owned(machines, id), cell: ({ id }) => owned(machines, id) || <span className="muted">nothing, stands by</span> },
           { id: "url", header: "Address", cell: ({ url }) => visible(url) },
           { id: "build", header: "Build", cell: ({ build }) => visible(build) },
           { id: "seen", header: "Seen", num: true, value: ({ seen_at }) => millis(seen_at), cell: ({ seen_at }) => <When at={seen_at} /> },
         ]} />
       </Section>
       <Section title="Machines and leases">
-        <DataTable label="Machines" rows={cluster.machines} rowId={({ id }) => id} columns={[
-          { id: "id", header: "Machine", value: ({ id }) => id, cell: ({ id }) => visible(id) },
-          { id: "owner", header: "Owner", cell: ({ owner }) => visible(owner) || <Badge tone="red" mark="?">none</Badge> },
-          { id: "successor", header: "Successor", cell: ({ successor }) => visible(successor) },
-          { id: "epoch", header: "Epoch", num: true, value: ({ epoch }) => epoch, cell: ({ epoch }) => epoch },
-          { id: "position", header: "Position", num: true, value: ({ position }) => position, cell: ({ position }) => position.toLocaleString("en-US") },
-          { id: "lag", header: "Follower lag", unit: "ms", num: true, value: ({ follower_lag_ms }) => follower_lag_ms ?? 0, cell: ({ follower_lag_ms }) => follower_lag_ms ?? "–" },
-        ]} />
+        <DataTable label="Machines" rows={machines} rowId={({ id }) => id} columns={machineColumns(cluster, ready)} />
       </Section>
     </>
   );
+}
+
+/** The machines of a member, by name. */
+function owned(machines: Machine[], member: string): string {
+  return machines.filter(({ owner }) => owner === member).map(({ id }) => visible(id)).join(", ");
+}
+
+function machineColumns({ machines }: Cluster, ready: Readiness | undefined): TableColumn<Machine>[] {
+  // Columns in which no machine has anything are left out.
+  const state: TableColumn<Machine> = {
+    id: "state", header: "State", value: (row) => stateOf(row, ready),
+    cell: (row) => {
+      const says = stateOf(row, ready);
+      return says ? <Badge tone={says === "serving" ? "green" : "orange"} mark={says === "serving" ? "●" : "◐"}>{words(says)}</Badge> : "–";
+    },
+  };
+  const successor: TableColumn<Machine> = { id: "successor", header: "Successor", value: (row) => row.successor ?? "", cell: (row) => visible(row.successor) || "–" };
+  const lag: TableColumn<Machine> = { id: "lag", header: "Follower lag", unit: "ms", num: true, value: (row) => row.follower_lag_ms ?? 0, cell: (row) => row.follower_lag_ms ?? "–" };
+  return [
+    { id: "id", header: "Machine", value: ({ id }) => id, cell: ({ id }) => visible(id) },
+    ...(machines.some((machine) => stateOf(machine, ready)) ? [state] : []),
+    { id: "owner", header: "Owner", value: ({ owner }) => owner ?? "", cell: ({ owner }) => visible(owner) || <Badge tone="red" mark="?">none</Badge> },
+    ...(machines.some((machine) => machine.successor) ? [successor] : []),
+    { id: "epoch", header: "Epoch", num: true, value: ({ epoch }) => epoch, cell: ({ epoch }) => epoch },
+    { id: "position", header: "Position", num: true, value: ({ position }) => position, cell: ({ position }) => position.toLocaleString("en-US") },
+    ...(machines.some((machine) => typeof machine.follower_lag_ms === "number") ? [lag] : []),
+  ];
 }

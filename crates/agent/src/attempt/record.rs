@@ -69,6 +69,10 @@ pub struct AttemptRecord {
     /// Bytes of output that were lost because the disk was full.
     #[serde(default)]
     pub output_lost: u64,
+    /// Whether its supervisor accepts notes and an end for idle GPUs. Those of earlier versions take
+    /// lines that they do not know for an order to kill.
+    #[serde(default)]
+    pub takes_notes: bool,
 }
 
 /// Why an attempt was stopped.
@@ -79,6 +83,8 @@ pub enum StopCause {
     Ordered,
     /// The lease ran out without an answer of the server, so other jobs may get the GPUs.
     LeaseRanOut,
+    /// Its GPUs did nothing for longer than the node allows.
+    Idle,
 }
 
 /// How a process ended.
@@ -118,6 +124,7 @@ impl AttemptRecord {
             exit: None,
             ended: false,
             output_lost: 0,
+            takes_notes: true,
         }
     }
 
@@ -134,6 +141,7 @@ impl AttemptRecord {
             exit: None,
             ended: false,
             output_lost: 0,
+            takes_notes: false,
         }
     }
 
@@ -150,6 +158,7 @@ impl AttemptRecord {
             exit: Some(Exit::NotStarted(why.to_owned())),
             ended: true,
             output_lost: 0,
+            takes_notes: false,
         }
     }
 

@@ -39,7 +39,9 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// Events of a supervisor.
 enum Event {
     /// Stop the attempt, and kill it at this instant.
-    Stop(BootTime),
+    Stop(StopCause, BootTime),
+    /// Add a line to its output.
+    Note(String),
     /// Kill the attempt.
     Kill,
     /// The lease was renewed: the attempt is stopped at the first instant and killed at the
@@ -68,6 +70,7 @@ pub fn run(folder: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     }
     let (sender, events) = channel();
+    let output = OutputWriter::new(folder.path(), launch.output_limit);
     let mut supervisor = Supervisor {
         folder,
         launch,
@@ -77,6 +80,7 @@ pub fn run(folder: &Path) -> io::Result<()> {
         output_ended: false,
         lease_checked_at: BootTime::from_millis(0),
         sent_lease: None,
+        output: Arc::new(Mutex::new(output)),
         output_lost: Arc::default(),
         is_collected: Arc::default(),
     };
@@ -98,6 +102,8 @@ struct Supervisor {
     lease_checked_at: BootTime,
     /// The lease that the agent sent when it could not write the file.
     sent_lease: Option<AttemptLease>,
+    /// Its output.
+    output: Arc<Mutex<OutputWriter>>,
     /// Bytes of output that were lost.
     output_lost: Arc<AtomicU64>,
     /// Whether the job's process was reaped. Until then its pid, and that of its group, is
@@ -138,8 +144,8 @@ impl Supervisor {
         drop(command);
         let pid = i32::try_from(child.id()).expect("Linux has no larger numbers");
         let identity = Identity::of(pid)?;
-        let writer = OutputWriter::new(self.folder.path(), self.launch.output_limit);
-        keep_output(writer, reader, Arc::clone(&self.output_lost), events.clone());
+        let (output, lost) = (Arc::clone(&self.output), Arc::clone(&self.output_lost));
+        keep_output(output, reader, lost, events.clone());
         collect(pid, Arc::clone(&self.is_collected), events.clone());
         Ok(identity)
     }
@@ -203,7 +209,12 @@ impl Supervisor {
 
     fn on(&mut self, event: Event) {
         match event {
-            Event::Stop(kill_at) => self.stop(StopCause::Ordered, kill_at),
+            Event::Stop(cause, kill_at) => self.stop(cause, kill_at),
+            Event::Note(line) => {
+                let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+                let lost = output.write(format!("\n{line}\n").as_bytes());
+                self.output_lost.fetch_add(lost, Ordering::Relaxed);
+            }
             Event::Kill => {
                 self.record.stop.get_or_insert(StopCause::Ordered);
                 self.kill();
@@ -300,13 +311,20 @@ fn listen(folder: &AttemptFolder, events: Sender<Event>) -> io::Result<()> {
     let control = OpenOptions::new().read(true).write(true).open(folder.control())?;
     thread::spawn(move || {
         for line in BufReader::new(control).lines().map_while(Result::ok) {
+            if let Some(line) = line.strip_prefix("note ") {
+                if events.send(Event::Note(line.to_owned())).is_err() {
+                    return;
+                }
+                continue;
+            }
             let mut words = line.split(' ');
             let word = words.next().unwrap_or_default();
             let at: Vec<BootTime> = words
                 .map(|at| at.parse().map_or_else(|_| BootTime::now(), BootTime::from_millis))
                 .collect();
             let event = match (word, at.as_slice()) {
-                ("stop", [at]) => Event::Stop(*at),
+                ("stop", [at]) => Event::Stop(StopCause::Ordered, *at),
+                ("idle", [at]) => Event::Stop(StopCause::Idle, *at),
                 ("lease", [stop_at, kill_at]) => Event::Lease(*stop_at, *kill_at),
                 _ => Event::Kill,
             };
@@ -320,7 +338,7 @@ fn listen(folder: &AttemptFolder, events: Sender<Event>) -> io::Result<()> {
 
 /// Stores the output of the attempt until every writer has closed it.
 fn keep_output(
-    mut writer: OutputWriter,
+    output: Arc<Mutex<OutputWriter>>,
     mut reader: io::PipeReader,
     lost: Arc<AtomicU64>,
     events: Sender<Event>,
@@ -332,7 +350,8 @@ fn keep_output(
                 Ok(0) => break,
                 // On a full disk the job continues and its output is lost.
                 Ok(length) => {
-                    lost.fetch_add(writer.write(&buffer[..length]), Ordering::Relaxed);
+                    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+                    lost.fetch_add(output.write(&buffer[..length]), Ordering::Relaxed);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,

@@ -2,6 +2,7 @@
 //! are in `bursar-bench`; here they are called and their figures printed.
 
 mod cell;
+mod cluster;
 mod core;
 mod engine;
 mod history;
@@ -26,6 +27,10 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  bursar bench cell\n  \
         bursar bench cell --nodes 10000 --repeat 3 --json")]
     Cell(cell::CellArguments),
+    /// Members on a PostgreSQL with a synchronous standby: pairs through the one that leads and through one that
+    /// forwards, beside a plain SQL implementation.
+    #[command(after_help = "Example:\n  bursar bench cluster --dir /var/tmp --json")]
+    Cluster(cluster::ClusterArguments),
     /// The ledger in memory, beside a lower bound for the same draws.
     #[command(after_help = "Examples:\n  bursar bench core --quick\n  bursar bench core --json")]
     Core(core::CoreArguments),
@@ -63,6 +68,7 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Cell(arguments) => cell::run(&arguments),
+        Bench::Cluster(arguments) => cluster::run(&arguments),
         Bench::Core(arguments) => core::run(arguments),
         Bench::Engine(arguments) => engine::run(&arguments),
         Bench::History(arguments) => history::run(&arguments),

@@ -1,7 +1,7 @@
 //! Commands that call a server: one file per noun, with its arguments, its requests and the
 //! layout of its answers.
 
-mod accounts;
+pub(crate) mod accounts;
 mod credits;
 mod effect;
 mod jobs;
@@ -138,6 +138,7 @@ pub(crate) fn run(
         Remote::Audit(audit::AuditCommand::Local(command)) if command.remote().is_none() => {
             return crate::local::audit::run(command, format);
         }
+        Remote::Cluster(cluster::ClusterCommand::AcceptLoss(arguments)) => return arguments.run(),
         other => other,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

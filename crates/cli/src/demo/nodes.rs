@@ -97,6 +97,7 @@ fn options(
         cgroup: None,
         output_limit: 1 << 20,
         tmp_bytes: None,
+        idle: None,
         metrics: None,
     })
 }

@@ -18,6 +18,7 @@ use bursar_server::backup::{archive, backup, restore};
 use bursar_server::store::adopt;
 use clap::{Args, Subcommand};
 
+use super::migrate::MigrateArguments;
 use super::store_test::StoreTestArguments;
 use super::{Bar, check_folder, failed, ledger_file};
 use crate::arguments::instant;
@@ -103,6 +104,15 @@ pub(crate) enum AdminCommand {
         #[arg(long, value_name = "FOLDER")]
         to: PathBuf,
     },
+    /// Move the store of a folder into an empty PostgreSQL database: the journals of all machines with every record at
+    /// its place; with --checkpoint-key the key that signs checkpoints, with --state the output of jobs. Stop the
+    /// server first.
+    #[command(after_help = "Example:\n  bursar admin migrate --data /var/lib/bursar --to \
+        postgres://bursar@db.example/bursar --checkpoint-key /etc/bursar/checkpoint.key --state \
+        /var/lib/bursar-state\n\n\
+        The state of each machine is compared by its digest at the end. Agents go on with their jobs once they \
+        reach the new server. The archive and history are built again at its first start.")]
+    Migrate(MigrateArguments),
     /// Test whether a PostgreSQL keeps the laws that the journals rely on: settings, rights, the clock,
     /// atomic appends, epochs and leases.
     #[command(
@@ -171,6 +181,7 @@ pub(crate) fn run(
             bar.finish();
             moved
         }
+        AdminCommand::Migrate(arguments) => arguments.run(bar),
         AdminCommand::StoreTest(arguments) => arguments.run(),
         AdminCommand::Export { data, region, to } => {
             let (journal, of) = match region {

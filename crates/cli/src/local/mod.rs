@@ -2,6 +2,8 @@
 
 pub(crate) mod admin;
 pub(crate) mod audit;
+pub(crate) mod losses;
+mod migrate;
 mod store_test;
 
 use std::path::{Path, PathBuf};

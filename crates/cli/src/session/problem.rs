@@ -69,6 +69,9 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
         return Some(fixes.join("\n      "));
     }
     let text = match problem.code {
+        Code::Conflict if problem.detail.starts_with("the node still runs attempts") => {
+            "bursar node drain NODE --force stops them; without --force they may end first"
+        }
         Code::Unauthenticated => {
             "pass --key-file FILE, set BURSAR_KEY_FILE, or keep it: bursar context add NAME \
              --server URL --key-file FILE"
@@ -154,7 +157,7 @@ pub(crate) fn fix(blocker: &Blocker) -> String {
             )
         }
         BlockerType::Frozen => {
-            format!("ask for it; a billing or operator key: bursar account unfreeze {account}")
+            format!("a billing or operator key can allow it: bursar account unfreeze {account}")
         }
         BlockerType::Quota if blocker.account.is_some() => format!(
             "wait until jobs end, or ask for a larger quota; an admin or operator key: bursar quota set \
@@ -315,6 +318,8 @@ mod tests {
         let fix = "a shorter max_runtime_seconds lets the job run before that";
         let reserved = Blocker::new(BlockerType::Reservation, "reserved", fix);
         assert_eq!(super::fix(&reserved), "a shorter --time lets the job run before that");
+        let busy = Problem::new(Code::Conflict, "the node still runs attempts; drain it");
+        assert!(next(busy).contains("bursar node drain NODE --force"));
         for (advice, command) in [
             ("ask GET /v1/jobs/x/why for the reason", "ask bursar why x for the reason"),
             ("report it with POST /v1/usage.", "report it with bursar usage report."),

@@ -90,6 +90,24 @@ fn a_stop_lets_the_job_save_its_work() {
 }
 
 #[test]
+fn a_job_with_idle_gpus_reads_why_it_is_stopped() {
+    let mut node = Node::new();
+    let script = "trap 'echo saved; exit 0' TERM; printf ready; while :; do sleep 0.01; done";
+    node.launch("att_i", script);
+    node.says("att_i", "ready");
+    let running = node.wait_for("att_i", Local::Running);
+    assert!(running.record.is_some_and(|record| record.takes_notes));
+    node.runner.note("att_i", "[bursar: idle]").expect("sent");
+    node.says("att_i", "ready\n[bursar: idle]\n");
+    node.runner.stop_idle("att_i", Duration::from_secs(600)).expect("sent");
+    let record = node.end_of("att_i");
+    assert_eq!((record.stop, record.exit), (Some(StopCause::Idle), Some(Exit::Code(0))));
+    let said = node.output("att_i");
+    let (_, after) = said.split_once("[bursar: idle]\n").expect("it was noted");
+    assert!(after.contains("saved\n"), "its own output goes on: {said}");
+}
+
+#[test]
 fn after_the_grace_the_whole_tree_is_killed() {
     let mut node = Node::new();
     // A child, a grandchild, and one that leaves the session and its parent.

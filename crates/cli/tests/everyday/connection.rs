@@ -86,6 +86,29 @@ async fn whoami_shows_what_commands_use_and_where_it_comes_from() {
 }
 
 #[tokio::test]
+async fn credits_that_expire_soon_are_pointed_out_to_those_who_can_spend_them() {
+    let server = Server::start();
+    server.tree().await;
+    let lead = Person::with_key(&server, &server.key("admin", "acme:nlp").await);
+    assert_eq!(lead.json(&["whoami"])["expiring_in_14_days"], Value::Null);
+    let grant = json!({
+        "account": "acme", "amount": "12.5", "kind": "grant", "expires_at": "2020-01-10T00:00:00Z"
+    });
+    server.call("POST", "/v1/grants", grant).await.expect(201);
+    let me = lead.json(&["whoami"]);
+    assert_eq!(me["expiring_in_14_days"], "12.5", "{me}");
+    assert_eq!(me["first_expiry_at"], "2020-01-10T00:00:00.000Z");
+    let said = lead.run(&["doctor", "-o", "json"]);
+    let report: Value = serde_json::from_str(&said.out).expect("JSON");
+    let credits = checks(&report).into_iter().find(|(name, ..)| name == "credits").expect("there");
+    assert_eq!(credits.1, "warning", "{report}");
+    assert_eq!(credits.2, "bursar forecast acme:nlp shows what will expire unspent");
+    assert!(said.out.contains("12.5 of 12.5 expire within 14 days"), "{report}");
+    let other = Person::with_key(&server, &server.key("admin", "umbra").await);
+    assert_eq!(other.json(&["whoami"])["first_expiry_at"], Value::Null, "it has none");
+}
+
+#[tokio::test]
 async fn an_administrator_sees_who_is_signed_in_and_ends_it() {
     let server = Server::start();
     server.tree().await;

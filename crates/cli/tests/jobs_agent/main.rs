@@ -1,6 +1,7 @@
 //! Jobs end to end: a real server, real agents, real processes, and a check of the charges after each.
 
 mod clocks;
+mod idle;
 #[path = "../rehearsal/mod.rs"]
 mod rehearsal;
 mod stores;

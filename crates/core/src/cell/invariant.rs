@@ -60,7 +60,6 @@ fn preempted_for(event: &Event, job: JobId) -> Option<AttemptId> {
 struct Sum {
     in_use: InUse,
     rate: u64,
-    unused_micros: u128,
     competing: BTreeMap<ClassRank, u32>,
 }
 
@@ -308,7 +307,6 @@ impl Cell {
                     Phase::Active(attempt) => {
                         sum.in_use.take(attempt.model, job.thousandths());
                         sum.rate += attempt.rate(job);
-                        sum.unused_micros += u128::from(attempt.unused_micros());
                     }
                     Phase::Waiting(waiting) => {
                         sum.in_use.waiting_jobs += 1;
@@ -327,10 +325,7 @@ impl Cell {
                     .collect();
                 (gpus, in_use.total_gpus, in_use.running_jobs, in_use.waiting_jobs)
             };
-            if counts(&sum.in_use) != counts(&account.in_use)
-                || sum.rate != account.rate
-                || sum.unused_micros != account.unused_micros
-            {
+            if counts(&sum.in_use) != counts(&account.in_use) || sum.rate != account.rate {
                 return Err(
                     format!("{}: counts are not the sums over its subtree", account.path).into()
                 );

@@ -285,6 +285,9 @@ impl<C: Codec> Writer<C> {
         match replayed {
             Ok(_) if trust.has_ended() => Next::Again,
             Ok(replayed) => {
+                if let Some(lost) = self.loss(replayed.head) {
+                    return lost;
+                }
                 self.counters.rebuilds.fetch_add(1, Ordering::Relaxed);
                 self.serve(replayed, trust)
             }
@@ -292,6 +295,26 @@ impl<C: Codec> Writer<C> {
             Err(error @ (ReplayError::Record(_) | ReplayError::Body { .. })) => {
                 Next::Stop(error.to_string())
             }
+        }
+    }
+
+    /// Of several servers on one store: refuses a journal that lacks a batch which this server knows to be durable. A
+    /// server alone finds that at its start, by the manifest.
+    fn loss(&self, found: Head) -> Option<Next> {
+        let durable = self.durable.head().filter(|_| self.options.permit.is_needed())?;
+        let lost = || {
+            Next::Later(format!(
+                "the store has lost batch {}, which was durable; it ends with batch {}",
+                durable.sequence, found.sequence
+            ))
+        };
+        if found.sequence < durable.sequence {
+            return Some(lost());
+        }
+        match self.journal.head_at(durable.sequence) {
+            Ok(head) if head == durable => None,
+            Ok(_) => Some(lost()),
+            Err(error) => Some(after_journal_error(&error)),
         }
     }
 

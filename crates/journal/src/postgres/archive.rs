@@ -6,11 +6,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bursar_core::digest::Digest;
 use tokio::runtime::Runtime;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
+use super::archive_rows::{READING, batch_of, bytes_of, narrow, to_run};
 use super::links::{ask_within, open_session, runtime};
 use super::session::{Session, described, stored};
 use super::{PostgresOptions, schema};
@@ -27,7 +27,6 @@ const ROWS_AT_ONCE: usize = 256;
 const BYTES_AT_ONCE: usize = 1 << 20;
 
 const WRITING: &str = "writing the archive";
-const READING: &str = "reading the archive";
 
 /// Reads what the owner of epoch `$2` may change, and keeps other owners out until the statement ends.
 const OWNED: &str = "WITH owned AS (
@@ -76,21 +75,6 @@ struct Reader {
     block: Statement,
     page: Statement,
     rows: Statement,
-}
-
-fn bytes_of(row: &Row, column: usize) -> Result<Vec<u8>, JournalError> {
-    row.try_get(column).map_err(|error| JournalError::storage(READING, error))
-}
-
-/// A number of 32 bits as it is read from a wider column.
-fn narrow<T: TryFrom<i64>>(row: &Row, column: usize) -> Result<T, JournalError> {
-    let number: i64 = row.try_get(column).map_err(|error| JournalError::storage(READING, error))?;
-    let large = || JournalError::storage(READING, format!("{number} is not a number of a block"));
-    T::try_from(number).map_err(|_| large())
-}
-
-fn family_of(row: &Row, column: usize) -> Result<ArchiveFamily, JournalError> {
-    ArchiveFamily::from_number(narrow::<i32>(row, column)?.into())
 }
 
 /// A hash as PostgreSQL orders it.
@@ -495,30 +479,4 @@ impl PostgresTables {
         }
         Err(self.fenced())
     }
-}
-
-/// A batch of the journal: its number and its hash.
-fn batch_of(row: &Row, column: usize) -> Result<Option<(u64, Digest)>, JournalError> {
-    let Some(number) = row.get::<_, Option<i64>>(column) else { return Ok(None) };
-    let hash = bytes_of(row, column + 1)?;
-    let hash = hash.try_into().map_err(|_| JournalError::storage(READING, "a hash is cut off"))?;
-    Ok(Some((number.cast_unsigned(), Digest(hash))))
-}
-
-fn to_run(row: &Row) -> Result<SealedRun, JournalError> {
-    let group = match row.get::<_, Option<i64>>(5) {
-        None => None,
-        Some(_) => {
-            let (number, column, cells) = (narrow(row, 5)?, narrow(row, 6)?, narrow(row, 7)?);
-            Some(GroupPlace { number, column, cells })
-        }
-    };
-    Ok(SealedRun {
-        number: narrow(row, 0)?,
-        family: family_of(row, 1)?,
-        last_block: narrow(row, 2)?,
-        newest_at: row.get(3),
-        filter: bytes_of(row, 4)?,
-        group,
-    })
 }

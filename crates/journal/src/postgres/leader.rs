@@ -52,6 +52,16 @@ impl PostgresLeader {
         Ok(PostgresLeader { options, session: Mutex::new(Arc::new(session)), runtime })
     }
 
+    /// Another connection to the same store, whose slow answers do not concern this one.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub fn another(&self) -> Result<PostgresLeader, JournalError> {
+        let (runtime, options) = (runtime()?, self.options.clone());
+        let session = open_session(&runtime, &options)?;
+        Ok(PostgresLeader { options, session: Mutex::new(Arc::new(session)), runtime })
+    }
+
     /// Requests to lead for `ttl`. Succeeds if no server leads, or if the same holder does.
     ///
     /// # Errors

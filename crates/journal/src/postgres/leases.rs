@@ -8,8 +8,9 @@ use super::session::{Session, stored};
 use crate::chain::Epoch;
 use crate::error::{JournalError, LeaseError};
 
-/// Takes the lease if it is free, expired or held by the same holder, and fences earlier epochs in
-/// the same statement: the head's row contains the epoch that may append.
+/// Takes the lease if it is free, expired or held by the same holder, or if this holder leads the store: the one that
+/// led before trusts no lease any more. Fences earlier epochs in the same statement: the head's row contains the epoch
+/// that may append.
 pub(super) async fn acquire_lease(
     session: &Session,
     machine: &str,
@@ -24,7 +25,9 @@ pub(super) async fn acquire_lease(
             "WITH taken AS (
                UPDATE bursar_lease SET epoch = epoch + 1, holder = $2,
                  until = clock_timestamp() + make_interval(secs => $3)
-               WHERE machine = $1 AND (until < clock_timestamp() OR holder = $2)
+               WHERE machine = $1 AND (until < clock_timestamp() OR holder = $2 OR EXISTS (
+                 SELECT FROM bursar_store
+                 WHERE bursar_store.holder = $2 AND bursar_store.until >= clock_timestamp()))
                RETURNING epoch)
              UPDATE bursar_head SET epoch = taken.epoch FROM taken WHERE machine = $1
              RETURNING taken.epoch",
@@ -87,7 +90,7 @@ pub(super) async fn claim_leadership(
             doing,
             "UPDATE bursar_store SET term = term + 1, holder = $1, url = $2,
                until = clock_timestamp() + make_interval(secs => $3)
-             WHERE until < clock_timestamp() OR holder = $1 RETURNING term",
+             WHERE (until < clock_timestamp() OR holder = $1) AND loss IS NULL RETURNING term",
             &[&holder, &url, &ttl.as_secs_f64()],
         )
         .await?;
@@ -126,7 +129,7 @@ pub(super) async fn extend_leadership(
             "renewing the lead",
             "UPDATE bursar_store SET until = clock_timestamp() + make_interval(secs => $2),
                clean = clean AND $2::double precision = 0
-             WHERE term = $1 RETURNING term",
+             WHERE term = $1 AND (loss IS NULL OR $2::double precision = 0) RETURNING term",
             &[&stored(term), &ttl.as_secs_f64()],
         )
         .await?;

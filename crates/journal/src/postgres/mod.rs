@@ -8,11 +8,13 @@
 
 mod address;
 mod archive;
+mod archive_rows;
 mod fitness;
 mod laws;
 mod leader;
 mod leases;
 mod links;
+mod losses;
 mod manifest;
 mod members;
 mod schema;
@@ -38,6 +40,7 @@ pub use archive::PostgresTables;
 pub use laws::{BrokenLaw, LawOutcome, test_store};
 pub use leader::{Claim, PostgresLeader};
 use links::{Link, Shared};
+pub use losses::{MachineHeads, StoredLoss};
 pub use members::{
     Announcement, KnownMember, MemberChange, MemberStanding, MemberState, Membership, OwnedMachine,
 };

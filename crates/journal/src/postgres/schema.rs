@@ -111,6 +111,10 @@ CREATE TABLE bursar_member (
   member text PRIMARY KEY, start text NOT NULL, url text NOT NULL, build text NOT NULL,
   draining boolean NOT NULL, seen timestamptz NOT NULL) WITH (fillfactor = 20);
 ",
+    "
+ALTER TABLE bursar_store ADD COLUMN loss text,
+  ADD COLUMN losses_accepted bigint NOT NULL DEFAULT 0;
+",
 ];
 
 /// The first version with a manifest.

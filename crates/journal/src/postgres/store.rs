@@ -122,6 +122,19 @@ impl PostgresStore {
         incarnation_base: u32,
         signer: Option<&str>,
     ) -> Result<(), JournalError> {
+        PostgresStore::migrate(options, journals, incarnation_base, (signer, &[]))
+    }
+
+    /// The same with all keys that signed its checkpoints: the present one, and those before it.
+    ///
+    /// # Errors
+    /// Rejects a database that already has tables.
+    pub fn migrate(
+        options: &PostgresOptions,
+        journals: &[(&str, &dyn Journal)],
+        incarnation_base: u32,
+        (signer, earlier): (Option<&str>, &[String]),
+    ) -> Result<(), JournalError> {
         let runtime = runtime()?;
         let session = open_session(&runtime, options)?;
         let restoring = Restoring { runtime: &runtime, session: &session, options };
@@ -130,9 +143,10 @@ impl PostgresStore {
             schema::begin_alone(&session).await?;
             check_empty(&session).await?;
             schema::apply_missing(&session).await?;
-            let sql = "UPDATE bursar_store SET incarnation_base = $1, clean = true, signer = $2";
+            let sql = "UPDATE bursar_store SET incarnation_base = $1, clean = true, signer = $2,
+                 earlier_signers = $3";
             let base = i64::from(incarnation_base);
-            session.query("writing the manifest", sql, &[&base, &signer]).await.map(drop)
+            session.query("writing the manifest", sql, &[&base, &signer, &earlier]).await.map(drop)
         })?;
         for (machine, journal) in journals {
             restoring.copy(machine, *journal)?;
@@ -155,7 +169,7 @@ impl PostgresStore {
 }
 
 /// Queries on a separate connection.
-fn ask<T>(
+pub(super) fn ask<T>(
     options: &PostgresOptions,
     work: impl AsyncFnOnce(&Session) -> Result<T, JournalError>,
 ) -> Result<T, JournalError> {

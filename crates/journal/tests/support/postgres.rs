@@ -215,6 +215,17 @@ impl TestPostgres {
         format!("host={host} port={} user={ORDINARY} dbname={ORDINARY}", self.port)
     }
 
+    /// The connection string of the ordinary role to this server or another one, whichever takes writes.
+    pub fn url_with(&self, other: &TestPostgres) -> String {
+        let hosts = [self, other].map(|server| server.directory.path().display().to_string());
+        let ports = [self, other].map(|server| server.port.to_string());
+        format!(
+            "host={} port={} user={ORDINARY} dbname={ORDINARY} target_session_attrs=read-write",
+            hosts.join(","),
+            ports.join(",")
+        )
+    }
+
     /// Runs SQL as an administrator and returns the output.
     pub fn sql(&self, sql: &str) -> String {
         self.sql_in(ORDINARY, sql)

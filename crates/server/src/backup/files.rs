@@ -50,6 +50,11 @@ pub(super) fn copy_all_logs(from: &Path, folder: &Path) -> Result<(), BackupErro
     copy_folder(from, &folder.join(LOGS), &|_| true)
 }
 
+/// Copies a folder with everything in it.
+pub(super) fn copy_files(from: &Path, to: &Path) -> Result<(), BackupError> {
+    copy_folder(from, to, &|_| true)
+}
+
 /// Copies what jobs printed, where the name of the file is wanted. What is shed meanwhile is left out.
 fn copy_folder(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<(), BackupError> {
     fs::create_dir(to)?;

@@ -6,6 +6,7 @@ mod check;
 mod cut;
 mod error;
 mod files;
+pub mod migrate;
 pub mod postgres;
 mod set_back;
 
@@ -27,7 +28,7 @@ use cells::cell_files;
 use check::{Checked, check};
 use cut::{remove_beside, trim};
 pub use error::BackupError;
-use files::{copy_all_logs, copy_key, copy_logs, signer_of, sync_all};
+use files::{copy_all_logs, copy_files, copy_key, copy_logs, signer_of, sync_all};
 use set_back::{SetBack, check_end, set_back};
 
 /// The file of the key that signs checkpoints.

@@ -129,20 +129,20 @@ pub fn restore(
 }
 
 /// Whether it is unknown if the database was restored.
-fn is_unknown(error: &JournalError) -> bool {
+pub(super) fn is_unknown(error: &JournalError) -> bool {
     matches!(error, JournalError::Storage { doing: PostgresStore::ENDING, .. })
 }
 
 /// Files written beside a database that is being restored. Removed on drop unless they are kept.
 #[derive(Default)]
-struct Placed {
+pub(super) struct Placed {
     key: Option<PathBuf>,
     /// The temporary name of the folder, and its final one.
     logs: Option<(PathBuf, PathBuf)>,
 }
 
 impl Placed {
-    fn write_key(&mut self, place: &Path, bytes: &[u8]) -> Result<(), BackupError> {
+    pub(super) fn write_key(&mut self, place: &Path, bytes: &[u8]) -> Result<(), BackupError> {
         let failed = |error: std::io::Error| BackupError::new(place.display(), error.to_string());
         let mut options = OpenOptions::new();
         let mut file =
@@ -162,8 +162,15 @@ impl Placed {
         super::copy_logs(backup, &meanwhile, books)
     }
 
+    /// The output of all jobs, also of those that ended long ago.
+    pub(super) fn copy_every_log(&mut self, data: &Path, place: &Path) -> Result<(), BackupError> {
+        let meanwhile = place.with_extension("restoring");
+        self.logs = Some((meanwhile.clone(), place.to_owned()));
+        super::copy_files(&data.join(LOGS), &meanwhile)
+    }
+
     /// Leaves everything in place, because the database may have been restored.
-    fn leave(mut self, failure: BackupError) -> BackupError {
+    pub(super) fn leave(mut self, failure: BackupError) -> BackupError {
         self.key = None;
         match self.logs.take() {
             None => failure,
@@ -175,7 +182,7 @@ impl Placed {
         }
     }
 
-    fn keep(mut self) -> Result<(), BackupError> {
+    pub(super) fn keep(mut self) -> Result<(), BackupError> {
         self.key = None;
         let Some((meanwhile, place)) = self.logs.take() else { return Ok(()) };
         fs::rename(&meanwhile, &place).map_err(|error| {
@@ -202,7 +209,7 @@ impl Drop for Placed {
 }
 
 /// Reads every stored batch and compares the result with what was verified.
-fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), BackupError> {
+pub(super) fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), BackupError> {
     let wrong = |machine: &str, reason: String| {
         let reason = format!("the database does not hold what was restored: {reason}");
         BackupError::because(format!("{machine}: {reason}"))
@@ -243,11 +250,11 @@ fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), BackupError> 
 }
 
 /// A file to write, and its contents.
-type NewFile<'a> = (&'a Path, Vec<u8>);
+pub(super) type NewFile<'a> = (&'a Path, Vec<u8>);
 
 impl Beside<'_> {
     /// Checks, before anything is written, that everything has a place. Reports what is left out.
-    fn check(
+    pub(super) fn check(
         &self,
         backup: &Path,
         watch: &dyn Watch,

@@ -5,6 +5,7 @@ pub mod archive;
 pub(crate) mod cell_copy;
 pub mod checkpoint;
 pub mod error;
+pub mod expiry;
 pub mod feed;
 pub mod history;
 pub(crate) mod past_jobs;

@@ -17,6 +17,7 @@ use crate::http::forward::{Forwarder, Routed};
 use crate::http::handlers::system;
 use crate::ids::IdMaker;
 use crate::machines::leader::{DRAINING, Leader, Role};
+use crate::net::framing;
 use crate::net::limits::Priority;
 use crate::net::serve::Answers;
 use crate::request::Failure;
@@ -62,6 +63,9 @@ impl RequestEntry {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        if let Some(failure) = framing::refusal(&request) {
+            return Ok(self.refused(failure).await);
+        }
         let path = request.uri().path();
         let is_own = OF_THIS_PROCESS.contains(&path);
         match (self.dispatcher.get(), &self.cluster) {

@@ -176,7 +176,7 @@ fn too_large(most: usize) -> Failure {
 
 /// Refuses a body that is announced as too large by a client that waits for `100 Continue`: it has
 /// not sent it yet, and need not.
-fn refuse_announced(headers: &HeaderMap, sender: BodySender) -> Result<(), Failure> {
+pub(super) fn refuse_announced(headers: &HeaderMap, sender: BodySender) -> Result<(), Failure> {
     let waits = headers
         .get(header::EXPECT)
         .is_some_and(|expected| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"));

@@ -5,36 +5,43 @@
 //! As with the leases of machines, the store's clock decides which server leads, and the monotonic
 //! clock decides how long this server relies on it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bursar_engine::{BootClock, Monotonic, NotPermitted, Permit, wall_millis};
+use bursar_engine::{Monotonic, NotPermitted, Permit, wall_millis};
 use bursar_journal::JournalError;
 use bursar_journal::postgres::{Announcement, Claim, MemberStanding, PostgresLeader};
 use tokio::sync::watch;
 
+use super::losses::{LossWatch, Losses};
+use super::trust::{InProgress, Trust};
 use crate::ids::random_bits;
 use crate::telemetry::Metrics;
 
 /// How long the store keeps a leader that does not renew.
-const LEAD_TTL: Duration = Duration::from_secs(10);
-/// The mean time between the claims of a standby. It is varied, so that servers started at the same
-/// time do not claim together.
-const CLAIM_EVERY: Duration = Duration::from_secs(1);
+const LEAD_TTL: Duration = Duration::from_secs(3);
+/// How often a member writes its row.
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
+/// The shortest time between two looks of a standby at the lead, and how much it is varied, so that servers started at
+/// the same time do not claim together.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_JITTER_MS: u64 = 100;
 /// The delay after a failed renewal.
-const RETRY: Duration = Duration::from_millis(500);
-/// How long a leader waits for the store's clock. Bounded so that it does not lose leadership over
-/// it.
-const LOOK_WITHIN: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(100);
+/// How long a leader waits for the store's clock, its heads, and its announcement. Bounded so that
+/// it does not lose leadership over them. It does neither after a renewal that took this long.
+const LOOK_WITHIN: Duration = Duration::from_millis(350);
 /// How long a leader that shall hand over waits for the requests in progress.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(1);
 /// How often it looks whether they have ended.
 const HAND_OVER_STEP: Duration = Duration::from_millis(5);
-/// How long a request about the members may take.
+/// How long a request about the members may take in the store.
 pub(crate) const ASK_WITHIN: Duration = Duration::from_secs(2);
+/// How long its caller waits, behind others.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The largest accepted difference between the clocks of this server and of the store.
 const MAX_GAP_MS: i64 = 2_000;
 
@@ -73,48 +80,21 @@ pub(crate) struct Leader {
     trust: Arc<Trust>,
     role: watch::Receiver<Role>,
     gap: watch::Receiver<Option<String>>,
+    losses: Arc<LossWatch>,
     asks: Mutex<Option<Sender<Ask>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A request that the thread carries out on its connection to the store.
+/// A request about the members.
 type Ask = Box<dyn FnOnce(&PostgresLeader) + Send>;
 
-/// Until when this server relies on its leadership.
-struct Trust {
-    clock: BootClock,
-    until_ms: AtomicU64,
-    /// Whether it hands its leadership over: it finishes the requests in progress and takes no more.
-    is_ending: AtomicBool,
-    /// The requests in progress.
-    in_progress: AtomicUsize,
-}
-
-/// A request in progress. A leader that hands over waits until it is dropped.
-pub(crate) struct InProgress(Arc<Trust>);
-
-impl Drop for InProgress {
-    fn drop(&mut self) {
-        self.0.in_progress.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Trust {
-    fn holds(&self) -> bool {
-        millis(self.clock.elapsed()) < self.until_ms.load(Ordering::SeqCst)
-    }
-
-    /// Extends it to two thirds of the lease, counted from before the request was sent.
-    fn extend(&self, asked: Duration) {
-        self.until_ms.store(millis(asked + LEAD_TTL * 2 / 3), Ordering::SeqCst);
-    }
-
-    fn end(&self) {
-        self.until_ms.store(0, Ordering::SeqCst);
+/// Carries out requests on a connection of their own, so that none delays a renewal. Then the state of this member is
+/// read at once: it may have been changed.
+fn answer_asks(store: &PostgresLeader, asks: &Receiver<Ask>, look: &Sender<()>) {
+    while let Ok(ask) = asks.recv() {
+        ask(store);
+        // The other thread ends after this one.
+        let _ = look.send(());
     }
 }
 
@@ -138,23 +118,39 @@ impl Leader {
     ///
     /// # Errors
     /// If the system cannot start a thread.
-    pub(crate) fn start(store: PostgresLeader, candidate: Candidate) -> std::io::Result<Leader> {
-        let trust = Arc::new(Trust {
-            clock: BootClock::new(),
-            until_ms: AtomicU64::new(0),
-            is_ending: AtomicBool::new(false),
-            in_progress: AtomicUsize::new(0),
-        });
+    pub(crate) fn start(
+        (store, of_asks): (PostgresLeader, PostgresLeader),
+        candidate: Candidate,
+    ) -> std::io::Result<Leader> {
+        let trust = Arc::new(Trust::new());
         let (show, role) = watch::channel(Role::Unknown);
         let (show_gap, gap) = watch::channel(None);
         let (asks, asked) = channel();
         let member = candidate.member.clone();
-        let campaign =
-            Campaign { store, candidate, trust: Arc::clone(&trust), show, show_gap, term: None };
-        let thread = std::thread::Builder::new().name("bursar-leader".into());
-        let thread = thread.spawn(move || campaign.run(&asked))?;
-        let (asks, thread) = (Mutex::new(Some(asks)), Mutex::new(Some(thread)));
-        Ok(Leader { member, trust, role, gap, asks, thread })
+        let losses = Arc::<LossWatch>::default();
+        let campaign = Campaign {
+            store,
+            candidate,
+            trust: Arc::clone(&trust),
+            show,
+            show_gap,
+            term: None,
+            announced: None,
+            must_wait: false,
+            losses: Losses::new(Arc::clone(&losses)),
+        };
+        let (look, looks) = channel();
+        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        let members =
+            named("bursar-members").spawn(move || answer_asks(&of_asks, &asked, &look))?;
+        let campaign = named("bursar-leader").spawn(move || campaign.run(&looks))?;
+        let (asks, threads) = (Mutex::new(Some(asks)), Mutex::new(vec![members, campaign]));
+        Ok(Leader { member, trust, role, gap, losses, asks, threads })
+    }
+
+    /// What is known of losses.
+    pub(crate) fn losses(&self) -> &LossWatch {
+        &self.losses
     }
 
     /// What this server says of itself.
@@ -164,14 +160,10 @@ impl Leader {
 
     /// Begins a request if this server leads and does not hand over.
     pub(crate) fn begin(&self) -> Option<InProgress> {
-        // Counted before the look: a hand-over that is decided later waits for it.
-        self.trust.in_progress.fetch_add(1, Ordering::SeqCst);
-        let begun = InProgress(Arc::clone(&self.trust));
-        (self.leads() && !self.trust.is_ending.load(Ordering::SeqCst)).then_some(begun)
+        Trust::begin(&self.trust)
     }
 
-    /// Carries out a request on the connection of the thread, after what the thread does now. `None` if it does not
-    /// answer.
+    /// Carries out a request about the members. `None` if the store does not answer.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&PostgresLeader) -> T + Send + 'static,
@@ -183,7 +175,7 @@ impl Leader {
         });
         let asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         asks?.send(ask).ok()?;
-        tokio::time::timeout(LEAD_TTL, answer).await.ok()?.ok()
+        tokio::time::timeout(ANSWER_WITHIN, answer).await.ok()?.ok()
     }
 
     /// Whether this server leads, so that no other server can.
@@ -212,8 +204,8 @@ impl Leader {
     /// Gives up leadership. Call it after all machines were released.
     pub(crate) fn stop(&self) {
         self.asks.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
             // The thread has reported its panic; the lease then expires.
             let _ = thread.join();
         }
@@ -234,11 +226,15 @@ struct Campaign {
     show_gap: watch::Sender<Option<String>>,
     /// The term in which this server leads.
     term: Option<u64>,
+    /// When this member was announced last, and whether it shall own nothing.
+    announced: Option<Duration>,
+    must_wait: bool,
+    losses: Losses,
 }
 
 impl Campaign {
-    /// Claims and renews until the other side of `asked` is dropped.
-    fn run(mut self, asked: &Receiver<Ask>) {
+    /// Claims and renews until the other side of `looks` is dropped.
+    fn run(mut self, looks: &Receiver<()>) {
         let mut due = Duration::ZERO;
         loop {
             let now = self.trust.clock.elapsed();
@@ -247,10 +243,9 @@ impl Campaign {
                 due = self.trust.clock.elapsed() + pause;
                 continue;
             }
-            match asked.recv_timeout(due - now) {
-                // What was asked may concern this member: it is read at once.
-                Ok(ask) => {
-                    ask(&self.store);
+            match looks.recv_timeout(due - now) {
+                Ok(()) => {
+                    self.announced = None;
                     due = Duration::ZERO;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -271,17 +266,23 @@ impl Campaign {
         }
     }
 
-    /// Writes this member's row. Returns whether it shall own nothing: it is draining, and another member can own
-    /// the machines.
-    fn announce(&self) -> bool {
-        match self.store.announce(&self.candidate.member, LOOK_WITHIN) {
+    /// Writes this member's row, unless it was written a moment ago. Returns whether it shall own nothing: it is
+    /// draining, and another member can own the machines.
+    fn announce(&mut self) -> bool {
+        let now = self.trust.clock.elapsed();
+        if self.announced.is_none_or(|last| now >= last + ANNOUNCE_EVERY) {
+            self.announced = Some(now);
+            self.must_wait = self.announce_now();
+        }
+        self.must_wait
+    }
+
+    fn announce_now(&self) -> bool {
+        let member = &self.candidate.member;
+        match self.store.announce(member, LOOK_WITHIN) {
             Ok(MemberStanding { draining, has_successor, has_namesake }) => {
                 if has_namesake {
-                    let name = &self.candidate.member.name;
-                    tracing::error!(
-                        name,
-                        "another process uses the name of this member: set --member"
-                    );
+                    tracing::error!(member.name, "another process uses this name: set --member");
                 }
                 draining && has_successor
             }
@@ -292,9 +293,14 @@ impl Campaign {
         }
     }
 
+    /// Why this member must not lead, by what it saw of the store.
+    fn must_not_lead(&mut self) -> Option<String> {
+        let found = self.losses.find(&self.store, self.trust.clock.elapsed(), LEAD_TTL / 3);
+        found.unwrap_or_else(|error| Some(error.to_string()))
+    }
+
     fn claim(&mut self) -> Duration {
-        let jitter = u32::try_from(random_bits() % 500).unwrap_or(0);
-        let later = CLAIM_EVERY * 3 / 4 + Duration::from_millis(jitter.into());
+        let later = LOOK_EVERY + Duration::from_millis(random_bits() % LOOK_JITTER_MS);
         let must_wait = self.announce();
         match self.compare_clocks(LEAD_TTL / 3) {
             Ok((owner, _)) if must_wait => {
@@ -305,11 +311,24 @@ impl Campaign {
                 self.stand_by(owner, format!("it takes no machine: {gap}"));
                 return later;
             }
+            // A lead of its own that was not renewed in time is taken again.
+            Ok((Some(url), None)) if url != self.candidate.member.url => {
+                let are_old = self.losses.are_old(self.trust.clock.elapsed());
+                match are_old.then(|| self.must_not_lead()).flatten() {
+                    None => self.stand_by(Some(url), "another server leads".into()),
+                    Some(reason) => self.stand_by(None, reason),
+                }
+                return later;
+            }
             Ok((_, None)) => {}
             Err(error) => {
                 self.stand_by(None, error.to_string());
                 return later;
             }
+        }
+        if let Some(reason) = self.must_not_lead() {
+            self.stand_by(None, reason);
+            return later;
         }
         let asked = self.trust.clock.elapsed();
         let Announcement { start, url, .. } = &self.candidate.member;
@@ -317,7 +336,7 @@ impl Campaign {
             Ok(Claim::Won { term }) => {
                 self.term = Some(term);
                 self.trust.is_ending.store(false, Ordering::SeqCst);
-                self.trust.extend(asked);
+                self.trust.extend(asked, LEAD_TTL);
                 tracing::info!(term, "this server leads");
                 self.show.send_replace(Role::Leader);
                 return self.until_renewal(asked);
@@ -364,13 +383,25 @@ impl Campaign {
         let asked = self.trust.clock.elapsed();
         match self.store.renew(term, LEAD_TTL) {
             Ok(true) => {
-                self.trust.extend(asked);
+                self.trust.extend(asked, LEAD_TTL);
+                if self.trust.clock.elapsed().saturating_sub(asked) > LOOK_WITHIN {
+                    return self.until_renewal(asked);
+                }
                 if let Err(error) = self.compare_clocks(LOOK_WITHIN) {
                     tracing::warn!(%error, "the clocks were not compared");
                 }
+                match self.losses.find(&self.store, self.trust.clock.elapsed(), LOOK_WITHIN) {
+                    Ok(None) => {}
+                    Ok(Some(lost)) => {
+                        self.step_down(lost);
+                        self.release(term);
+                        return LOOK_EVERY;
+                    }
+                    Err(error) => tracing::warn!(%error, "the journals were not compared"),
+                }
                 if self.announce() {
                     self.hand_over(term);
-                    return CLAIM_EVERY;
+                    return LOOK_EVERY;
                 }
                 return self.until_renewal(asked);
             }
@@ -445,9 +476,14 @@ mod tests {
             let next = took + until_renewal(took);
             assert_eq!(next, took.max(LEAD_TTL / 3), "after {took:?}");
         }
-        // A renewal, a clock read and an announcement that all take the longest allowed time, and another renewal.
-        let slow = LEAD_TTL / 3 + 2 * LOOK_WITHIN;
-        assert!(slow + until_renewal(slow) < LEAD_TTL * 2 / 3, "it is still believed");
+        // A slow renewal; or one that is just not slow, with a clock read, a comparison and an announcement that all
+        // take the longest allowed time. A quarter of the time of trust is left for the next renewal.
+        for slow in [LEAD_TTL / 3, 4 * LOOK_WITHIN] {
+            assert!(
+                slow + until_renewal(slow) < LEAD_TTL / 2,
+                "it is still believed after {slow:?}"
+            );
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@ pub mod cells;
 pub mod directory;
 pub mod gateway;
 pub(crate) mod leader;
+pub(crate) mod losses;
 mod quiesce;
 mod regions;
+pub(crate) mod trust;
 pub mod wall_time;

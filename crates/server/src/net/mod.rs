@@ -5,6 +5,7 @@ pub mod answers;
 pub mod bodies;
 mod connections;
 pub mod counting;
+pub(crate) mod framing;
 pub mod limits;
 pub(crate) mod notify;
 pub mod serve;

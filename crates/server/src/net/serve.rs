@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{Extensions, Request, Version};
+use axum::http::{Extensions, Request, Version, header};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -68,14 +68,17 @@ impl PeerAddress {
         PeerAddress(address)
     }
 
-    /// Notes the address in a request that signs in. Other requests do not need it.
+    /// Notes the address in a request without a key, and in one that signs in. Other requests do not need it.
     fn note(self, request: &mut Request<Incoming>) {
-        if ["/v1/session", "/auth/"].iter().any(|start| request.uri().path().starts_with(start)) {
+        let signs_in =
+            |path: &str| ["/v1/session", "/auth/"].iter().any(|start| path.starts_with(start));
+        if signs_in(request.uri().path()) || !request.headers().contains_key(header::AUTHORIZATION)
+        {
             request.extensions_mut().insert(self);
         }
     }
 
-    /// The address of a request that signs in.
+    /// The address of a request without a key, or of one that signs in.
     pub(crate) fn of(extensions: &Extensions) -> IpAddr {
         extensions.get::<PeerAddress>().map_or_else(PeerAddress::unknown, |peer| peer.0)
     }
@@ -187,8 +190,11 @@ async fn serve_http(
         .keep_alive_timeout(duration(timeouts.handshake_ms));
     let unread = UnreadAnswers::new(duration(timeouts.write_ms));
     let watched = Arc::clone(&unread);
+    let stream = StallTimeout::new(stream, header, duration(timeouts.write_ms));
+    let seen_length = stream.seen_length();
     let service = service_fn(move |mut request: Request<Incoming>| {
         peer.note(&mut request);
+        seen_length.mark(&mut request);
         // Over HTTP/1 an answer that is not read is a write that is pending: see `StallTimeout`.
         let watched = (request.version() == Version::HTTP_2).then(|| Arc::clone(&watched));
         let answering = answer.clone().answer(request);
@@ -200,7 +206,6 @@ async fn serve_http(
             })
         }
     });
-    let stream = StallTimeout::new(stream, header, duration(timeouts.write_ms));
     let talk = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     tokio::select! {
         ended = watcher.watch(talk) => if let Err(error) = ended {

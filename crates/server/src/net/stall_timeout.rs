@@ -9,13 +9,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use crate::net::framing::{LengthLines, SeenLength};
+
 /// The number of bytes that tell HTTP/2 from HTTP/1. Until they have arrived no other deadline
 /// runs.
 const OPENING_BYTES: usize = 24;
 
 /// A stream with two timeouts. The first bytes must arrive in time; a write that is pending for too
 /// long is an error, so that a client that sends requests and does not read cannot hold its
-/// connection.
+/// connection. It also looks through what arrives for lengths.
 pub struct StallTimeout<S> {
     stream: S,
     /// The number of first bytes that have arrived, and the deadline for the others.
@@ -23,13 +25,19 @@ pub struct StallTimeout<S> {
     patience: Duration,
     /// Runs while a write is pending.
     alarm: Option<Pin<Box<Sleep>>>,
+    lengths: LengthLines,
 }
 
 impl<S> StallTimeout<S> {
     /// Applies `opening` to the first bytes read and `patience` to every pending write.
     pub fn new(stream: S, opening: Duration, patience: Duration) -> StallTimeout<S> {
         let opening = Some((0, Box::pin(sleep(opening))));
-        StallTimeout { stream, opening, patience, alarm: None }
+        StallTimeout { stream, opening, patience, alarm: None, lengths: LengthLines::default() }
+    }
+
+    /// Whether a line with a length was read.
+    pub(crate) fn seen_length(&self) -> SeenLength {
+        self.lengths.seen()
     }
 
     fn watch<T>(
@@ -58,6 +66,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallTimeout<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.lengths.look(&buffer.filled()[before..]);
         let Some((come, deadline)) = &mut self.opening else { return outcome };
         if outcome.is_pending() {
             ready!(deadline.as_mut().poll(context));

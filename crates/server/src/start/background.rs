@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::stopping::spawn_vital;
 use super::storage::{Storage, keep_noting};
 use crate::app::App;
-use crate::followers::selfcheck;
+use crate::followers::{expiry, selfcheck};
 use crate::machines::wall_time;
 
 /// Starts the tasks. None of them may end before the server does.
@@ -18,6 +18,7 @@ pub(super) fn start_tasks(app: &Arc<App>, storage: &Storage) {
     }
     spawn_vital("the clock watcher", wall_time::watch(Arc::clone(app)));
     spawn_vital("the self-check", selfcheck::run(Arc::clone(app)));
+    spawn_vital("the warnings of expiry", expiry::run(Arc::clone(app)));
     spawn_vital("the cleanup of rate limits", remove_idle_limits(Arc::clone(app)));
     spawn_vital("the directory follower", follow_directory(Arc::clone(app)));
     if app.manual.is_none() {

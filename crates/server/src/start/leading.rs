@@ -15,6 +15,9 @@ use crate::config::{ClockKind, Config};
 use crate::machines::leader::{Candidate, Leader, Role};
 use crate::telemetry::Metrics;
 
+/// The pause before a server of several tries again to take a machine over.
+const TAKEOVER_RETRY: Duration = Duration::from_millis(100);
+
 /// The identity of this server among those that share the store.
 pub(super) struct Identity {
     /// The host name and the random id of this start.
@@ -30,8 +33,10 @@ impl Identity {
     pub(super) fn options(&self, machine: &str) -> EngineOptions {
         let permit = self.leader.as_ref().map(|leader| leader.permit()).unwrap_or_default();
         let (holder, observer) = (self.holder.clone(), self.observer(machine));
-        let max_gap = self.max_gap;
-        EngineOptions { holder, observer, permit, max_gap, ..EngineOptions::default() }
+        let (max_gap, default) = (self.max_gap, EngineOptions::default());
+        // The leader takes over at once what it lost before.
+        let retry = if self.leader.is_some() { TAKEOVER_RETRY } else { default.retry };
+        EngineOptions { holder, observer, permit, max_gap, retry, ..default }
     }
 
     pub(super) fn observer(&self, machine: &str) -> Observer {
@@ -116,8 +121,9 @@ pub(super) fn campaign(
     metrics: &Arc<Metrics>,
 ) -> Result<Option<Arc<Leader>>, StartError> {
     let Some(url) = &config.store else { return Ok(None) };
-    let store = PostgresLeader::open(postgres(url, "leader", config))
-        .map_err(|error| StartError::Journal { what: "the store".into(), error })?;
+    let unusable = |error| StartError::Journal { what: "the store".into(), error };
+    let store = PostgresLeader::open(postgres(url, "leader", config)).map_err(unusable)?;
+    let of_asks = store.another().map_err(unusable)?;
     let member = Announcement {
         name: config.member.clone().unwrap_or_else(|| listening.member_name()),
         start: holder.to_owned(),
@@ -129,7 +135,9 @@ pub(super) fn campaign(
         by_wall_clock: config.clock == ClockKind::Wall,
         metrics: Arc::clone(metrics),
     };
-    Leader::start(store, candidate).map(|leader| Some(Arc::new(leader))).map_err(io("the leader"))
+    Leader::start((store, of_asks), candidate)
+        .map(|leader| Some(Arc::new(leader)))
+        .map_err(io("the leader"))
 }
 
 /// Waits until this server leads. Calls `standby` once if another server leads first.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bursar_engine::Durable;
 use bursar_journal::Sealing;
 use bursar_journal::archive::Archive;
 use ed25519_dalek::SigningKey;
@@ -30,6 +31,7 @@ use crate::auth::{self, root_key};
 use crate::config::Config;
 use crate::ids::IdMaker;
 use crate::logs::{LogStore, set_aside_lost};
+use crate::machines::losses::DurableHeads;
 use crate::machines::wall_time::{self, NotAccepted};
 use crate::net::bodies::Bodies;
 use crate::net::counting::CountPlaces;
@@ -84,6 +86,9 @@ impl Started {
             let ended = ends_of_streams(identity, stopped.clone());
             let parts = Parts { machines, followers, secrets, clocks, logs, ended, base_url };
             let app = Arc::new(assemble(config, identity, &storage, &writers, parts));
+            if let Some(leader) = &identity.leader {
+                leader.losses().remember(durable_heads(&writers, &app));
+            }
             configure_cells(&app.cells, config, &stopped).await?;
             catch_up(&app, config).await?;
             start_tasks(&app, &storage);
@@ -223,6 +228,20 @@ fn status_of(writers: &Writers) -> StatusOf {
             ("ledger".to_owned(), ledger.status(), ledger.stats()),
             ("directory".to_owned(), directory.status(), directory.stats()),
         ]
+    })
+}
+
+/// Reads which batches this process knows to be durable.
+fn durable_heads(writers: &Writers, app: &App) -> DurableHeads {
+    let mut machines: Vec<(String, Arc<Durable>)> = vec![
+        (store::LEDGER.to_owned(), writers.ledger.durable()),
+        (store::DIRECTORY.to_owned(), writers.directory.durable()),
+    ];
+    let cells = app.cells.iter();
+    machines.extend(cells.map(|cell| (format!("cell-{}", cell.region), cell.engine().durable())));
+    Box::new(move || {
+        let heads = machines.iter().filter_map(|(name, known)| Some((name.clone(), known.head()?)));
+        heads.collect()
     })
 }
 

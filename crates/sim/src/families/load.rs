@@ -30,17 +30,20 @@ pub enum LoadFamily {
     TinyFlood,
     /// The same jobs as at random instants, each with a stated longest runtime.
     StatedEnds,
+    /// Mostly gangs, each with a stated longest runtime.
+    StatedGangs,
 }
 
 impl LoadFamily {
     /// All families.
-    pub const ALL: [LoadFamily; 6] = [
+    pub const ALL: [LoadFamily; 7] = [
         LoadFamily::Poisson,
         LoadFamily::Bursty,
         LoadFamily::Diurnal,
         LoadFamily::GangHeavy,
         LoadFamily::TinyFlood,
         LoadFamily::StatedEnds,
+        LoadFamily::StatedGangs,
     ];
 
     /// The name in reports.
@@ -52,6 +55,7 @@ impl LoadFamily {
             LoadFamily::GangHeavy => "gang-heavy",
             LoadFamily::TinyFlood => "tiny-flood",
             LoadFamily::StatedEnds => "stated-ends",
+            LoadFamily::StatedGangs => "stated-gangs",
         }
     }
 
@@ -61,7 +65,7 @@ impl LoadFamily {
             LoadFamily::Poisson | LoadFamily::StatedEnds => mixed,
             LoadFamily::Bursty => Recipe { percent: 100, ..mixed },
             LoadFamily::Diurnal => Recipe { percent: 110, ..mixed },
-            LoadFamily::GangHeavy => {
+            LoadFamily::GangHeavy | LoadFamily::StatedGangs => {
                 Recipe { jobs: 400, sizes: GANGS, durations: MINUTES_TO_HOURS, percent: 110 }
             }
             LoadFamily::TinyFlood => Recipe { jobs: 1600, percent: 110, ..mixed },
@@ -125,7 +129,8 @@ pub fn jobs(family: LoadFamily, seed: u64) -> Vec<JobRow> {
             LoadFamily::Poisson
             | LoadFamily::GangHeavy
             | LoadFamily::Diurnal
-            | LoadFamily::StatedEnds => {}
+            | LoadFamily::StatedEnds
+            | LoadFamily::StatedGangs => {}
             LoadFamily::Bursty if burst == 0 => {
                 (burst, of_burst) = (dice.below(40) + 10, tenant);
                 interval *= 30;
@@ -144,7 +149,7 @@ pub fn jobs(family: LoadFamily, seed: u64) -> Vec<JobRow> {
         if tenant + 1 == TENANTS {
             duration_ms = duration_ms.min(LONGEST_MS);
         }
-        let states = family == LoadFamily::StatedEnds;
+        let states = matches!(family, LoadFamily::StatedEnds | LoadFamily::StatedGangs);
         let max_runtime_ms = states.then(|| stated(duration_ms, dice.below(4)));
         drawn.push(Drawn { tenant, gpus, duration_ms, interval, max_runtime_ms });
     }

@@ -57,7 +57,7 @@ function Burners({ account }: { account: string }) {
             { id: "account", header: "Account", value: (row) => row.key ?? "", cell: (row) => row.key ? <AccountLink id={row.key} page="/spend" /> : "none" },
             amountColumn("spent", "Spent", data.series, (row) => row.total, { unit: "credits" }),
             { id: "share", header: "Share", num: true, value: (row) => micros(row.total), cell: (row) => formatShare(micros(row.total), micros(data.total)) },
-            { id: "bar", header: "", cell: (row) => <Bar label={`${visible(row.key)} ${row.total}`} whole={micros(data.series[0]?.total)} parts={[[micros(row.total), "blue"]]} /> },
+            { id: "bar", header: "", cell: (row) => <Bar label={`${visible(row.key)} ${row.total}`} whole={micros(data.total)} parts={[[micros(row.total), "blue"]]} /> },
           ]} />
         )}
       </Loaded>

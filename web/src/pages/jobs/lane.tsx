@@ -41,6 +41,13 @@ const MARKS: Record<string, [string, Tone]> = {
   cancel_asked: ["✕", "orange"], exhaustion_warned: ["!", "orange"], hold_captured: ["●", "blue"], charged: ["●", "blue"],
 };
 
+/** What each mark means; only those on the lane are explained. */
+const LEGEND: [string, string[]][] = [
+  ["hold placed", ["hold_placed"]], ["price pinned", ["hold_pinned"]], ["started", ["attempt_started"]], ["charged", ["hold_captured", "charged"]],
+  ["credits run out", ["exhaustion_warned"]], ["cancellation", ["cancel_asked"]], ["stops", ["attempt_stopping"]], ["ended", ["attempt_ended", "job_ended"]],
+  ["hold closed, rest returned", ["hold_closed"]], ["refund", ["refunded"]],
+];
+
 /** Charges closer than this part of the lane are one mark. */
 const MIN_APART = 0.012;
 
@@ -96,8 +103,11 @@ export function Lane({ job, timeline }: { job: Job; timeline: TimelineEntry[] })
         <span style={{ left: "100%" }}>{formatInstant(end, zone).slice(0, 19)}</span>
       </div>
       <ul className="legend" aria-hidden="true">
-        <li><span className="text-tone tone-violet">▼</span>hold placed</li><li><span className="text-tone tone-blue">▸</span>started</li><li><span className="text-tone tone-blue">●</span>charged</li>
-        <li><span className="text-tone tone-green">▲</span>hold closed, rest returned</li><li><span className="text-tone tone-green">◆</span>refund</li>
+        {LEGEND.flatMap(([text, types]) => {
+          const found = marks.find(({ type }) => types.includes(type));
+          const [mark, tone] = (found && MARKS[found.type]) ?? [];
+          return mark ? [<li key={text}><span className={`text-tone tone-${tone}`}>{mark}</span>{text}</li>] : [];
+        })}
       </ul>
     </div>
   );

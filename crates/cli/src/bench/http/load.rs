@@ -31,7 +31,7 @@ impl Closed {
     }
 
     /// The time within which this part of the requests was answered, in milliseconds.
-    pub(super) fn quantile_ms(&self, part: f64) -> f64 {
+    pub(in crate::bench) fn quantile_ms(&self, part: f64) -> f64 {
         let place = (self.micros.len() as f64 * part) as usize;
         let micros = self.micros.get(place.min(self.micros.len().saturating_sub(1)));
         f64::from(micros.copied().unwrap_or(0)) / 1000.0

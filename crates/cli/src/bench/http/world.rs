@@ -48,7 +48,9 @@ impl Process {
             if let Some(key) = line.strip_prefix("root key: ") {
                 target.key = key.to_owned();
             }
-            if let Some(address) = line.strip_prefix("listening on http://") {
+            let standby = line.strip_prefix("standby on http://");
+            let standby = standby.and_then(|rest| rest.split_once(", leader ")).map(|(own, _)| own);
+            if let Some(address) = line.strip_prefix("listening on http://").or(standby) {
                 target.address = address.to_owned();
                 return Ok(Process { child, target });
             }
@@ -78,6 +80,17 @@ impl Process {
         let mut arguments: Vec<&std::ffi::OsStr> = words.map(AsRef::as_ref).to_vec();
         arguments.extend(["--root-key-file".as_ref(), key.as_os_str()]);
         Process::start(&arguments)
+    }
+
+    /// One more server on the same store, which forwards to the one that leads.
+    pub(in crate::bench) fn beside(
+        leader: &Process,
+        folder: &Path,
+        url: &str,
+    ) -> Result<Process, Failure> {
+        let mut process = Process::on_store(folder, url)?;
+        process.target.key.clone_from(&leader.target.key);
+        Ok(process)
     }
 
     /// The limit: a handler that reads JSON and answers JSON, and does nothing.

@@ -1,7 +1,7 @@
 //! `bursar bench postgres`: the journal in PostgreSQL with one synchronous standby, beside what a team
 //! would write there.
 
-mod server;
+pub(super) mod server;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -12,7 +12,7 @@ const STANDBY: &str = "second";
 const SETTINGS: [&str; 3] = ["max_wal_size=8GB", "checkpoint_timeout=15min", "listen_addresses="];
 
 /// The primary and its standby; both end with it.
-pub(super) struct Pair {
+pub(in crate::bench) struct Pair {
     primary: Server,
     _standby: Server,
 }
@@ -56,7 +56,7 @@ fn finished(command: &mut Command) -> Result<String, Failure> {
 
 impl Pair {
     /// Starts both in `folder`, whose disk is what is measured.
-    pub(super) fn start(binaries: &Path, folder: &Path) -> Result<Pair, Failure> {
+    pub(in crate::bench) fn start(binaries: &Path, folder: &Path) -> Result<Pair, Failure> {
         std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777))?;
         let data = folder.join("primary");
         let words = ["--username=bursar", "--auth=trust", "--encoding=UTF8", "--no-locale"];
@@ -86,7 +86,7 @@ impl Pair {
     }
 
     /// How to connect, in libpq's words.
-    pub(super) fn url(&self) -> String {
+    pub(in crate::bench) fn url(&self) -> String {
         self.primary.url()
     }
 }

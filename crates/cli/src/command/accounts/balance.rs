@@ -8,13 +8,11 @@ use bursar_client::api::amount::Sum;
 use clap::Args;
 use serde::Serialize;
 
+use super::expiry::expiring_soon;
 use crate::arguments::instant;
 use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
 use crate::session::{Session, WatchArguments};
-
-/// Credits that expire within this time are pointed out.
-const SOON_MS: i64 = 14 * 86_400_000;
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bursar balance acme:nlp\n  \
@@ -98,12 +96,8 @@ impl Wallet {
 
     /// The credits that expire soon, its own and those above it, and when the first do.
     fn expiring_soon(&self) -> Option<(Sum, Time)> {
-        let end = self.balance.as_of.millis() + SOON_MS;
-        let soon = self.expiring().into_iter().map(|OwnedExpiry(_, one)| one);
-        let soon: Vec<&Expiring> = soon.filter(|one| one.expires_at.millis() <= end).collect();
-        let first = soon.first()?.expires_at;
-        let sum = Sum::from_micros(soon.iter().map(|one| one.amount.micros()).sum());
-        Some((sum, first))
+        let all = self.expiring();
+        expiring_soon(all.iter().map(|OwnedExpiry(_, one)| *one), self.balance.as_of)
     }
 }
 

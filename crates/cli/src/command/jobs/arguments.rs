@@ -81,7 +81,7 @@ pub(crate) struct JobArguments {
     #[arg(long, value_name = "NAME=LIMIT", value_parser = group)]
     group: Option<ConcurrencyGroup>,
     /// Number of array tasks.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = tasks)]
     array: Option<u32>,
     /// A job that must succeed first; may be given several times.
     #[arg(long, value_name = "JOB")]
@@ -172,6 +172,12 @@ fn gpus(text: &str) -> Result<JobGpus, String> {
     Ok(gpus)
 }
 
+/// The number of tasks of an array. Their numbers begin with 0.
+fn tasks(text: &str) -> Result<u32, String> {
+    let wrong = "write how many tasks there are, such as 10 for those from 0 to 9";
+    text.parse().map_err(|_| wrong.to_owned())
+}
+
 /// `tuning=2`.
 fn group(text: &str) -> Result<ConcurrencyGroup, String> {
     let wrong = || "write it as NAME=LIMIT, such as tuning=2".to_owned();
@@ -198,6 +204,14 @@ mod tests {
         }
         for wrong in ["H100:", "H100:x", "4x", "H100:-1", "1.2.3"] {
             assert!(gpus(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_array_has_a_number_of_tasks() {
+        assert_eq!(tasks("10"), Ok(10));
+        for wrong in ["0-9", "1,3", "-1", "ten"] {
+            assert!(tasks(wrong).is_err_and(|text| text.contains("such as 10")), "{wrong}");
         }
     }
 

@@ -7,6 +7,7 @@ use bursar_client::system::cluster;
 use clap::Subcommand;
 
 use crate::exit::Failure;
+use crate::local::losses::AcceptLossArguments;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
 use crate::session::{ChangeArguments, Session, WatchArguments, no_more_known};
 
@@ -34,6 +35,15 @@ pub(crate) enum ClusterCommand {
         #[command(flatten)]
         change: ChangeArguments,
     },
+    /// Accept that the store has lost changes, so that it is served as it is. Works on the database itself, because no
+    /// server answers until the loss is accepted.
+    #[command(
+        name = "accept-loss",
+        after_help = "Example:\n  bursar cluster accept-loss --store postgres://bursar@db.example/bursar\n\n\
+            Without --yes \
+            it only shows what was lost. A server that had led ends, and must be started again."
+    )]
+    AcceptLoss(AcceptLossArguments),
     /// Remove a server that is gone from the list.
     #[command(after_help = "Example:\n  bursar cluster evict gpu-api-1-7070")]
     Evict {
@@ -53,6 +63,7 @@ pub(crate) async fn run(session: &Session, command: ClusterCommand) -> Result<()
         ClusterCommand::Resume { member, change } => {
             session.change(cluster::resume(&member), &change, no_more_known).await
         }
+        ClusterCommand::AcceptLoss(arguments) => arguments.run(),
         ClusterCommand::Evict { member, change } => {
             session.change(cluster::evict(&member), &change, no_more_known).await
         }

@@ -3,7 +3,7 @@
 mod authorization;
 mod codes;
 mod edges;
-mod framing;
+pub(crate) mod framing;
 mod keys;
 mod problems;
 mod terminal;

@@ -210,3 +210,24 @@ async fn after_a_clock_was_a_year_ahead_a_restore_goes_back_to_before() {
     assert!(!refused.status.success() && said.contains("no record that is so old"), "{said}");
     assert!(std::fs::read_dir(&nothing).is_ok_and(|mut all| all.next().is_none()), "{said}");
 }
+
+#[tokio::test]
+async fn credits_that_expire_soon_are_pointed_out_once_at_each_time_before() {
+    let server = Server::start();
+    server.tree().await;
+    let grant = json!({
+        "account": "acme", "amount": "10", "kind": "grant", "expires_at": "2020-03-01T00:00:00Z"
+    });
+    server.call("POST", "/v1/grants", grant).await.expect(201);
+    // The clock begins on 2020-01-01, 60 days before.
+    let hours = [("30d", 31 * 24), ("14d", 16 * 24), ("7d", 7 * 24), ("1d", 5 * 24), ("6h", 20)];
+    for (before, advance) in hours {
+        server.advance(advance * 3600).await;
+        let name = format!("bursar_expiry_warnings_total{{before=\"{before}\"}}");
+        server.until_metric(&name, |count| count == 1.0).await;
+    }
+    let metrics = server.send("GET", "/metrics", Value::Null, "", &[]).await.expect(200);
+    let metrics = metrics.as_str().expect("text");
+    let counts = metrics.lines().filter(|line| line.starts_with("bursar_expiry_warnings_total{"));
+    assert!(counts.clone().count() == 5 && counts.clone().all(|line| line.ends_with("} 1")));
+}

@@ -5,6 +5,7 @@ mod archive_moves;
 mod cluster;
 mod file_table;
 mod files;
+mod forwarding;
 mod postgres;
 pub(crate) mod postgres_serve;
 pub(crate) mod postgres_store;

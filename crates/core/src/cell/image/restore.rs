@@ -246,8 +246,6 @@ impl Cell {
                 let (model, rate) = (attempt.model, attempt.rate(&job));
                 self.accounts.for_path(account, |account| account.in_use.take(model, thousandths));
                 self.accounts.add_rate(account, rate);
-                let unused = u128::from(attempt.unused_micros());
-                self.accounts.for_path(account, |account| account.unused_micros += unused);
                 if let Some(group) = group {
                     self.groups.get_mut(group).active += 1;
                 }

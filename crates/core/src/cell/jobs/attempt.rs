@@ -282,7 +282,6 @@ impl Cell {
         self.accounts.charge(account, entry, 0);
         self.accounts.add_rate(account, attempt.rate(self.job(id.job)));
         self.accounts.for_path(account, |account| {
-            account.unused_micros += u128::from(entry_micros);
             account.in_use.take(model, thousandths);
             account.in_use.waiting_jobs -= 1;
         });
@@ -397,9 +396,7 @@ impl Cell {
             self.accounts.charge(account, used, entry);
         }
         self.accounts.remove_rate(account, rate);
-        let unused = u128::from(attempt.unused_micros());
         self.accounts.for_path(account, |account| {
-            account.unused_micros -= unused;
             account.in_use.give(attempt.model, thousandths);
             account.in_use.waiting_jobs += 1;
         });

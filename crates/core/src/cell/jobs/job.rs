@@ -174,12 +174,6 @@ impl CellJob {
         }
     }
 
-    /// Whether another job of the same account needs the same nodes.
-    pub(crate) fn is_like(&self, other: &CellJob) -> bool {
-        (self.account, self.shape, self.spec.nodes)
-            == (other.account, other.shape, other.spec.nodes)
-    }
-
     /// Thousandths of GPUs on all its nodes.
     pub(crate) fn thousandths(&self) -> u32 {
         self.spec.gpu.total() * u32::from(self.spec.nodes)

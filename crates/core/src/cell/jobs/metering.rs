@@ -83,14 +83,7 @@ impl Cell {
         attempt.member_mut(node).gpu_ms = gpu_ms;
         let used = usage_micros(attempt.price, thousandths, attempt.gpu_ms());
         let charged = attempt.used_micros.max(attempt.entry_micros);
-        let before = u128::from(attempt.unused_micros());
         attempt.used_micros = used;
-        let after = u128::from(attempt.unused_micros());
-        if before != after {
-            self.accounts.for_path(account, |account| {
-                account.unused_micros = account.unused_micros - before + after;
-            });
-        }
         if used > charged {
             self.accounts.rebase(at);
             let add = self.accounts.decay.scale(used - charged, at);

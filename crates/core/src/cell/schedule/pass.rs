@@ -13,8 +13,6 @@ use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::InternedId;
 use crate::cell::index::timers::Timer;
 use crate::cell::jobs::job::CellJob;
-use crate::cell::nodes::inventory::NodeRecord;
-use crate::cell::nodes::node::NodeId;
 use crate::cell::state::{Cell, ClassQueue};
 use crate::time::Timestamp;
 
@@ -58,9 +56,6 @@ impl Cell {
     }
 
     fn decide_kept(&self, now: Timestamp, job: &CellJob, events: &mut Vec<Event>) {
-        if self.is_slice_too_early(now, job) {
-            return events.push(Event::ReservationDropped { job: job.spec.job });
-        }
         let free = job.group.is_none_or(|group| !self.groups.get(group).is_full());
         match self.find_place(now, job) {
             Ok(place) if free => {
@@ -164,83 +159,8 @@ impl Cell {
                 }
                 only.remove(job.request.index());
             }
-            if trigger == Trigger::Share
-                && possible
-                && self.rules.has(Rule::ReservedTake)
-                && self.decide_review_of_kept(now, class, events)
-            {
-                return;
-            }
         }
         events.push(Event::ReviewPassed { class });
-    }
-}
-
-impl Cell {
-    /// Whether a time-sliced job releases its reserved nodes to the next job by fair share and
-    /// competes again. Otherwise it would start over its share, or would keep jobs that may not be
-    /// its guests off the nodes until it is due. Reserving and releasing do not alternate without
-    /// end: a job with a reservation is examined again only after a change of its nodes, group or
-    /// quotas, or at a review.
-    fn is_slice_too_early(&self, now: Timestamp, job: &CellJob) -> bool {
-        let kept = self.reservations.get(&job.spec.job).filter(|kept| kept.slot.is_some());
-        let Some(kept) = kept.filter(|_| job.spec.resumable) else { return false };
-        let by_age = self.is_turn_of_age_of(now, job);
-        let mut passed_over = Bits::default();
-        for _ in 0..REVIEWED_AT_ONCE {
-            let next = self.accounts.next(job.class(), None, &passed_over).map(|id| self.job(id));
-            let Some(next) = next.filter(|next| self.is_slice_ahead_of(now, job, next)) else {
-                return false;
-            };
-            if by_age && self.has_waited_longer(job, next) {
-                return false;
-            }
-            // A job that fits nowhere even in an empty cell would otherwise stay next for ever.
-            if self.could_use(next, &kept.nodes) {
-                return true;
-            }
-            passed_over.insert(next.request.index());
-        }
-        false
-    }
-
-    /// Whether a job could run in an otherwise empty cell, on at least one of these nodes.
-    fn could_use(&self, job: &CellJob, nodes: &[NodeId]) -> bool {
-        let shape = self.shapes.get(job.shape);
-        let suits = |record: &NodeRecord| record.is_open() && record.node.could_ever_fit(shape);
-        let wanted = usize::from(job.spec.nodes);
-        nodes.iter().any(|node| suits(self.inventory.node(*node)))
-            && self.inventory.iter().filter(|(_, record)| suits(record)).take(wanted).count()
-                == wanted
-    }
-
-    /// Whether a job was submitted before another by at least the ageing time. Among jobs submitted
-    /// at about the same time, age is no reason to prefer one.
-    pub(crate) fn has_waited_longer(&self, job: &CellJob, than: &CellJob) -> bool {
-        than.submitted_at.millis_since(job.submitted_at) >= self.config.ageing_after_ms
-    }
-
-    /// Whether ageing is due and a job is among the oldest. It then starts before jobs that came
-    /// later, whatever its account has used.
-    pub(crate) fn is_turn_of_age_of(&self, now: Timestamp, job: &CellJob) -> bool {
-        self.rules.has(Rule::SlicesByAge)
-            && self.aged_jobs(now, job.class()).any(|aged| aged.spec.job == job.spec.job)
-    }
-
-    /// Examines jobs with reserved nodes for preemption. Other jobs may not take there. If the
-    /// holder could not either, an attempt far over its share would stay as long as it runs. Only
-    /// resumable jobs near their share are examined.
-    fn decide_review_of_kept(
-        &self,
-        now: Timestamp,
-        class: ClassRank,
-        events: &mut Vec<Event>,
-    ) -> bool {
-        let kept = self.classes.get(&class).into_iter().flat_map(|queue| queue.reserved.values());
-        let jobs = kept.map(|id| self.job(*id));
-        jobs.filter(|job| self.takes_where_kept(now, job))
-            .take(REVIEWED_AT_ONCE)
-            .any(|job| self.decide_preemption(now, job, Trigger::Share, events))
     }
 }
 

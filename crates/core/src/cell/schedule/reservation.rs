@@ -18,7 +18,7 @@ use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::InternedId;
 use crate::cell::index::timers::Timer;
 use crate::cell::jobs::job::{CellJob, Phase, Request, Waiting};
-use crate::cell::nodes::inventory::{Claim, NodeRecord, Visit};
+use crate::cell::nodes::inventory::{Claim, Visit};
 use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
@@ -114,7 +114,8 @@ impl Cell {
             }
             let record = self.inventory.node(id);
             let at = fits_at(&record.node, &record.members, &self.shapes, shape, now);
-            if let Some(at) = at.and_then(|at| self.after_plans(record, at, length, &visit)) {
+            let until = |at: Timestamp| Visit { until: at.plus_millis(length), ..visit };
+            if let Some(at) = at.filter(|at| record.allows(&until(*at))) {
                 best.insert((at, id));
                 if best.len() > wanted {
                     best.pop_last();
@@ -123,29 +124,6 @@ impl Cell {
         }
         let last = best.last().filter(|_| best.len() >= wanted)?.0;
         Some((last, best.into_iter().map(|(_, id)| id).collect()))
-    }
-
-    /// When a job that fits on a node at `at` may use it, if at all. Where attempts are being
-    /// preempted for another job, that is when the attempt of that job will have ended. Its start
-    /// is imminent, and a large gang would otherwise find no instant at which no node is about to
-    /// be taken.
-    fn after_plans(
-        &self,
-        record: &NodeRecord,
-        at: Timestamp,
-        length: i64,
-        visit: &Visit,
-    ) -> Option<Timestamp> {
-        let starting = |claim: &Claim| {
-            let holder = claim.job.filter(|_| self.rules.has(Rule::AfterPlans))?;
-            let plan = self.reservations.get(&holder).filter(|kept| kept.slot.is_none())?;
-            Some(self.gone_by(plan.expires_at, self.job(holder)))
-        };
-        let plans = record.claims.iter().filter(|claim| claim.job != Some(visit.job));
-        let at = plans.filter_map(starting).fold(at, Timestamp::max);
-        let visit = Visit { until: at.plus_millis(length), ..*visit };
-        let mut others = record.claims.iter().filter(|claim| starting(claim).is_none());
-        others.all(|claim| claim.allows(&visit)).then_some(at)
     }
 
     /// Makes a reservation for the best blocked job of a class and model.

@@ -31,8 +31,6 @@ pub(crate) struct Account {
     pub(crate) rate: u64,
     /// Micro-credits per hour of its own attempts only.
     pub(crate) own_rate: u64,
-    /// Unused entry charges, in micro-credits, of its own attempts and of all attempts below.
-    pub(crate) unused_micros: u128,
     /// Requests that its quota blocks.
     pub(crate) blocked: Bits,
     /// The lanes of waiting jobs at and below it, by class in rising order.
@@ -105,7 +103,6 @@ impl Accounts {
             own_usage: 0,
             rate: 0,
             own_rate: 0,
-            unused_micros: 0,
             blocked: Bits::default(),
             lanes: SmallVec::new(),
         });

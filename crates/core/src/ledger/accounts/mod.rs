@@ -3,6 +3,7 @@
 pub mod account;
 pub mod budget;
 pub mod effective;
+pub mod expiring;
 mod forecast;
 pub mod list;
 pub mod past_usage;

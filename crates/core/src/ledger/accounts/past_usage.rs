@@ -173,7 +173,7 @@ impl Ledger {
         }
     }
 
-    /// Adds up what the next few accounts have, which may no longer spend. With each step, so that all have their turn.
+    /// Adds up the sums of the next few accounts, which may no longer spend. Called with each step, in turns.
     pub(in crate::ledger) fn sweep_past_usage(&mut self) {
         let zones = Zones::at(self.now);
         for _ in 0..SWEPT_AT_ONCE {

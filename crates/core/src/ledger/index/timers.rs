@@ -1,6 +1,7 @@
 //! Timers: activations, expiries, lapses.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use crate::ledger::id::{BucketNo, GrantNo, HoldNo};
 use crate::time::Timestamp;
@@ -47,6 +48,11 @@ impl<T: Copy + Ord> Queue<T> {
     /// All entries, in order.
     pub fn iter(&self) -> impl Iterator<Item = &(Timestamp, T)> {
         self.entries.iter()
+    }
+
+    /// The entries after one that may or may not be there, in order.
+    pub fn after(&self, entry: &(Timestamp, T)) -> impl Iterator<Item = &(Timestamp, T)> {
+        self.entries.range((Bound::Excluded(entry), Bound::Unbounded))
     }
 
     /// Whether the queue contains an entry.

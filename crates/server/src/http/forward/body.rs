@@ -2,6 +2,7 @@
 //! larger or slower one is passed on as it arrives.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
@@ -133,13 +134,16 @@ where
         + Unpin
         + 'static,
 {
-    /// For another member.
-    pub(super) fn into_remote(self) -> reqwest::Body {
+    /// For another member. Notes in `is_cut_off` that the client did not send all of it.
+    pub(super) fn into_remote(self, is_cut_off: Arc<AtomicBool>) -> reqwest::Body {
         match self {
             Outgoing::Whole(bytes) => bytes.into(),
             Outgoing::Rest(first, rest) => {
                 let first = first.into_iter().map(Ok::<Bytes, B::Error>);
-                let rest = rest.into_data_stream();
+                let rest = rest.into_data_stream().map(move |piece| {
+                    is_cut_off.fetch_or(piece.is_err(), Ordering::SeqCst);
+                    piece
+                });
                 reqwest::Body::wrap_stream(futures_util::stream::iter(first).chain(rest))
             }
         }

@@ -5,8 +5,11 @@
 
 mod body;
 mod hop;
+mod passing;
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,13 +25,19 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::auth::root_key;
 use crate::config::Config;
-use crate::machines::leader::{InProgress, Leader, Role};
+use crate::http::extract::refuse_announced;
+use crate::machines::leader::{Leader, Role};
+use crate::machines::trust::InProgress;
+use crate::net::answers::LargeAnswers;
+use crate::net::bodies::BodySender;
+use crate::net::limits::Priority;
 use crate::net::serve::PeerAddress;
 use crate::request::Failure;
 use crate::telemetry::Metrics;
 use crate::telemetry::monotonic::Stopwatch;
 use body::{Collector, Outgoing};
 use hop::{Arrival, FORWARDED, MAX_HOPS};
+use passing::{is_repeatable, keeps_its_path, passed_on};
 
 pub(crate) use hop::MemberSecret;
 
@@ -45,24 +54,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most requests that are forwarded or wait at once.
 const MAX_FORWARDED: usize = 16_384;
 
-/// Headers that concern one connection only.
-const OF_CONNECTION: [HeaderName; 8] = [
-    header::CONNECTION,
-    header::TRANSFER_ENCODING,
-    header::TE,
-    header::TRAILER,
-    header::UPGRADE,
-    header::EXPECT,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
-
 /// Forwards requests to the member that leads.
 pub(crate) struct Forwarder {
     http: reqwest::Client,
     leader: Arc<Leader>,
     secret: SecretSource,
     collector: Collector,
+    /// Those that are passed back and not read yet.
+    answers: Arc<LargeAnswers>,
+    senders: RandomState,
     places: Semaphore,
     metrics: Arc<Metrics>,
     /// True once this member's machines have started.
@@ -102,6 +102,8 @@ enum Attempt {
     NotSent(String),
     /// It was sent, and no answer came.
     Unanswered(String),
+    /// The client did not send all of its body, so it has no effect.
+    CutOff(String),
 }
 
 /// A request that this member must answer itself.
@@ -137,6 +139,8 @@ impl Forwarder {
             leader,
             secret: SecretSource { known, config: config.clone() },
             collector: Collector::new(),
+            answers: Arc::default(),
+            senders: RandomState::new(),
             places: Semaphore::new(MAX_FORWARDED),
             metrics,
             opened: watch::Sender::new(false),
@@ -206,6 +210,11 @@ impl Forwarder {
             }
         };
         parts.headers.remove(FORWARDED);
+        if !keeps_its_path(parts.uri.path()) {
+            return Err(Failure::not_found("path", parts.uri.path()));
+        }
+        // The member that answers knows the sender, and may take less.
+        refuse_announced(&parts.headers, BodySender::Caller(0))?;
         let Ok(_place) = self.places.try_acquire() else {
             return Err(self.unavailable("too many requests wait for a member that leads"));
         };
@@ -230,6 +239,7 @@ impl Forwarder {
             match sent {
                 Attempt::Answered(answer) => {
                     self.metrics.forwarded("answered");
+                    let answer = self.answers.hold(self.sender(&parts, client), answer)?;
                     return Ok(Routed::Answered(answer));
                 }
                 Attempt::NotSent(error) => {
@@ -246,9 +256,22 @@ impl Forwarder {
                         return Err(unknown());
                     }
                 }
+                Attempt::CutOff(error) => return Err(Failure::new(Code::MalformedJson, error)),
             }
             tokio::time::sleep(RETRY).await;
         }
+    }
+
+    /// The sender of a request, whose unread answers count together, and the priority of their room. The member that
+    /// answers has checked the key.
+    fn sender(&self, parts: &Parts, client: IpAddr) -> (u64, Priority) {
+        let number = match parts.headers.get(header::AUTHORIZATION) {
+            Some(key) => self.senders.hash_one(key.as_bytes()),
+            None => self.senders.hash_one(client),
+        };
+        let is_read = [Method::GET, Method::HEAD].contains(&parts.method);
+        // Zero stands for no sender.
+        (number.max(1), if is_read { Priority::Read } else { Priority::Change })
     }
 
     /// Waits until a member can answer.
@@ -266,7 +289,8 @@ impl Forwarder {
                 Role::Standby { reason, .. } => reason.clone(),
                 Role::Unknown | Role::Leader => "this member is starting".to_owned(),
             };
-            if watch.elapsed() >= within {
+            // A loss does not go away by itself.
+            if watch.elapsed() >= within || self.leader.losses().is_lost() {
                 return Owner::Nowhere(reason);
             }
             tokio::select! {
@@ -312,14 +336,19 @@ impl Forwarder {
             headers.insert(FORWARDED, sealed);
         }
         let request = self.http.request(parts.method.clone(), target).headers(headers);
+        let is_cut_off = Arc::new(AtomicBool::new(false));
+        let body = body.into_remote(Arc::clone(&is_cut_off));
         let answer = tokio::select! {
-            answer = request.body(body.into_remote()).send() => answer,
+            answer = request.body(body).send() => answer,
             () = self.until_moved(url) => {
                 return Attempt::Unanswered("another member leads now".to_owned());
             }
         };
         match answer {
             Ok(answer) => Attempt::Answered(self.passed_back(url, answer)),
+            Err(_) if is_cut_off.load(Ordering::SeqCst) => {
+                Attempt::CutOff("the body of the request is not complete".to_owned())
+            }
             Err(error) if error.is_connect() => Attempt::NotSent(error.to_string()),
             Err(error) => Attempt::Unanswered(error.to_string()),
         }
@@ -391,62 +420,4 @@ fn unknown() -> Failure {
     let detail =
         "the member that leads did not answer; repeat the request under the same Idempotency-Key";
     Failure::new(Code::OutcomeUnknown, detail)
-}
-
-/// Whether a repeat of a request has no further effect.
-fn is_repeatable(parts: &Parts) -> bool {
-    [Method::GET, Method::HEAD].contains(&parts.method)
-        || parts.headers.contains_key("idempotency-key")
-}
-
-/// The headers that do not concern one connection only.
-fn passed_on(headers: &HeaderMap) -> HeaderMap {
-    let mut all = headers.clone();
-    for named in headers.get_all(header::CONNECTION) {
-        for name in named.to_str().unwrap_or("").split(',') {
-            all.remove(name.trim());
-        }
-    }
-    for name in OF_CONNECTION {
-        all.remove(name);
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn headers_of_one_connection_are_not_passed_on() {
-        let pairs = [
-            ("connection", "close, X-Hop"),
-            ("x-hop", "1"),
-            ("transfer-encoding", "chunked"),
-            ("authorization", "Bearer k"),
-            ("idempotency-key", "one"),
-        ];
-        let headers = pairs
-            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-        let left = passed_on(&HeaderMap::from_iter(headers));
-        let mut names: Vec<&str> = left.keys().map(HeaderName::as_str).collect();
-        names.sort_unstable();
-        assert_eq!(names, ["authorization", "idempotency-key"]);
-    }
-
-    #[test]
-    fn only_reads_and_changes_under_a_key_are_repeated() {
-        let repeatable = |method: &str, key: bool| {
-            let mut request = Request::builder().method(method).uri("/v1/charges");
-            if key {
-                request = request.header("Idempotency-Key", "k");
-            }
-            is_repeatable(&request.body(()).expect("it is complete").into_parts().0)
-        };
-        assert!(repeatable("GET", false) && repeatable("HEAD", false));
-        for method in ["POST", "PUT", "PATCH", "DELETE"] {
-            assert!(!repeatable(method, false), "{method}");
-            assert!(repeatable(method, true), "{method}");
-        }
-    }
 }

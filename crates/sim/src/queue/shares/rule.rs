@@ -13,8 +13,8 @@ const STEP_MS: i64 = 600_000;
 /// A tenant may be preempted for another whose usage after a quantum is still lower by one part in
 /// this many: the cell's own gap.
 const GAP: f64 = 64.0;
-/// For a job larger than this many entitlements, the quantum replaces the gap if it is larger: the
-/// cell's own rule for such gangs.
+/// For a job larger than this many entitlements, the quantum replaces the gap if it is larger. The
+/// cell makes no such difference.
 const NEAR_SHARE: f64 = 2.0;
 /// Bisection steps in the search for a level, to one part in 2^48 of the range.
 const BISECTION_STEPS: u32 = 48;

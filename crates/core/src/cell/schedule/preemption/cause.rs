@@ -57,7 +57,7 @@ pub enum PreemptionCause {
         /// How long it was protected, in milliseconds.
         quantum_ms: i64,
     },
-    /// It makes room for a larger job of its own account, which is under its share.
+    /// It makes room for a larger job of its own account. Only earlier builds preempted so.
     OwnJob {
         /// GPUs of the victim.
         victim_gpus: u64,

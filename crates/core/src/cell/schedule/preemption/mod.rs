@@ -50,33 +50,21 @@ struct NodePlan {
     victims: Vec<AttemptId>,
 }
 
-/// The sort key of plans, most significant field first: the highest class among the victims, the
-/// number of victims of the taker's own account, how far the victims are over their share (where
-/// this decides), lost work, and the number of victims.
+/// The sort key of plans, most significant field first: the highest class among the victims,
+/// lost work, and the number of victims.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct PlanCost {
     class: ClassRank,
-    own: usize,
-    /// Of the victim that is least over its share. A larger excess is cheaper.
-    over: Reverse<u128>,
     lost_micros: u64,
     victims: usize,
 }
 
 impl PlanCost {
     /// The cost of a plan without victims.
-    const NONE: PlanCost = PlanCost {
-        class: ClassRank(0),
-        own: 0,
-        over: Reverse(u128::MAX),
-        lost_micros: 0,
-        victims: 0,
-    };
+    const NONE: PlanCost = PlanCost { class: ClassRank(0), lost_micros: 0, victims: 0 };
 
     fn add(&mut self, victim: &VictimOrder) {
         self.class = self.class.max(victim.class);
-        self.own += usize::from(victim.own);
-        self.over = self.over.max(Reverse(victim.decides.unwrap_or(u128::MAX)));
         self.lost_micros = self.lost_micros.saturating_add(victim.lost_micros);
         self.victims += 1;
     }
@@ -127,20 +115,12 @@ impl Cell {
         let nodes = kept.nodes.iter().map(|node| self.inventory.node(*node));
         let visit = self.visit(now, job, false);
         let taken = !nodes.clone().all(|record| record.is_open() && record.allows(&visit));
-        let shares = ShareRule::new(self, now, job, Trigger::Share);
-        let far =
-            self.rules.has(Rule::LikeGuests) && job.spec.nodes > 1 && !shares.is_near(job.account);
-        let by_age = self.is_turn_of_age_of(now, job);
         let guests: BTreeSet<AttemptId> = nodes
             .flat_map(|record| &record.members)
             .filter(|(_, held)| held.preemptible && !held.fenced && held.class <= job.class())
             .filter(|(attempt, _)| {
                 self.live(**attempt).is_some_and(|(guest, live)| {
-                    // Replacing one gang by an equal one of the same account would gain nothing.
                     guest.may_be_guest()
-                        && !(far && guest.is_like(job))
-                        && (by_age && self.has_waited_longer(job, guest)
-                            || shares.sends_away(self, job, guest, live))
                         && live.proposed_at >= kept.made_at
                         && live.confirmed
                         && live.stop.is_none()
@@ -157,7 +137,7 @@ impl Cell {
         {
             return false;
         }
-        let victims = self.minimal(now, job, &kept.nodes, guests, Trigger::Share);
+        let victims = self.minimal(now, job, &kept.nodes, guests);
         let plan = Plan { model, nodes: kept.nodes.clone(), victims };
         let start_at = kept.start_at;
         let cause = |_: &CellJob, _: &CellAttempt| PreemptionCause::Guest { start_at };
@@ -221,11 +201,9 @@ impl Cell {
             }
             let victims: BTreeSet<AttemptId> =
                 plans.into_iter().flat_map(|plan| plan.victims).collect();
-            let victims = self.minimal(now, job, &nodes, victims, trigger);
+            let victims = self.minimal(now, job, &nodes, victims);
             // Without victims the job fits already; the next pass starts it.
-            let gains = trigger == Trigger::Class || self.gains(job, &victims);
-            let useful = !victims.is_empty() && gains;
-            useful.then_some(Plan { model: priced, nodes, victims })
+            (!victims.is_empty()).then_some(Plan { model: priced, nodes, victims })
         })
     }
 
@@ -264,7 +242,7 @@ impl Cell {
                 && record.node.accepts(shape)
                 && record.claims.iter().all(|claim| {
                     claim.allows(&visit)
-                        || trigger == Trigger::Share && self.yields(now, claim, job, shares)
+                        || trigger == Trigger::Share && self.yields(claim, job, shares)
                 })
                 && let Some(plan) = self.node_plan(now, job, id, record, shares)
             {
@@ -276,31 +254,15 @@ impl Cell {
         plans
     }
 
-    /// Whether a reservation yields to a job that takes for its share. Its holder must be as far
-    /// over its share as a victim must be. Reservations made by a plan of preemption never yield.
-    ///
-    /// A reservation that a gang gathers does not yield to a preemptible job that may no longer be
-    /// a guest: such a job would keep the nodes from the gang for hours, and other jobs of its
-    /// account may still run there as guests. The exception is a gang that may itself take for its
-    /// share on its reserved nodes. It does not take while it is over its share, and attempts of
-    /// its account on these nodes would then be safe from every taker for as long as the
-    /// reservation lasts.
-    fn yields(&self, now: Timestamp, claim: &Claim, job: &CellJob, shares: &ShareRule) -> bool {
+    /// Whether a reservation yields to a job that takes for its share: its holder must be as far over
+    /// its share as a victim must be. Otherwise an account over its share would keep its nodes for as
+    /// long as its jobs run, by jobs that wait. Reservations made by a plan of preemption never yield.
+    fn yields(&self, claim: &Claim, job: &CellJob, shares: &ShareRule) -> bool {
         let Some((id, holder)) = claim.job.map(|id| (id, self.job(id))) else { return false };
-        let kept = self.reservations.get(&id).filter(|kept| kept.slot.is_some());
-        let by_turn = kept.is_some_and(|kept| {
-            !(kept.gathers() && job.spec.preemptible) || self.takes_where_kept(now, holder)
-        });
         self.rules.has(Rule::Yielding)
-            && by_turn
+            && self.reservations.get(&id).is_some_and(|kept| kept.slot.is_some())
             && claim.class <= job.class()
             && shares.is_over(self, job, holder)
-    }
-
-    /// Whether a job takes for its share on the nodes reserved for it: it is resumable and at most
-    /// twice its account's entitlement.
-    pub(crate) fn takes_where_kept(&self, now: Timestamp, job: &CellJob) -> bool {
-        job.spec.resumable && ShareRule::new(self, now, job, Trigger::Share).is_near(job.account)
     }
 
     /// The victims on a node that make room for one member of a job.
@@ -340,31 +302,20 @@ impl Cell {
         node.fits(shape).then_some(NodePlan { cost, node: id, victims })
     }
 
-    /// Whether a job's account has more GPUs after a plan than before: its own victims have fewer
-    /// GPUs than the job.
-    fn gains(&self, job: &CellJob, victims: &[AttemptId]) -> bool {
-        let victims = victims.iter().filter_map(|attempt| self.live(*attempt));
-        let own = victims.filter(|(victim, _)| victim.account == job.account);
-        own.map(|(victim, _)| victim.devices()).sum::<u64>() < job.devices().max(1)
-    }
-
-    /// The victims without which the job would not fit on all its nodes. Attempts of its own
-    /// account (for fair share), then of the highest class, then with the most work to lose are
-    /// spared first.
+    /// The victims without which the job would not fit on all its nodes. Attempts of the
+    /// highest class, then with the most work to lose are spared first.
     fn minimal(
         &self,
         now: Timestamp,
         job: &CellJob,
         nodes: &[NodeId],
         mut victims: BTreeSet<AttemptId>,
-        trigger: Trigger,
     ) -> Vec<AttemptId> {
         let mut order: Vec<_> = victims
             .iter()
             .filter_map(|attempt| {
                 let (victim, live) = self.live(*attempt)?;
-                let own = trigger == Trigger::Share && victim.account == job.account;
-                Some((own, victim.class(), self.lost_micros(now, victim, live), *attempt))
+                Some((victim.class(), self.lost_micros(now, victim, live), *attempt))
             })
             .collect();
         order.sort_by_key(|key| Reverse(*key));

@@ -16,68 +16,46 @@ pub enum Rule {
     GuestLimit,
     /// Only guests, and jobs with an early stated end, enter nodes that a gang gathers.
     Gathering,
-    /// A job of more than twice its account's entitlement needs a wider gap. Off: the gap of
-    /// smaller jobs.
-    FarGap,
-    /// The gap of smaller jobs is 1/64 on top of one quantum. Off: one quantum.
-    NearGap,
+    /// Between two accounts with one job each the gap is wider. Off: the gap of other accounts.
+    WideGap,
+    /// The gap is 1/64 on top of one quantum. Off: one quantum.
+    Gap,
     /// The quantum doubles with each preemption. Off: it is fixed for resumable jobs, and the
     /// longest runtime for the others.
     Doubling,
     /// The quantum of a resumable job does not grow where its account has other jobs.
     ShortQuantum,
-    /// Large resumable jobs among accounts with several jobs are time-sliced.
-    Slices,
-    /// When ageing selects a time-sliced job, it starts before jobs that came a day later.
-    SlicesByAge,
     /// A job does not preempt the job that preempted it last.
     NoTakingBack,
     /// It does, where that job is resumable and has run for its entry charge.
     TakingBack,
-    /// Nodes are chosen by how far their victims are over their share, before lost work.
-    FurthestOver,
-    /// A job also takes from smaller resumable jobs of its own account.
-    OwnJobs,
     /// A reservation yields to a job that takes for its share.
     Yielding,
-    /// A job with reserved nodes is examined for preemption too.
-    ReservedTake,
-    /// A large gang does not evict a guest of its own account that asks for the same.
-    LikeGuests,
     /// Accounts with one job are treated differently from accounts with several. Off: all are
     /// treated like accounts with several.
     SingleJobs,
     /// The unused entry charge of a victim does not count as its account's usage.
     UnusedEntry,
-    /// A reservation counts nodes of a plan of preemption as free when the job of the plan ends.
-    AfterPlans,
     /// The oldest job of any account is next from time to time.
     Ageing,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Rule; 21] = [
+    pub const ALL: [Rule; 14] = [
         Rule::Share,
         Rule::Guests,
         Rule::GuestLimit,
         Rule::Gathering,
-        Rule::FarGap,
-        Rule::NearGap,
+        Rule::WideGap,
+        Rule::Gap,
         Rule::Doubling,
         Rule::ShortQuantum,
-        Rule::Slices,
-        Rule::SlicesByAge,
         Rule::NoTakingBack,
         Rule::TakingBack,
-        Rule::FurthestOver,
-        Rule::OwnJobs,
         Rule::Yielding,
-        Rule::ReservedTake,
-        Rule::LikeGuests,
         Rule::SingleJobs,
         Rule::UnusedEntry,
-        Rule::AfterPlans,
         Rule::Ageing,
     ];
 
@@ -88,22 +66,15 @@ impl Rule {
             Rule::Guests => "guests",
             Rule::GuestLimit => "guest-limit",
             Rule::Gathering => "gathering",
-            Rule::FarGap => "far-gap",
-            Rule::NearGap => "near-gap",
+            Rule::WideGap => "wide-gap",
+            Rule::Gap => "gap",
             Rule::Doubling => "doubling",
             Rule::ShortQuantum => "short-quantum",
-            Rule::Slices => "slices",
-            Rule::SlicesByAge => "slices-by-age",
             Rule::NoTakingBack => "no-taking-back",
             Rule::TakingBack => "taking-back",
-            Rule::FurthestOver => "furthest-over",
-            Rule::OwnJobs => "own-jobs",
             Rule::Yielding => "yielding",
-            Rule::ReservedTake => "reserved-take",
-            Rule::LikeGuests => "like-guests",
             Rule::SingleJobs => "single-jobs",
             Rule::UnusedEntry => "unused-entry",
-            Rule::AfterPlans => "after-plans",
             Rule::Ageing => "ageing",
         }
     }

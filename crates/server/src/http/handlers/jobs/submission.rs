@@ -132,7 +132,7 @@ fn unpriced(types: &[GpuModel], regions: &[Region], priced: &[GpuModel]) -> Fail
     let wanted = if types.is_empty() { "any GPU".to_owned() } else { types.join(" or ") };
     let mut detail = format!("there is no price for {wanted} in {}", regions.join(" or "));
     if let Some(similar) = types.iter().find_map(|wanted| most_similar(wanted, priced)) {
-        detail.push_str(&format!("; did you mean {similar}?"));
+        detail.push_str(&format!(" (did you mean {similar}?)"));
     }
     let fix = "name types that GET /v1/prices lists, or have the price set";
     let mut failure = Failure::new(Code::Unsatisfiable, format!("{detail}; {fix}"));

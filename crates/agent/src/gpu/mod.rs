@@ -1,12 +1,18 @@
 //! The GPUs of this node: found through NVIDIA's management library, which is loaded when the agent
-//! starts, or simulated for tests. The library is not needed to build the program.
+//! starts, or simulated for tests. The library is not needed to build the program. A static build
+//! cannot load it and asks `nvidia-smi`.
+
+mod smi;
 
 use std::fmt;
+use std::path::PathBuf;
 
 use bursar_api::nodes::node;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use thiserror::Error;
+
+use smi::SmiCommand;
 
 /// The library, by the name that every driver installs.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -77,8 +83,13 @@ impl fmt::Display for Gpu {
 pub enum GpuSource {
     /// The devices of this machine.
     Real(Box<Nvml>),
+    /// The same, through a command.
+    Command(SmiCommand),
     /// Simulated devices.
-    Fake,
+    Fake {
+        /// The file with the percentage in which they are busy, read at each use.
+        utilization: Option<PathBuf>,
+    },
 }
 
 /// The GPUs of a node.
@@ -103,6 +114,13 @@ impl Gpus {
     /// The GPUs of this machine. `named` overrides the driver's name, `visible` lists the
     /// ones that this agent may use, by number or id, as in `CUDA_VISIBLE_DEVICES`.
     pub fn discover(named: Option<&str>, visible: Option<&str>) -> Result<Gpus, GpuError> {
+        if cfg!(target_feature = "crt-static") {
+            let smi = SmiCommand::new("nvidia-smi");
+            let mut list = smi.list(named)?;
+            list.retain(|(index, gpu)| is_visible(visible, *index, &gpu.uuid));
+            let list = list.into_iter().map(|(_, gpu)| gpu).collect();
+            return Gpus { list, source: GpuSource::Command(smi) }.checked();
+        }
         let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
         let nvml = library.map_err(|error| GpuError::NoDriver(error.to_string()))?;
         let count = nvml.device_count().map_err(|error| GpuError::NoDriver(error.to_string()))?;
@@ -136,7 +154,16 @@ impl Gpus {
             gpu_type: gpu_type.to_owned(),
             memory_gib,
         };
-        Ok(Gpus { list: (0..count).map(gpu).collect(), source: GpuSource::Fake })
+        let source = GpuSource::Fake { utilization: None };
+        Ok(Gpus { list: (0..count).map(gpu).collect(), source })
+    }
+
+    /// The same, as busy as a file says: a percentage, which is read at each use.
+    pub fn with_utilization(mut self, file: Option<PathBuf>) -> Gpus {
+        if let GpuSource::Fake { utilization } = &mut self.source {
+            *utilization = file;
+        }
+        self
     }
 
     fn checked(self) -> Result<Gpus, GpuError> {
@@ -149,7 +176,7 @@ impl Gpus {
         }
     }
 
-    /// The present utilisation of a GPU; `None` if it is simulated or does not report it.
+    /// The present utilisation of a GPU; `None` if it does not report it.
     pub fn sample(&self, uuid: &str) -> Option<Sample> {
         match &self.source {
             GpuSource::Real(nvml) => {
@@ -159,7 +186,12 @@ impl Gpus {
                     memory_used_bytes: device.memory_info().ok()?.used,
                 })
             }
-            GpuSource::Fake => None,
+            GpuSource::Command(smi) => smi.sample(uuid),
+            GpuSource::Fake { utilization } => {
+                let text = std::fs::read_to_string(utilization.as_ref()?).ok()?;
+                let utilization_percent = text.trim().parse().ok()?;
+                Some(Sample { utilization_percent, memory_used_bytes: 0 })
+            }
         }
     }
 }
@@ -261,7 +293,7 @@ mod tests {
     fn gpus_of_one_node_have_one_type() {
         let gpu =
             |gpu_type: &str| Gpu { uuid: "u".into(), gpu_type: gpu_type.into(), memory_gib: 80 };
-        let node = |list| Gpus { list, source: GpuSource::Fake }.checked();
+        let node = |list| Gpus { list, source: GpuSource::Fake { utilization: None } }.checked();
         assert!(node(vec![gpu("H100"), gpu("H100")]).is_ok());
         let mixed = node(vec![gpu("H100"), gpu("A100")]).expect_err("not alike").to_string();
         assert!(mixed.contains("--gpu-type"), "{mixed}");

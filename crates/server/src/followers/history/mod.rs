@@ -1,5 +1,7 @@
 //! The history follower: a thread feeds history from the journal; queries do not use the writer.
 
+mod feeder;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,32 +14,26 @@ use bursar_core::ledger::accounts::view::Balance;
 use bursar_core::ledger::command::Context;
 use bursar_core::name::AccountPath;
 use bursar_core::time::Timestamp;
-use bursar_engine::{Durable, Vital};
+use bursar_engine::Durable;
 use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::sqlite::cut_database;
-use bursar_journal::{Head, Journal, JournalError, StoredBatch};
+use bursar_journal::{Head, Journal, JournalError};
 use ed25519_dalek::SigningKey;
 use tokio::sync::watch;
 use tracing::Instrument;
+
+use feeder::Feeder;
 
 use crate::followers::checkpoint::{ProvenCheckpoint, Prover};
 use crate::followers::error::FollowerError;
 use crate::net::turns::{Turn, Turns};
 use crate::request::Failure;
-use crate::telemetry::monotonic::Stopwatch;
 use crate::telemetry::trace;
-
-/// The number of records taken in at once. Batches are never divided.
-const CHUNK: u64 = 8192;
 
 /// How long the journal grows before the next records are taken in, while no query waits. A row
 /// that changes several times meanwhile is written once, above all a hold that is placed and
 /// settled.
 const PACE: Duration = Duration::from_millis(100);
-
-/// How long records that were taken in may stay uncommitted while more arrive and no query waits. A
-/// page that changes repeatedly meanwhile is written once.
-const KEPT_WITHIN: Duration = Duration::from_millis(500);
 
 /// How long a query waits for history to reach the ledger's position.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -328,219 +324,5 @@ impl Drop for WaitingReads<'_> {
     }
 }
 
-struct Feeder {
-    journal: Arc<dyn Journal>,
-    history: History<Sqlite>,
-    /// The last batch that queries can see.
-    kept: Head,
-    progress: watch::Sender<u64>,
-    pace: Duration,
-    waiting: Arc<AtomicUsize>,
-}
-
-impl Feeder {
-    fn run(mut self, durable: &Durable) {
-        let _vital = Vital::new("the history follower");
-        while let Err(reason) = self.begin(durable) {
-            if durable.is_closed() {
-                tracing::error!(%reason, "history cannot be fed");
-                return;
-            }
-            // The store may come back.
-            tracing::warn!(%reason, "history could not be fed; trying again");
-            durable.pause(Duration::from_secs(1));
-        }
-        while durable.wait_beyond(self.kept.sequence) {
-            if let Err(reason) = self.feed(durable) {
-                tracing::warn!(%reason, "history could not be fed; trying again");
-                durable.pause(Duration::from_secs(1));
-            }
-        }
-    }
-
-    /// Takes in durable records until no more arrive, a query waits or [`KEPT_WITHIN`] has passed.
-    /// Then commits them.
-    fn feed(&mut self, durable: &Durable) -> Result<(), FollowerError> {
-        let begun = Stopwatch::start();
-        let mut reached = self.kept;
-        while let Some(until) = durable.head().filter(|head| head.sequence > reached.sequence) {
-            reached = self.take_in(reached, until, &begun)?;
-            if self.is_due(&begun) {
-                break;
-            }
-            // A new waiting query ends the pause.
-            std::thread::park_timeout(self.pace);
-        }
-        self.keep(reached)
-    }
-
-    fn is_due(&self, begun: &Stopwatch) -> bool {
-        begun.elapsed() >= KEPT_WITHIN || self.waiting.load(Ordering::SeqCst) > 0
-    }
-
-    fn keep(&mut self, reached: Head) -> Result<(), FollowerError> {
-        let position = self.history.keep()?;
-        self.kept = reached;
-        self.progress.send_replace(position);
-        Ok(())
-    }
-
-    /// Finds the last batch whose records are all in history.
-    fn begin(&mut self, durable: &Durable) -> Result<(), FollowerError> {
-        durable.wait_beyond(0);
-        let position = self.history.position()?;
-        self.kept = self.journal.head_before(position + 1)?;
-        Ok(())
-    }
-
-    /// Takes in the batches after one head up to another. Far behind, it commits on the way.
-    fn take_in(
-        &mut self,
-        after: Head,
-        until: Head,
-        begun: &Stopwatch,
-    ) -> Result<Head, FollowerError> {
-        let mut reached = after;
-        let (mut chunk, mut records) = (Vec::new(), 0);
-        for batch in self.journal.read(after)? {
-            let batch = batch?;
-            if batch.sequence > until.sequence {
-                break;
-            }
-            records += u64::from(batch.records);
-            chunk.push(batch);
-            if records >= CHUNK {
-                reached = self.take_in_chunk(&mut chunk, reached)?;
-                records = 0;
-                if self.is_due(begun) {
-                    self.keep(reached)?;
-                }
-            }
-        }
-        self.take_in_chunk(&mut chunk, reached)
-    }
-
-    fn take_in_chunk(
-        &mut self,
-        chunk: &mut Vec<StoredBatch>,
-        before: Head,
-    ) -> Result<Head, FollowerError> {
-        let Some(last) = chunk.last().map(StoredBatch::head) else { return Ok(before) };
-        self.history.take_in_batches(chunk)?;
-        chunk.clear();
-        Ok(last)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use bursar_core::ledger::Envelope;
-    use bursar_core::ledger::command::{AccountKind, AccountSettings, Command};
-    use bursar_engine::{Engine, EngineOptions, Handle, LedgerCodec, WallClock};
-    use bursar_history::query::AuditFilter;
-    use bursar_journal::JournalId;
-    use bursar_journal::memory::MemoryJournal;
-
-    use super::*;
-
-    /// A ledger with a history whose pause is given.
-    struct World {
-        engine: Engine<LedgerCodec>,
-        history: HistoryService,
-        _folder: tempfile::TempDir,
-    }
-
-    impl World {
-        fn new(pace: Duration) -> World {
-            let folder = tempfile::tempdir().expect("a folder");
-            let journal: Arc<dyn Journal> = Arc::new(MemoryJournal::new(JournalId([7; 16])));
-            let options = EngineOptions::default();
-            let (codec, clock) = (Arc::new(LedgerCodec), Arc::new(WallClock::new()));
-            let engine = Engine::start(Arc::clone(&journal), codec, clock, options);
-            let journals = (Arc::clone(&journal), journal);
-            let path = folder.path().join("history.db");
-            let history = HistoryService::paced(journals, engine.durable(), &path, pace);
-            World { engine, history: history.expect("a new file"), _folder: folder }
-        }
-
-        /// Opens an account and returns its position.
-        fn open(&self, number: u32) -> u64 {
-            let handle: Handle<_> = self.engine.handle();
-            let (path, kind) = (format!("org-{number}").into(), AccountKind::Org);
-            let command = Command::OpenAccount { path, kind, settings: AccountSettings::default() };
-            let seen = handle.execute(Envelope::default(), command).expect("the engine runs");
-            seen.value.expect("a new account");
-            seen.position
-        }
-
-        /// The number of records at a position, queried by waiting for it.
-        async fn decided_at(&self, position: u64) -> usize {
-            let filter = AuditFilter::Position(position);
-            let asked = self.history.ask(position, move |history| history.audit(filter, None, 9));
-            asked.await.expect("history is fed").0.data.len()
-        }
-    }
-
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    #[tokio::test]
-    async fn a_query_that_waits_for_a_position_ends_the_pause() {
-        let world = World::new(HOUR);
-        for number in 0..5 {
-            // From the second round on the thread pauses for longer than the query's timeout.
-            let position = world.open(number);
-            assert_eq!(world.decided_at(position).await, 1);
-        }
-    }
-
-    /// Queries that do not end. The others wait without a thread, and the thread pool is free.
-    #[tokio::test]
-    async fn so_many_queries_run_at_once_and_the_others_take_no_thread() {
-        let world = World::new(Duration::from_millis(1));
-        let begun = Arc::<AtomicUsize>::default();
-        let end = Arc::new(std::sync::Barrier::new(MAX_QUERIES / 4 + 1));
-        let query = |number: usize| {
-            let (begun, end) = (Arc::clone(&begun), Arc::clone(&end));
-            world.history.ask(0, move |_| {
-                begun.fetch_add(1, Ordering::SeqCst);
-                if number < MAX_QUERIES / 4 {
-                    end.wait();
-                }
-                Ok(())
-            })
-        };
-        // All are of one sender: the server itself.
-        let queries = futures_util::future::join_all((0..50).map(query));
-        let checked = async {
-            while begun.load(Ordering::SeqCst) < MAX_QUERIES / 4 {
-                tokio::task::yield_now().await;
-            }
-            let other = tokio::task::spawn_blocking(|| ()).await;
-            let ran = begun.load(Ordering::SeqCst);
-            let release = Arc::clone(&end);
-            tokio::task::spawn_blocking(move || release.wait()).await.expect("all wait for it");
-            (other.is_ok(), ran)
-        };
-        let (answers, (is_free, ran)) = tokio::join!(queries, checked);
-        assert!(answers.iter().all(Result::is_ok));
-        assert_eq!((is_free, ran), (true, MAX_QUERIES / 4));
-    }
-
-    #[tokio::test]
-    async fn a_burst_is_taken_in_for_the_first_query() {
-        let world = World::new(HOUR);
-        let first = world.open(0);
-        world.decided_at(first).await;
-        let last = (1..400).fold(first, |_, number| world.open(number));
-        assert_eq!(world.decided_at(last).await, 1);
-        assert_eq!(world.history.position(), last);
-    }
-
-    #[tokio::test]
-    async fn history_catches_up_without_a_query() {
-        let world = World::new(Duration::from_millis(1));
-        let last = (0..50).fold(0, |_, number| world.open(number));
-        let mut fed = world.history.fed.clone();
-        fed.wait_for(|fed| *fed >= last).await.expect("history is fed");
-    }
-}
+mod tests;

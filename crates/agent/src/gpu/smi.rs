@@ -1,0 +1,162 @@
+//! The GPUs of this machine through NVIDIA's command `nvidia-smi`: for static builds, which cannot
+//! load the library.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::{Gpu, GpuError, Sample, type_of};
+use crate::clock::BootTime;
+
+/// A command that takes longer has failed: a report must not wait for a broken GPU.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a running command is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long samples are used. One command samples all GPUs.
+const SAMPLE_AGE: Duration = Duration::from_secs(2);
+
+const MIB: u64 = 1 << 20;
+
+/// Samples by GPU, and when they were taken.
+type Samples = (BootTime, BTreeMap<String, Sample>);
+
+/// The command.
+#[derive(Debug)]
+pub struct SmiCommand {
+    program: PathBuf,
+    last: Mutex<Option<Samples>>,
+}
+
+impl SmiCommand {
+    /// The command at a path, or of that name on the path.
+    pub fn new(program: impl Into<PathBuf>) -> SmiCommand {
+        SmiCommand { program: program.into(), last: Mutex::default() }
+    }
+
+    /// All GPUs with their numbers. `named` overrides the driver's name.
+    pub fn list(&self, named: Option<&str>) -> Result<Vec<(u32, Gpu)>, GpuError> {
+        let rows = self.query("index,uuid,memory.total,name")?;
+        let read = |row: &String| {
+            let [index, uuid, mib, name] = fields(row)?;
+            let memory_gib = (mib.parse::<u64>().ok()? + 512) / 1024;
+            let gpu = Gpu {
+                uuid: uuid.to_owned(),
+                gpu_type: named.map_or_else(|| type_of(name), str::to_owned),
+                memory_gib: u32::try_from(memory_gib).ok()?,
+            };
+            Some((index.parse().ok()?, gpu))
+        };
+        let unknown = |row: &String| GpuError::NoDriver(format!("nvidia-smi: {row}"));
+        rows.iter().map(|row| read(row).ok_or_else(|| unknown(row))).collect()
+    }
+
+    /// The present utilisation of a GPU; `None` if it does not report it.
+    pub fn sample(&self, uuid: &str) -> Option<Sample> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = BootTime::now();
+        if last.as_ref().is_none_or(|(at, _)| now.since(*at) >= SAMPLE_AGE) {
+            *last = Some((now, self.samples()));
+        }
+        last.as_ref()?.1.get(uuid).copied()
+    }
+
+    fn samples(&self) -> BTreeMap<String, Sample> {
+        let rows = self.query("uuid,utilization.gpu,memory.used").unwrap_or_default();
+        let read = |row: &String| {
+            let [uuid, percent, mib] = fields(row)?;
+            let memory_used_bytes = mib.parse::<u64>().ok()? * MIB;
+            let utilization_percent = percent.parse().ok()?;
+            Some((uuid.to_owned(), Sample { utilization_percent, memory_used_bytes }))
+        };
+        rows.iter().filter_map(read).collect()
+    }
+
+    /// One line for each GPU, or why there is none.
+    fn query(&self, names: &str) -> Result<Vec<String>, GpuError> {
+        let broken = |why: &dyn Display| GpuError::NoDriver(format!("nvidia-smi: {why}"));
+        let mut command = Command::new(&self.program);
+        command.arg(format!("--query-gpu={names}")).arg("--format=csv,noheader,nounits");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(|error| broken(&error))?;
+        let end = BootTime::now().plus(TIMEOUT);
+        let status = loop {
+            // What it prints fits into the pipe, so that it ends without a reader.
+            match child.try_wait().map_err(|error| broken(&error))? {
+                Some(status) => break status,
+                None if BootTime::now() < end => thread::sleep(LOOK),
+                None => {
+                    // Not waited for: one that hangs in the driver cannot be killed.
+                    let _ = child.kill();
+                    return Err(broken(&"it does not answer"));
+                }
+            }
+        };
+        let mut text = String::new();
+        let read = child.stdout.take().map(|mut out| out.read_to_string(&mut text));
+        match read {
+            Some(Ok(_)) if status.success() => Ok(text.lines().map(str::to_owned).collect()),
+            _ => Err(broken(&format!("{status}: {}", text.lines().next().unwrap_or_default()))),
+        }
+    }
+}
+
+/// The fields of a row; the last may contain commas.
+fn fields<const N: usize>(row: &str) -> Option<[&str; N]> {
+    let fields: Vec<&str> = row.splitn(N, ',').map(str::trim).collect();
+    fields.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    /// A command that prints what a driver would.
+    fn command(folder: &Path, script: &str) -> SmiCommand {
+        let program = folder.join("nvidia-smi");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
+        let runs = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&program, runs).expect("it is ours");
+        SmiCommand::new(program)
+    }
+
+    #[test]
+    fn gpus_and_their_use_are_read_from_the_command() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let smi = command(
+            folder.path(),
+            "case $1 in *index*) echo '0, GPU-a, 143771, NVIDIA H200'
+             echo '1, GPU-b, 143771, NVIDIA H200';;
+             *) echo 'GPU-a, 37, 1024'; echo 'GPU-b, [N/A], 3';; esac",
+        );
+        let gpu = |uuid: &str| Gpu { uuid: uuid.into(), gpu_type: "H200".into(), memory_gib: 140 };
+        assert_eq!(smi.list(None).expect("two"), [(0, gpu("GPU-a")), (1, gpu("GPU-b"))]);
+        assert_eq!(smi.list(Some("X")).expect("two")[0].1.gpu_type, "X");
+        let busy = Sample { utilization_percent: 37, memory_used_bytes: 1 << 30 };
+        assert_eq!(smi.sample("GPU-a"), Some(busy));
+        assert_eq!(smi.sample("GPU-b"), None, "what is not reported is not zero");
+        assert_eq!(smi.sample("GPU-c"), None);
+    }
+
+    #[test]
+    fn a_machine_without_the_command_or_the_driver_says_what_to_do() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let failing = command(folder.path(), "echo 'Driver/library version mismatch'; exit 18");
+        let missing = SmiCommand::new(folder.path().join("none"));
+        let strange = tempfile::tempdir().expect("a folder");
+        let strange = command(strange.path(), "echo 'No devices were found'");
+        for (smi, why) in
+            [(failing, "version mismatch"), (missing, "No such file"), (strange, "No devices")]
+        {
+            let error = smi.list(None).expect_err("no GPU").to_string();
+            assert!(error.contains(why) && error.contains("--fake-gpus"), "{error}");
+            assert_eq!(smi.sample("GPU-a"), None);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! `bursar bench cluster`: pairs through the member that leads and through one that forwards, with one or more members
+//! on a PostgreSQL with one synchronous standby, beside the baseline there.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bursar_bench::{Figure, load_average};
+use clap::Args;
+use serde::Serialize;
+
+use super::http::load::{SPENT, Work, closed};
+use super::http::world::{self, Process};
+use super::peer::{self, Peer};
+use super::postgres::server::Pair;
+use super::{Place, spread};
+use crate::exit::Failure;
+use crate::render::{print_line, table};
+
+#[derive(Args)]
+pub(crate) struct ClusterArguments {
+    /// The numbers of members, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values = ["1", "2", "3"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=9))]
+    members: Vec<u32>,
+    /// Connections, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values = ["1", "64"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    connections: Vec<u32>,
+    /// Accounts.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    accounts: u32,
+    /// How often everything is repeated.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// How long each repetition takes.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// The script of the baseline, seen from the root of the repository; left out if it is not there.
+    #[arg(long, value_name = "FILE", default_value = peer::PG_SCRIPT)]
+    baseline: PathBuf,
+    /// Clients at which the baseline is tried, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values = ["8", "16"])]
+    baseline_clients: Vec<u32>,
+    #[command(flatten)]
+    place: Place,
+    /// Print only JSON on standard output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// So many connections to one member.
+#[derive(Debug, Serialize)]
+struct MemberRate {
+    members: usize,
+    /// Whether the member forwards to the one that leads.
+    forwards: bool,
+    connections: usize,
+    pairs_per_second: Figure,
+    p50_ms: f64,
+    p99_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct ClusterBenchReport {
+    rates: Vec<MemberRate>,
+    peer: Option<Peer>,
+    load: f64,
+}
+
+pub(crate) fn run(arguments: &ClusterArguments) -> Result<(), Failure> {
+    let Some(binaries) = peer::binaries() else {
+        return Err(Failure::new(
+            "PostgreSQL is not installed",
+            "install it (on Debian: apt install postgresql), or say where its programs are with PGBIN",
+        ));
+    };
+    let folder = arguments.place.folder()?;
+    let servers = Pair::start(&binaries, folder.path())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let rates = runtime.block_on(measure(folder.path(), &servers.url(), arguments))?;
+    drop(servers);
+    let mut peer = None;
+    if arguments.baseline.exists() {
+        let baseline =
+            peer::Baseline { script: &arguments.baseline, binaries: &binaries, standby: true };
+        let effort = (arguments.seconds, arguments.repetitions as usize);
+        let (accounts, clients) = (arguments.accounts as usize, &arguments.baseline_clients);
+        peer = Some(baseline.measure(folder.path(), accounts, clients, effort)?);
+    }
+    let report = ClusterBenchReport { rates, peer, load: load_average() };
+    print_line(&if arguments.json { serde_json::to_string(&report)? } else { words(&report) })
+}
+
+async fn measure(
+    folder: &std::path::Path,
+    url: &str,
+    arguments: &ClusterArguments,
+) -> Result<Vec<MemberRate>, Failure> {
+    let accounts = arguments.accounts as usize;
+    let leader = Process::on_store(folder, url)?;
+    world::set_up(&leader.target, accounts).await?;
+    let (mut rates, mut settled, mut others) = (Vec::new(), 0, Vec::new());
+    let mut counts = arguments.members.clone();
+    counts.sort_unstable();
+    for count in counts {
+        while others.len() + 1 < count as usize {
+            others.push(Process::beside(&leader, folder, url)?);
+        }
+        for connections in &arguments.connections {
+            for member in [Some(&leader), others.last()].into_iter().flatten() {
+                let (mut figures, mut quantiles) = (Vec::new(), (0.0, 0.0));
+                for _ in 0..arguments.repetitions {
+                    let (work, time) =
+                        (Work::Pairs { accounts }, Duration::from_secs(arguments.seconds));
+                    let done =
+                        closed(&member.target, *connections as usize, work, time, None).await?;
+                    settled += done.requests / 2;
+                    figures.push(done.per_second() / 2.0);
+                    quantiles = (done.quantile_ms(0.5), done.quantile_ms(0.99));
+                }
+                rates.push(MemberRate {
+                    members: others.len() + 1,
+                    forwards: member.target.address != leader.target.address,
+                    connections: *connections as usize,
+                    pairs_per_second: Figure::of(figures),
+                    p50_ms: quantiles.0,
+                    p99_ms: quantiles.1,
+                });
+            }
+        }
+    }
+    world::check_conservation(&leader.target, accounts, i128::from(settled) * SPENT).await?;
+    Ok(rates)
+}
+
+fn words(report: &ClusterBenchReport) -> String {
+    let header = ["members", "through", "connections", "pairs/s", "p50 ms", "p99 ms"];
+    let rows = report.rates.iter().map(|rate| {
+        vec![
+            rate.members.to_string(),
+            if rate.forwards { "another member" } else { "the leader" }.to_owned(),
+            rate.connections.to_string(),
+            spread(rate.pairs_per_second, 0),
+            format!("{:.2}", rate.p50_ms),
+            format!("{:.2}", rate.p99_ms),
+        ]
+    });
+    let mut text = table(header.map(str::to_owned).to_vec(), rows);
+    match &report.peer {
+        Some(peer) => {
+            text += &format!(
+                "\n\nthe baseline with a synchronous standby: {:.0} pairs/s at {} clients",
+                peer.pairs_per_second, peer.clients
+            );
+        }
+        None => text += "\n\nno baseline: its script is not there",
+    }
+    text + &format!("\nall accounted for; load {:.1}", report.load)
+}
