@@ -343,7 +343,7 @@ impl Asked<'_> {
         let keys: Vec<u128> = envelope.key.into_iter().collect();
         let found = self.look_up(&names, &keys)?;
         let position = found.iter().map(|found| found.position).min();
-        if is_forgotten != (!found[0].recalled.is_empty()) {
+        if is_forgotten == found[0].recalled.is_empty() {
             return Err(BenchError::Wrong(format!("{names:?}: archive and memory disagree")));
         }
         let answer = found.iter().find_map(|found| found.answer.as_ref());
