@@ -2,6 +2,7 @@
 //! promoted, or an older copy of the database is put in its place. Such a store is not served before an operator
 //! accepts the loss. The note about it is in the store, so members that saw nothing of what is lost keep to it as well.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,15 +21,15 @@ pub type MachineHeads = BTreeMap<String, Head>;
 pub struct StoredLoss {
     /// What was lost, in words, until it is accepted.
     pub noted: Option<String>,
-    /// How often an operator accepted a loss.
+    /// Which loss an operator accepted last: a number that only rises, and differs between copies of the store.
     pub accepted: u64,
     /// Where the journals end.
     pub heads: MachineHeads,
 }
 
 impl PostgresLeader {
-    /// Compares the journals with what was seen of them, and notes in the store what is lost. If more losses were
-    /// accepted since than `accepted`, what was seen no longer counts.
+    /// Compares the journals with what was seen of them, and notes in the store what is lost. If another loss was
+    /// accepted since `accepted`, what was seen no longer counts. A store from before `accepted` has lost that.
     ///
     /// # Errors
     /// The store does not answer within that time.
@@ -40,14 +41,15 @@ impl PostgresLeader {
     ) -> Result<StoredLoss, JournalError> {
         self.ask(within, async |session, _| {
             let (mut stored_loss, lost) = compare(session, seen).await?;
+            let known = accepted.unwrap_or(stored_loss.accepted);
             if stored_loss.noted.is_none()
-                && accepted.is_none_or(|accepted| accepted == stored_loss.accepted)
-                && let Some(lost) = lost
+                && let Some(lost) = counted(lost, known, stored_loss.accepted)
             {
-                let note =
-                    "UPDATE bursar_store SET loss = coalesce(loss, $1) WHERE losses_accepted = $2";
-                let accepted = stored(stored_loss.accepted);
-                session.query("noting a loss", note, &[&lost, &accepted]).await?;
+                // Accepting it then gives a number that no server has seen.
+                let note = "UPDATE bursar_store SET loss = coalesce(loss, $1),
+                       losses_accepted = greatest(losses_accepted, $3) WHERE losses_accepted = $2";
+                let found = stored(stored_loss.accepted);
+                session.query("noting a loss", note, &[&lost, &found, &stored(known)]).await?;
                 stored_loss.noted = Some(lost);
             }
             Ok(stored_loss)
@@ -74,7 +76,8 @@ impl PostgresStore {
     /// The store does not answer.
     pub fn accept_loss(options: &PostgresOptions) -> Result<(), JournalError> {
         super::store::ask(options, async |session| {
-            let sql = "UPDATE bursar_store SET loss = NULL, losses_accepted = losses_accepted + 1
+            let sql = "UPDATE bursar_store SET loss = NULL, losses_accepted = greatest(
+                   losses_accepted + 1, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
                  WHERE loss IS NOT NULL";
             session.query("accepting a loss", sql, &[]).await.map(drop)
         })
@@ -120,6 +123,19 @@ async fn compare(
     Ok((known, lost))
 }
 
+/// What a store lacks: what was seen counts unless a loss was accepted since. A store from before an acceptance that
+/// was seen is an older copy, even if its journals go further.
+fn counted(lost: Option<String>, known: u64, found: u64) -> Option<String> {
+    match found.cmp(&known) {
+        Ordering::Greater => None,
+        Ordering::Equal => lost,
+        Ordering::Less => {
+            let older = "it is a copy from before a loss was accepted";
+            Some(lost.map_or(older.into(), |lost| format!("{older}; {lost}")))
+        }
+    }
+}
+
 /// What a journal lacks of what was seen. A batch that was sealed since is not compared.
 fn lost(seen: &Head, found: Option<&Head>, at_seen: Option<&Vec<u8>>) -> Option<String> {
     let bound = seen.sequence;
@@ -153,5 +169,16 @@ mod tests {
         assert!(lost(&seen, Some(&head(5, 2)), Some(&other)).is_some());
         assert!(lost(&seen, Some(&head(9, 3)), Some(&other)).is_some());
         assert!(lost(&seen, None, None).is_some());
+    }
+
+    #[test]
+    fn what_was_seen_counts_until_a_later_acceptance_and_an_older_copy_has_lost_that() {
+        let lost = || Some("ledger-0: a batch".to_owned());
+        assert_eq!(counted(lost(), 5, 5), lost());
+        assert_eq!(counted(None, 5, 5), None);
+        assert_eq!(counted(lost(), 5, 6), None, "it was accepted");
+        for found in [counted(lost(), 5, 0), counted(None, 5, 0)] {
+            assert!(found.is_some_and(|said| said.contains("before a loss was accepted")));
+        }
     }
 }

@@ -46,7 +46,7 @@ impl LossWatch {
 pub(super) struct Losses {
     watch: Arc<LossWatch>,
     seen: MachineHeads,
-    /// How often a loss had been accepted when it was seen.
+    /// The newest acceptance of a loss that was seen.
     accepted: Option<u64>,
     /// When the store was compared with it.
     compared: Option<Duration>,
@@ -78,9 +78,10 @@ impl Losses {
         self.compared = Some(now);
         let before = self.accepted;
         let StoredLoss { noted, accepted, heads } = store.compare(&self.seen, before, within)?;
-        self.accepted = Some(accepted);
+        // A lower one is of an older copy, which is not served: what was seen is not forgotten over it.
+        self.accepted = before.max(Some(accepted));
         self.watch.is_lost.store(noted.is_some(), Ordering::SeqCst);
-        if durable.is_some() && before.is_some_and(|before| before != accepted) {
+        if durable.is_some() && before.is_some_and(|before| before < accepted) {
             self.watch.outlived.store(true, Ordering::SeqCst);
         }
         let Some(lost) = noted else {
