@@ -15,7 +15,7 @@ use bursar_journal::postgres::PostgresOptions;
 use bursar_server::backup::cells::{self, cell_files};
 use bursar_server::backup::postgres::{self, Beside};
 use bursar_server::backup::{archive, backup, restore};
-use bursar_server::store::adopt;
+use bursar_server::store::{adopt, adopt_not_moved};
 use clap::{Args, Subcommand};
 
 use super::migrate::MigrateArguments;
@@ -89,6 +89,9 @@ pub(crate) enum AdminCommand {
         /// The folder of the store.
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
+        /// Serve the folder again after a move to PostgreSQL that failed. Only if no server will ever use that database.
+        #[arg(long)]
+        not_moved: bool,
     },
     /// Move sealed segments of the journals to another folder, for example on another disk or in a
     /// mounted bucket, and remember where they are. The server may run.
@@ -171,8 +174,12 @@ pub(crate) fn run(
             bar.finish();
             conclude(&report)
         }
-        AdminCommand::Adopt { data } => {
+        AdminCommand::Adopt { data, not_moved } => {
             let refused = |error: JournalError| Failure::because(Exit::Failed, error.to_string());
+            if not_moved {
+                adopt_not_moved(&data).map_err(refused)?;
+                return print(&format!("adopted {}: it is served again\n", data.display()));
+            }
             let machines = adopt(&data).map_err(refused)?;
             print(&format!("adopted {}: {}\n", data.display(), machines.join(", ")))
         }

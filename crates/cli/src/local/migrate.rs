@@ -47,7 +47,7 @@ impl MigrateArguments {
         bar.finish();
         moved?;
         print(&format!(
-            "next: bursar serve --store URL; never start a server on {} again, because both would go on from here\n",
+            "next: bursar serve --store URL. {} is marked as moved and not served any more\n",
             self.data.display()
         ))
     }

@@ -96,6 +96,78 @@ fn bursar(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
+/// Starts a server on a folder, which must end with an error; returns what it said.
+async fn refused(root_key: &str, data: &str) -> String {
+    let url = free_url();
+    let mut server = Command::new(BURSAR)
+        .args(["serve", "--listen", url.trim_start_matches("http://")])
+        .args(["--root-key-file", root_key, "--data", data])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary is there");
+    while server.try_wait().expect("it is ours").is_none() {
+        if reqwest::get(format!("{url}/healthz")).await.is_ok() {
+            let _ = server.kill();
+            panic!("a folder whose store was moved is served");
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let output = server.wait_with_output().expect("it is ours");
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_is_not_served_once_its_store_may_be_in_a_database() {
+    let database = TestPostgres::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let (root, data) = (place("root.key"), place("data"));
+    std::fs::write(&root, ROOT_KEY).expect("the folder is ours");
+    let server = Serving::start(&root, &["--data", &data]);
+    server.post("/v1/accounts", json!({ "id": "acme", "kind": "org" })).await;
+    server.stop();
+    let move_to = |to: &str| {
+        let (data, to) = (data.clone(), to.to_owned());
+        move || {
+            let to = ["--to", &to, "--unsafe-single-postgres"];
+            bursar(&[&["admin", "migrate", "--data", &data], &to[..]].concat())
+        }
+    };
+    // A move that cannot have taken place leaves no mark.
+    let taken = database.database("taken");
+    database.sql_in("taken", "CREATE TABLE other (id integer)");
+    let (done, said) = move_to(&taken)();
+    assert!(!done && said.contains("not empty"), "{said}");
+    let server = Serving::start(&root, &["--data", &data]);
+    server.post("/v1/accounts", json!({ "id": "umbra", "kind": "org" })).await;
+    server.stop();
+
+    // The connection ends while the commit waits for its standby: whether it took place is not known.
+    database.sql("ALTER SYSTEM SET synchronous_standby_names = 'absent'");
+    database.sql("SELECT pg_reload_conf()");
+    let moving = std::thread::spawn(move_to(&database.url()));
+    let waits = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    database.wait_for(&format!("SELECT count(*) {waits}"), "1");
+    database.sql(&format!("SELECT pg_terminate_backend(pid) {waits}"));
+    let (done, said) = moving.join().expect("it ends");
+    assert!(!done && said.contains("not known"), "{said}");
+    let said = refused(&root, &data).await;
+    assert!(said.contains("moved") && said.contains("--not-moved"), "{said}");
+    database.sql("ALTER SYSTEM RESET synchronous_standby_names");
+    database.sql("SELECT pg_reload_conf()");
+    let second = database.database("second");
+    let (done, said) = move_to(&second)();
+    assert!(!done && said.contains("--not-moved"), "{said}");
+    let (done, said) = bursar(&["admin", "adopt", "--not-moved", "--data", &data]);
+    assert!(done, "{said}");
+    let (done, said) = move_to(&second)();
+    assert!(done, "{said}");
+    let said = refused(&root, &data).await;
+    assert!(said.contains("moved"), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_moves_into_postgresql_with_its_work_and_answers_as_before() {
     let database = TestPostgres::start();

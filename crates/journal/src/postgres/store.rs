@@ -122,10 +122,12 @@ impl PostgresStore {
         incarnation_base: u32,
         signer: Option<&str>,
     ) -> Result<(), JournalError> {
-        PostgresStore::migrate(options, journals, incarnation_base, (signer, &[]))
+        let signers = (signer, &[][..]);
+        PostgresStore::migrate(options, journals, incarnation_base, signers, &|| Ok(()))
     }
 
-    /// The same with all keys that signed its checkpoints: the present one, and those before it.
+    /// The same with all keys that signed its checkpoints: the present one, and those before it. `before_commit` is
+    /// called when all is written; if it fails, nothing is.
     ///
     /// # Errors
     /// Rejects a database that already has tables.
@@ -134,6 +136,7 @@ impl PostgresStore {
         journals: &[(&str, &dyn Journal)],
         incarnation_base: u32,
         (signer, earlier): (Option<&str>, &[String]),
+        before_commit: &dyn Fn() -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
         let runtime = runtime()?;
         let session = open_session(&runtime, options)?;
@@ -151,10 +154,10 @@ impl PostgresStore {
         for (machine, journal) in journals {
             restoring.copy(machine, *journal)?;
         }
-        ask_within(&runtime, &session, RESTORE_TIMEOUT, async {
-            let whole = manifest::check(&session, None).await;
-            schema::end(&session, whole).await.map(drop)
-        })
+        let whole = manifest::check(&session, None);
+        ask_within(&runtime, &session, RESTORE_TIMEOUT, whole)?;
+        before_commit()?;
+        ask_within(&runtime, &session, RESTORE_TIMEOUT, schema::end(&session, Ok(())))
         .map_err(|error| match error {
             JournalError::Storage { reason, .. } => JournalError::storage(
                 PostgresStore::ENDING,

@@ -13,7 +13,7 @@ use super::postgres::{Beside, OptionsOf, Placed, is_unknown, read_again};
 use super::{BackupError, Watch, read_backup};
 use crate::store::{DIRECTORY, LEDGER, Store};
 
-/// Moves a store that no server uses. The folder stays as it was.
+/// Moves a store that no server uses. The folder stays as it was, but for a mark in its manifest: it is not served again.
 pub fn migrate(
     data: &Path,
     options: OptionsOf<'_>,
@@ -22,7 +22,7 @@ pub fn migrate(
 ) -> Result<(), BackupError> {
     super::ledger_file(data)?;
     // Locks the folder until the end: no server writes meanwhile.
-    let _store = Store::open(data)?;
+    let source = Store::open(data)?;
     let (key, logs) = beside.check(data, watch)?;
     // Journals are opened in a verified copy, because opening one creates files beside it.
     let folder = tempfile::tempdir()?;
@@ -48,10 +48,16 @@ pub fn migrate(
         .collect();
     let (base, signer) = (manifest.incarnation_base, manifest.signer.as_deref());
     let store = options("store");
-    let moved = PostgresStore::migrate(&store, &pairs, base, (signer, &manifest.earlier_signers));
-    if let Err(error) = moved {
+    let signers = (signer, &manifest.earlier_signers[..]);
+    // Before the database can be served: at no instant may both be.
+    let mark = || source.mark_moved(true);
+    if let Err(error) = PostgresStore::migrate(&store, &pairs, base, signers, &mark) {
         let failure = BackupError::from(error.clone());
-        return Err(if is_unknown(&error) { placed.leave(failure) } else { failure });
+        if is_unknown(&error) {
+            return Err(placed.leave(failure));
+        }
+        source.mark_moved(false)?;
+        return Err(failure);
     }
     placed.keep()?;
     let mut heads = Vec::new();

@@ -218,6 +218,7 @@ fn conclude(
     manifest.machines.clear();
     manifest.clean = true;
     manifest.backup = true;
+    manifest.set_moved(false);
     for (name, id, head) in &heads {
         manifest.note(name, *id, *head, None);
     }

@@ -1,6 +1,7 @@
 //! Data folders. A manifest has the identity of the store, its machines and the head of each
 //! journal. It is checked before anything in the folder is written.
 
+mod adopt;
 pub(crate) mod database;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -11,17 +12,19 @@ use std::sync::{Mutex, PoisonError};
 
 use bursar_core::digest::Digest;
 use bursar_core::time::Timestamp;
-use bursar_engine::{DirectoryCodec, replay_from_genesis};
-use bursar_journal::sqlite::{
-    Expected, REMEDY, SqliteJournal, SqliteOptions, inspect, is_begun, written_tail,
-};
+use bursar_journal::sqlite::{Expected, REMEDY, inspect, is_begun, written_tail};
 use bursar_journal::{Head, JournalError, JournalId, is_full};
 use serde::{Deserialize, Serialize};
 
+pub use adopt::{adopt, adopt_not_moved};
+
 /// The file name of the manifest.
 pub const MANIFEST: &str = "manifest.json";
-/// The manifest format that this build writes, and the newest that it reads.
+/// The manifest format of a store in use.
 const FORMAT: u32 = 1;
+/// The manifest format of a store that was moved away, and the newest that this build reads. Builds that do not know the
+/// mark refuse it.
+const MOVED_FORMAT: u32 = 2;
 /// The machine name of the ledger.
 pub const LEDGER: &str = "ledger-0";
 /// The file of the archive of what the ledger has closed. It is derived from the journal.
@@ -78,6 +81,9 @@ pub struct Manifest {
     /// journal would be taken for agents of this store.
     #[serde(default)]
     pub backup: bool,
+    /// Whether it was moved into a database, or may have been. It goes on there and nowhere else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moved: bool,
     /// The public key that verifies its checkpoints, in hex, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signer: Option<String>,
@@ -125,6 +131,7 @@ impl Manifest {
             incarnation_base: 0,
             clean: false,
             backup: false,
+            moved: false,
             signer: None,
             earlier_signers: Vec::new(),
             machines: Vec::new(),
@@ -140,9 +147,9 @@ impl Manifest {
             Err(error) => return Err(JournalError::io("reading the manifest", error)),
         };
         match serde_json::from_slice::<Manifest>(&text) {
-            Ok(manifest) if manifest.format <= FORMAT => Ok(Some(manifest)),
+            Ok(manifest) if manifest.format <= MOVED_FORMAT => Ok(Some(manifest)),
             Ok(manifest) => Err(JournalError::Refused(format!(
-                "{}: it has format {}; this build knows format {FORMAT}. Use a newer build",
+                "{}: it has format {}; this build knows format {MOVED_FORMAT}. Use a newer build",
                 path.display(),
                 manifest.format
             ))),
@@ -171,6 +178,12 @@ impl Manifest {
             File::open(folder)?.sync_all()
         };
         write().map_err(|error| JournalError::io("writing the manifest", error))
+    }
+
+    /// Marks a store that goes on in a database, or removes the mark.
+    pub(crate) fn set_moved(&mut self, moved: bool) {
+        self.moved = moved;
+        self.format = if moved { MOVED_FORMAT } else { FORMAT };
     }
 
     /// The file of a machine.
@@ -300,6 +313,15 @@ impl Store {
                      first: bursar admin restore {folder} --data DIR"
                 )));
             }
+            Some(manifest) if manifest.moved => {
+                let folder = folder.display();
+                return Err(JournalError::Refused(format!(
+                    "{folder}: bursar admin migrate moved this store into a PostgreSQL database, and two \
+                     servers would go on from the same records. Nothing was changed. Start the server on \
+                     the database: bursar serve --store URL. Only if the move failed and no server will \
+                     ever use that database: bursar admin adopt --not-moved --data {folder}"
+                )));
+            }
             Some(manifest) => {
                 let heads = manifest.check(folder)?;
                 let was_clean = manifest.clean && manifest.ends_at(&heads);
@@ -330,6 +352,11 @@ impl Store {
             *manifest = changed;
         }
         Ok(())
+    }
+
+    /// Marks the folder durably as moved into a database, or removes the mark.
+    pub(crate) fn mark_moved(&self, moved: bool) -> Result<(), JournalError> {
+        self.change(|manifest| manifest.set_moved(moved))
     }
 
     /// Adds a machine before its file exists.
@@ -424,55 +451,6 @@ fn has_records(folder: &Path) -> Result<bool, JournalError> {
     let is_empty = |file: &Path| file.metadata().is_ok_and(|file| file.len() == 0);
     let mut files = journal_files(folder)?.into_iter().map(|name| Manifest::file(folder, &name));
     Ok(files.any(|file| is_begun(&file) || !is_empty(&file)))
-}
-
-/// Writes the manifest of a store that has none: it was lost, or a build before manifests made the
-/// store. Returns the machines. What such a manifest cannot know is how far the journals had come.
-pub fn adopt(folder: &Path) -> Result<Vec<String>, JournalError> {
-    let _lock = lock(folder)?;
-    if Manifest::read(folder)?.is_some() {
-        let reason = "it is there, so there is nothing to adopt";
-        let file = folder.join(MANIFEST);
-        return Err(JournalError::Refused(format!("{}: {reason}", file.display())));
-    }
-    if !has_records(folder)? {
-        let folder = folder.display();
-        return Err(JournalError::Refused(format!("{folder}: there is no journal in it")));
-    }
-    let mut manifest = Manifest::new()?;
-    let mut names = journal_files(folder)?;
-    names.extend([LEDGER.to_owned(), DIRECTORY.to_owned()]);
-    names.extend(known_cells(folder)?);
-    names.sort();
-    names.dedup();
-    for name in names {
-        let file = Manifest::file(folder, &name);
-        let inspected = inspect(&file, None).map_err(|error| named(&file, error))?;
-        manifest.note(&name, inspected.id, inspected.head, None);
-    }
-    manifest.write(folder)?;
-    Ok(manifest.machines.into_iter().map(|machine| machine.name).collect())
-}
-
-/// The cells of which the directory knows: a cell has its file before the directory knows it. It is read
-/// in a copy, because opening a journal writes.
-fn known_cells(folder: &Path) -> Result<Vec<String>, JournalError> {
-    let file = Manifest::file(folder, DIRECTORY);
-    inspect(&file, None).map_err(|error| named(&file, error))?;
-    let failed = |error: std::io::Error| JournalError::io("reading the directory", error);
-    let copy = tempfile::tempdir().map_err(failed)?;
-    for end in ["", "-wal", "-tail"] {
-        let name = format!("{DIRECTORY}.db{end}");
-        match fs::copy(folder.join(&name), copy.path().join(&name)) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            copied => drop(copied.map_err(failed)?),
-        }
-    }
-    let journal =
-        SqliteJournal::open(&Manifest::file(copy.path(), DIRECTORY), SqliteOptions::default())?;
-    let replayed = replay_from_genesis(&journal, &DirectoryCodec);
-    let known = replayed.or_else(|error| refuse(&file, &error.to_string()))?.machine;
-    Ok(known.regions().map(|region| format!("cell-{region}")).collect())
 }
 
 #[cfg(test)]

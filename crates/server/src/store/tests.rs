@@ -88,6 +88,23 @@ fn a_backup_is_not_served() {
 }
 
 #[test]
+fn a_moved_store_is_not_served_and_earlier_builds_refuse_its_manifest() {
+    let folder = noted(&[(LEDGER, 10)]);
+    let store = Store::open(folder.path()).expect("it is whole");
+    store.mark_moved(true).expect("there is space");
+    assert!(adopt_not_moved(folder.path()).is_err(), "it is in use");
+    drop(store);
+    let said = reason(folder.path());
+    assert!(said.contains("moved") && said.contains("--not-moved"), "{said}");
+    let read = || Manifest::read(folder.path()).expect("it can be read").expect("it is there");
+    assert_eq!(read().format, 2, "builds before the mark read formats up to 1");
+    read().check(folder.path()).expect("others may read it");
+    adopt_not_moved(folder.path()).expect("there is space");
+    assert_eq!((reason(folder.path()).as_str(), read().format), ("", 1));
+    assert!(adopt_not_moved(folder.path()).is_err(), "there is no mark");
+}
+
+#[test]
 fn a_manifest_without_a_backup_mark_is_of_a_store() {
     let text = r#"{"format":1,"store":"s","incarnation_base":0,"clean":true,"machines":[]}"#;
     let manifest: Manifest = serde_json::from_str(text).expect("it is one");
