@@ -39,6 +39,12 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Asks for the lead as it is stored now.
+fn claim(leader: &PostgresLeader, by: (&str, &str), ttl: Duration) -> Result<Claim, JournalError> {
+    let seen = leader.look(ttl)?.row;
+    leader.claim(by, ttl, &seen)
+}
+
 fn open(options: PostgresOptions) -> (PostgresJournal, Epoch, Head) {
     let journal = PostgresJournal::open(options).expect("the server is up");
     let epoch = journal.acquire_lease("test", Duration::from_secs(60)).expect("free").epoch;
@@ -192,13 +198,13 @@ fn an_ordinary_role_that_owns_its_database_is_enough() {
     journal.append(epoch, genesis, sample(1)).expect("it may write");
     let leader = PostgresLeader::open(options(&server, "leader")).expect("it may lead");
     let ttl = Duration::from_secs(60);
-    let won = leader.claim("a", "http://a", ttl).expect("the server is up");
+    let won = claim(&leader, ("a", "http://a"), ttl).expect("the server is up");
     assert_eq!(won, Claim::Won { term: 1 });
     let held = Claim::Held { holder: "a".into(), url: "http://a".into() };
-    assert_eq!(leader.claim("b", "http://b", ttl), Ok(held));
+    assert_eq!(claim(&leader, ("b", "http://b"), ttl), Ok(held));
     assert_eq!(leader.renew(1, ttl), Ok(true));
     leader.release(1, ttl).expect("the server is up");
-    assert_eq!(leader.claim("b", "http://b", ttl), Ok(Claim::Won { term: 2 }));
+    assert_eq!(claim(&leader, ("b", "http://b"), ttl), Ok(Claim::Won { term: 2 }));
     assert_eq!(leader.renew(1, ttl), Ok(false), "another one leads");
 }
 
@@ -207,7 +213,7 @@ fn requests_without_an_answer_leave_no_connections_behind() {
     let server = TestPostgres::start();
     let leader = PostgresLeader::open(options(&server, "leader")).expect("the server is up");
     let long = Duration::from_secs(600);
-    assert_eq!(leader.claim("a", "http://a", long), Ok(Claim::Won { term: 1 }));
+    assert_eq!(claim(&leader, ("a", "http://a"), long), Ok(Claim::Won { term: 1 }));
     configure(&server, WAIT_FOR_EVER, "absent");
     // An answer is waited for during a third of the lease.
     let short = Duration::from_secs(2);
@@ -348,7 +354,7 @@ fn only_the_leader_takes_a_machine_whose_lease_has_not_run_out() {
     let held = |taken: Result<Lease, LeaseError>| matches!(taken, Err(LeaseError::Held { .. }));
     assert!(held(second.acquire_lease("two", ttl)));
     let leader = PostgresLeader::open(options(&server, "leader")).expect("the server is up");
-    let Claim::Won { term } = leader.claim("two", "", ttl).expect("it answers") else {
+    let Claim::Won { term } = claim(&leader, ("two", ""), ttl).expect("it answers") else {
         panic!("no server leads");
     };
     let taken = second.acquire_lease("two", ttl).expect("it leads");
@@ -358,4 +364,22 @@ fn only_the_leader_takes_a_machine_whose_lease_has_not_run_out() {
     assert!(held(first.acquire_lease("one", ttl)), "it does not lead");
     leader.release(term, ttl).expect("it answers");
     assert!(held(open().acquire_lease("two-after", ttl)), "nor does this one");
+}
+
+#[test]
+fn a_lead_that_was_renewed_since_it_was_seen_is_not_taken_when_the_clock_of_the_database_is_set() {
+    let server = TestPostgres::start();
+    let ttl = Duration::from_secs(60);
+    let leader = PostgresLeader::open(options(&server, "leader")).expect("the server is up");
+    assert!(leader.look(ttl).expect("it answers").row.is_free);
+    assert_eq!(claim(&leader, ("a", "http://a"), ttl), Ok(Claim::Won { term: 1 }));
+    let seen = leader.look(ttl).expect("it answers").row;
+    assert!(!seen.is_free);
+    assert_eq!(leader.renew(1, ttl), Ok(true));
+    server.sql("UPDATE bursar_store SET until = until - interval '100 s'");
+    let held = Claim::Held { holder: "a".into(), url: "http://a".into() };
+    assert_eq!(leader.claim(("b", "http://b"), ttl, &seen), Ok(held));
+    assert_eq!(claim(&leader, ("b", "http://b"), ttl), Ok(Claim::Won { term: 2 }));
+    leader.release(2, ttl).expect("it answers");
+    assert!(leader.look(ttl).expect("it answers").row.is_free);
 }

@@ -5,6 +5,7 @@
 //! fault twenty times.
 
 mod clients;
+mod clock;
 #[path = "../../../journal/tests/support/mod.rs"]
 mod journal_support;
 mod loss;

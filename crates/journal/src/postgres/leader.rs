@@ -30,6 +30,30 @@ pub enum Claim {
     },
 }
 
+/// The lead as it is stored. Every claim and renewal changes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeadRow {
+    /// Rises with every leader.
+    pub term: u64,
+    /// The holder of the last claim.
+    pub holder: String,
+    /// When the lead ends by the store's clock.
+    pub until: String,
+    /// Whether the last leader gave it up, or there was none.
+    pub is_free: bool,
+}
+
+/// What the store says of the lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredLead {
+    /// The store's clock, in milliseconds since 1970.
+    pub now_ms: i64,
+    /// The URL of the current leader.
+    pub owner: Option<String>,
+    /// The lead as it is stored.
+    pub row: LeadRow,
+}
+
 /// The lease of the leader, in the same database as the journals. Must be used and dropped by
 /// ordinary threads, never inside an asynchronous runtime.
 pub struct PostgresLeader {
@@ -62,23 +86,28 @@ impl PostgresLeader {
         Ok(PostgresLeader { options, session: Mutex::new(Arc::new(session)), runtime })
     }
 
-    /// Requests to lead for `ttl`. Succeeds if no server leads, or if the same holder does.
+    /// Requests to lead for `ttl`, under a name and a URL. Succeeds if the lead has expired and is still stored as it
+    /// was seen, or if the same holder has it.
     ///
     /// # Errors
     /// [`JournalError::Unfit`] if the server may lose acknowledged data.
-    pub fn claim(&self, holder: &str, url: &str, ttl: Duration) -> Result<Claim, JournalError> {
+    pub fn claim(
+        &self,
+        (holder, url): (&str, &str),
+        ttl: Duration,
+        seen: &LeadRow,
+    ) -> Result<Claim, JournalError> {
         self.ask(ttl / 3, async |session, options| {
             fitness::check_running(session, options).await?;
-            leases::claim_leadership(session, holder, url, ttl).await
+            leases::claim_leadership(session, (holder, url), ttl, seen).await
         })
     }
 
-    /// The store's clock, in milliseconds since 1970, and the URL of the current leader. Changes
-    /// nothing.
+    /// Reads the lead. Changes nothing.
     ///
     /// # Errors
     /// The store does not answer within that time.
-    pub fn look(&self, within: Duration) -> Result<(i64, Option<String>), JournalError> {
+    pub fn look(&self, within: Duration) -> Result<StoredLead, JournalError> {
         self.ask(within, async |session, _| leases::look_at_leadership(session).await)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::leader::Claim;
+use super::leader::{Claim, LeadRow, StoredLead};
 use super::schema::{leaseless, number, storeless};
 use super::session::{Session, stored};
 use crate::chain::Epoch;
@@ -77,12 +77,12 @@ pub(super) async fn extend_lease(
     Ok(!rows.is_empty())
 }
 
-/// Takes the lead if no server has it, if it expired or if the same holder has it.
+/// Takes the lead if it expired and is stored as it was seen, or if the same holder has it.
 pub(super) async fn claim_leadership(
     session: &Session,
-    holder: &str,
-    url: &str,
+    (holder, url): (&str, &str),
     ttl: Duration,
+    seen: &LeadRow,
 ) -> Result<Claim, JournalError> {
     let doing = "asking to lead";
     let taken = session
@@ -90,8 +90,9 @@ pub(super) async fn claim_leadership(
             doing,
             "UPDATE bursar_store SET term = term + 1, holder = $1, url = $2,
                until = clock_timestamp() + make_interval(secs => $3)
-             WHERE (until < clock_timestamp() OR holder = $1) AND loss IS NULL RETURNING term",
-            &[&holder, &url, &ttl.as_secs_f64()],
+             WHERE loss IS NULL AND (holder = $1 OR (until < clock_timestamp()
+               AND term = $4 AND extract(epoch FROM until)::text = $5)) RETURNING term",
+            &[&holder, &url, &ttl.as_secs_f64(), &stored(seen.term), &seen.until],
         )
         .await?;
     if let Some(row) = taken.first() {
@@ -102,20 +103,21 @@ pub(super) async fn claim_leadership(
     Ok(Claim::Held { holder: row.get(0), url: row.get(1) })
 }
 
-/// The store's time in milliseconds since 1970, and the URL of the leader if there is one.
-pub(super) async fn look_at_leadership(
-    session: &Session,
-) -> Result<(i64, Option<String>), JournalError> {
+pub(super) async fn look_at_leadership(session: &Session) -> Result<StoredLead, JournalError> {
     let rows = session
         .query(
             "reading the store's clock",
             "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-               CASE WHEN until >= clock_timestamp() THEN nullif(url, '') END FROM bursar_store",
+               CASE WHEN until >= clock_timestamp() THEN nullif(url, '') END,
+               term, extract(epoch FROM until)::text, until = '-infinity', holder
+             FROM bursar_store",
             &[],
         )
         .await?;
     let row = rows.first().ok_or_else(storeless)?;
-    Ok((row.get(0), row.get(1)))
+    let (term, holder) = (number(row, 2), row.get(5));
+    let lead = LeadRow { term, holder, until: row.get(3), is_free: row.get(4) };
+    Ok(StoredLead { now_ms: row.get(0), owner: row.get(1), row: lead })
 }
 
 /// Sets the remaining time of the leader of `term`. Returns false if another server leads by now.
@@ -127,7 +129,8 @@ pub(super) async fn extend_leadership(
     let rows = session
         .query(
             "renewing the lead",
-            "UPDATE bursar_store SET until = clock_timestamp() + make_interval(secs => $2),
+            "UPDATE bursar_store SET until = CASE WHEN $2::double precision = 0 THEN '-infinity'
+                 ELSE clock_timestamp() + make_interval(secs => $2) END,
                clean = clean AND $2::double precision = 0
              WHERE term = $1 AND (loss IS NULL OR $2::double precision = 0) RETURNING term",
             &[&stored(term), &ttl.as_secs_f64()],

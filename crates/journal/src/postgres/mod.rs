@@ -38,7 +38,7 @@ use crate::segment::{OpenSegment, Sealing, SegmentMark, SegmentStore};
 use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
 pub use archive::PostgresTables;
 pub use laws::{BrokenLaw, LawOutcome, test_store};
-pub use leader::{Claim, PostgresLeader};
+pub use leader::{Claim, LeadRow, PostgresLeader, StoredLead};
 use links::{Link, Shared};
 pub use losses::{MachineHeads, StoredLoss};
 pub use members::{

@@ -1,5 +1,6 @@
 //! The machines that this server runs, and the services around them.
 
+mod campaign;
 pub mod cells;
 pub mod directory;
 pub mod gateway;

@@ -1,0 +1,441 @@
+//! How a member asks for the lead, keeps it and gives it up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use bursar_engine::{Monotonic, wall_millis};
+use bursar_journal::JournalError;
+use bursar_journal::postgres::{
+    Announcement, Claim, LeadRow, MemberStanding, PostgresLeader, StoredLead,
+};
+use tokio::sync::watch;
+
+use super::leader::{ASK_WITHIN, Candidate, DRAINING, Role};
+use super::losses::Losses;
+use super::trust::Trust;
+use crate::ids::random_bits;
+
+/// How long the store keeps a leader that does not renew.
+const LEAD_TTL: Duration = Duration::from_secs(3);
+/// How often a member writes its row.
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
+/// The shortest time between two looks of a standby at the lead, and how much it is varied, so that servers started at
+/// the same time do not claim together.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_JITTER_MS: u64 = 100;
+/// For how long a member that was just started leaves the claim of a lead that was not given up to others, which
+/// remember more: they compare what they saw every second, and connect within five.
+const FRESH_FOR: Duration = Duration::from_secs(7);
+/// Why a member does not claim yet.
+const WAITING: &str = "it waits until the last leader cannot believe in its lead any more";
+/// The delay after a failed renewal.
+const RETRY: Duration = Duration::from_millis(100);
+/// How long a leader waits for the store's clock, its heads, and its announcement. Bounded so that
+/// it does not lose leadership over them. It does neither after a renewal that took this long.
+const LOOK_WITHIN: Duration = Duration::from_millis(350);
+/// How long a leader that shall hand over waits for the requests in progress.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(1);
+/// How often it looks whether they have ended.
+const HAND_OVER_STEP: Duration = Duration::from_millis(5);
+/// The largest accepted difference between the clocks of this server and of the store.
+const MAX_GAP_MS: i64 = 2_000;
+
+/// The delay before the next renewal: it is sent a third of the lease after the last one was sent,
+/// whatever happened meanwhile.
+fn until_renewal(since_asked: Duration) -> Duration {
+    (LEAD_TTL / 3).saturating_sub(since_asked)
+}
+
+/// The smallest possible distance of the store's clock ahead of ours; negative if it is behind. The
+/// store may have read its clock at any time during the request, which was sent at `ours` and took
+/// `took`.
+fn ahead_ms(ours: i64, theirs: i64, took: Duration) -> i64 {
+    let most = theirs.saturating_sub(ours);
+    let least = most.saturating_sub(i64::try_from(took.as_millis()).unwrap_or(i64::MAX));
+    if least > 0 { least } else { most.min(0) }
+}
+
+/// The row of the lead, and since when this member sees it unchanged, by its own clock. No clock of a database is
+/// relied on: it may be set, and that of a promoted standby may differ.
+#[derive(Default)]
+struct SeenLead {
+    row: Option<LeadRow>,
+    since: Duration,
+    first: Option<Duration>,
+}
+
+impl SeenLead {
+    /// Notes the row as it was read by `now`.
+    fn note(&mut self, row: LeadRow, now: Duration) {
+        self.first.get_or_insert(now);
+        if self.row.as_ref() != Some(&row) {
+            self.row = Some(row);
+            self.since = now;
+        }
+    }
+
+    /// The row, if its leader is this start, gave it up, or cannot believe in it any more: it was not renewed for a whole lease.
+    fn claimable(&self, start: &str, now: Duration, has_others: bool) -> Option<&LeadRow> {
+        let row = self.row.as_ref()?;
+        // Others that remember more of the store compare it meanwhile.
+        let is_fresh = has_others && now < self.first? + FRESH_FOR;
+        let is_over = now >= self.since + LEAD_TTL && !is_fresh;
+        (row.is_free || row.holder == start || is_over).then_some(row)
+    }
+}
+
+pub(super) struct Campaign {
+    store: PostgresLeader,
+    candidate: Candidate,
+    trust: Arc<Trust>,
+    show: watch::Sender<Role>,
+    show_gap: watch::Sender<Option<String>>,
+    /// The term in which this server leads.
+    term: Option<u64>,
+    /// When this member was announced last, and whether it shall own nothing.
+    announced: Option<Duration>,
+    must_wait: bool,
+    /// Whether other members are there, as far as is known.
+    has_others: bool,
+    losses: Losses,
+    seen: SeenLead,
+}
+
+impl Campaign {
+    pub(super) fn new(
+        store: PostgresLeader,
+        candidate: Candidate,
+        trust: Arc<Trust>,
+        (show, show_gap): (watch::Sender<Role>, watch::Sender<Option<String>>),
+        losses: Losses,
+    ) -> Campaign {
+        Campaign {
+            store,
+            candidate,
+            trust,
+            show,
+            show_gap,
+            term: None,
+            announced: None,
+            must_wait: false,
+            has_others: true,
+            losses,
+            seen: SeenLead::default(),
+        }
+    }
+
+    /// Claims and renews until the other side of `looks` is dropped.
+    pub(super) fn run(mut self, looks: &Receiver<()>) {
+        let mut due = Duration::ZERO;
+        loop {
+            let now = self.trust.clock.elapsed();
+            if now >= due {
+                let pause = self.step();
+                due = self.trust.clock.elapsed() + pause;
+                continue;
+            }
+            match looks.recv_timeout(due - now) {
+                Ok(()) => {
+                    self.announced = None;
+                    due = Duration::ZERO;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.give_up();
+        if let Err(error) = self.store.leave(&self.candidate.member.start, ASK_WITHIN) {
+            tracing::warn!(%error, "this member is still listed; it is gone in 15 seconds");
+        }
+    }
+
+    /// Sends one request to the store. Returns the delay before the next one.
+    fn step(&mut self) -> Duration {
+        match self.term {
+            Some(term) => self.renew(term),
+            None => self.claim(),
+        }
+    }
+
+    /// Writes this member's row, unless it was written a moment ago. Returns whether it shall own nothing: it is
+    /// draining, and another member can own the machines.
+    fn announce(&mut self) -> bool {
+        let now = self.trust.clock.elapsed();
+        if self.announced.is_none_or(|last| now >= last + ANNOUNCE_EVERY) {
+            self.announced = Some(now);
+            self.must_wait = self.announce_now();
+        }
+        self.must_wait
+    }
+
+    fn announce_now(&mut self) -> bool {
+        let member = &self.candidate.member;
+        match self.store.announce(member, LOOK_WITHIN) {
+            Ok(MemberStanding { draining, has_successor, has_namesake }) => {
+                if has_namesake {
+                    tracing::error!(member.name, "another process uses this name: set --member");
+                }
+                self.has_others = has_successor;
+                draining && has_successor
+            }
+            Err(error) => {
+                tracing::warn!(%error, "this member was not announced");
+                false
+            }
+        }
+    }
+
+    /// Why this member must not lead, by what it saw of the store.
+    fn must_not_lead(&mut self) -> Option<String> {
+        let found = self.losses.find(&self.store, self.trust.clock.elapsed(), LEAD_TTL / 3);
+        found.unwrap_or_else(|error| Some(error.to_string()))
+    }
+
+    fn claim(&mut self) -> Duration {
+        let later = LOOK_EVERY + Duration::from_millis(random_bits() % LOOK_JITTER_MS);
+        let must_wait = self.announce();
+        match self.compare_clocks(LEAD_TTL / 3) {
+            Ok((owner, _)) if must_wait => {
+                self.stand_by(owner, DRAINING.into());
+                return later;
+            }
+            Ok((owner, Some(gap))) => {
+                self.stand_by(owner, format!("it takes no machine: {gap}"));
+                return later;
+            }
+            // A lead of its own that was not renewed in time is taken again.
+            Ok((Some(url), None)) if url != self.candidate.member.url => {
+                let are_old = self.losses.are_old(self.trust.clock.elapsed());
+                match are_old.then(|| self.must_not_lead()).flatten() {
+                    None => self.stand_by(Some(url), "another server leads".into()),
+                    Some(reason) => self.stand_by(None, reason),
+                }
+                return later;
+            }
+            Ok((_, None)) => {}
+            Err(error) => {
+                self.stand_by(None, error.to_string());
+                return later;
+            }
+        }
+        let now = self.trust.clock.elapsed();
+        let start = self.candidate.member.start.as_str();
+        let Some(row) = self.seen.claimable(start, now, self.has_others).cloned() else {
+            let are_old = self.losses.are_old(now);
+            let reason = are_old.then(|| self.must_not_lead()).flatten();
+            self.stand_by(None, reason.unwrap_or_else(|| WAITING.into()));
+            return later;
+        };
+        if let Some(reason) = self.must_not_lead() {
+            self.stand_by(None, reason);
+            return later;
+        }
+        let asked = self.trust.clock.elapsed();
+        let Announcement { start, url, .. } = &self.candidate.member;
+        match self.store.claim((start, url), LEAD_TTL, &row) {
+            Ok(Claim::Won { term }) => {
+                self.term = Some(term);
+                self.trust.is_ending.store(false, Ordering::SeqCst);
+                self.trust.extend(asked, LEAD_TTL);
+                tracing::info!(term, "this server leads");
+                self.show.send_replace(Role::Leader);
+                return self.until_renewal(asked);
+            }
+            Ok(Claim::Held { holder, url }) => {
+                let owner = (!url.is_empty()).then_some(url);
+                tracing::debug!(holder, "another server leads");
+                self.stand_by(owner, "another server leads".into());
+            }
+            Err(error) => self.stand_by(None, error.to_string()),
+        }
+        later
+    }
+
+    /// Compares this server's clock with the store's. Returns the URL of the leader, and the error
+    /// text if the clocks differ too much. A server that already leads stays the leader.
+    fn compare_clocks(
+        &mut self,
+        within: Duration,
+    ) -> Result<(Option<String>, Option<String>), JournalError> {
+        // In this order: a pause in between then counts as a part of the request's duration.
+        let (asked, ours) = (self.trust.clock.elapsed(), wall_millis());
+        let StoredLead { now_ms: theirs, owner, row } = self.store.look(within)?;
+        // By the time of the answer: a leader that renewed asked before.
+        self.seen.note(row, self.trust.clock.elapsed());
+        if !self.candidate.by_wall_clock {
+            return Ok((owner, None));
+        }
+        let took = self.trust.clock.elapsed().saturating_sub(asked);
+        let ahead = ahead_ms(ours, theirs, took);
+        self.candidate.metrics.store_clock(ahead);
+        let gap = (ahead.abs() > MAX_GAP_MS).then(|| {
+            let side = if ahead > 0 { "behind" } else { "ahead of" };
+            // Whole seconds, so that it is logged again only when it has changed.
+            format!(
+                "the clock of this server is more than {} s {side} the clock of the database, which \
+                 is too much; set both right",
+                ahead.abs() / 1_000
+            )
+        });
+        self.show_gap.send_replace(gap.clone());
+        Ok((owner, gap))
+    }
+
+    fn renew(&mut self, term: u64) -> Duration {
+        let asked = self.trust.clock.elapsed();
+        match self.store.renew(term, LEAD_TTL) {
+            Ok(true) => {
+                self.trust.extend(asked, LEAD_TTL);
+                if self.trust.clock.elapsed().saturating_sub(asked) > LOOK_WITHIN {
+                    return self.until_renewal(asked);
+                }
+                if let Err(error) = self.compare_clocks(LOOK_WITHIN) {
+                    tracing::warn!(%error, "the clocks were not compared");
+                }
+                match self.losses.find(&self.store, self.trust.clock.elapsed(), LOOK_WITHIN) {
+                    Ok(None) => {}
+                    Ok(Some(lost)) => {
+                        self.step_down(lost);
+                        self.release(term);
+                        return LOOK_EVERY;
+                    }
+                    Err(error) => tracing::warn!(%error, "the journals were not compared"),
+                }
+                if self.announce() {
+                    self.hand_over(term);
+                    return LOOK_EVERY;
+                }
+                return self.until_renewal(asked);
+            }
+            Ok(false) => self.step_down("another server leads".into()),
+            Err(error @ JournalError::Unfit(_)) => {
+                self.step_down(error.to_string());
+                self.release(term);
+            }
+            Err(error) if self.trust.holds() => {
+                tracing::warn!(%error, "leadership was not renewed");
+            }
+            Err(error) => self.step_down(error.to_string()),
+        }
+        RETRY
+    }
+
+    /// Finishes the requests in progress, takes no more, and lets another member lead. What does not end in time is
+    /// answered by its machine: it has no lease any more.
+    fn hand_over(&mut self, term: u64) {
+        tracing::info!(term, "this server hands over");
+        self.trust.is_ending.store(true, Ordering::SeqCst);
+        let begun = self.trust.clock.elapsed();
+        while self.trust.in_progress.load(Ordering::SeqCst) > 0
+            && self.trust.clock.elapsed() < begun + HAND_OVER_WITHIN
+        {
+            std::thread::sleep(HAND_OVER_STEP);
+        }
+        self.step_down(DRAINING.into());
+        self.release(term);
+    }
+
+    fn until_renewal(&self, asked: Duration) -> Duration {
+        until_renewal(self.trust.clock.elapsed().saturating_sub(asked))
+    }
+
+    fn step_down(&mut self, reason: String) {
+        self.trust.end();
+        self.term = None;
+        self.stand_by(None, reason);
+    }
+
+    fn stand_by(&self, owner: Option<String>, reason: String) {
+        let (leader, why) = (owner.clone().unwrap_or_default(), reason.clone());
+        let role = Role::Standby { owner, reason };
+        if *self.show.borrow() != role {
+            tracing::warn!(leader, reason = why, "this server does not lead");
+            self.show.send_replace(role);
+        }
+    }
+
+    fn release(&self, term: u64) {
+        if let Err(error) = self.store.release(term, LEAD_TTL) {
+            tracing::warn!(%error, "leadership was not given up; its lease will expire");
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.trust.end();
+        if let Some(term) = self.term.take() {
+            self.release(term);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_after_a_renewal_does_not_delay_the_next_one() {
+        for took in [Duration::ZERO, LOOK_WITHIN, LEAD_TTL / 3, LEAD_TTL] {
+            let next = took + until_renewal(took);
+            assert_eq!(next, took.max(LEAD_TTL / 3), "after {took:?}");
+        }
+        // A slow renewal; or one that is just not slow, with a clock read, a comparison and an announcement that all
+        // take the longest allowed time. A quarter of the time of trust is left for the next renewal.
+        for slow in [LEAD_TTL / 3, 4 * LOOK_WITHIN] {
+            assert!(
+                slow + until_renewal(slow) < LEAD_TTL / 2,
+                "it is still believed after {slow:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_duration_of_a_request_is_not_counted_as_clock_difference() {
+        let slow = Duration::from_secs(9);
+        assert_eq!(ahead_ms(1_000, 1_000, Duration::ZERO), 0);
+        assert_eq!(ahead_ms(1_000, 10_000, slow), 0, "it was read at the end");
+        assert_eq!(ahead_ms(1_000, 1_000, slow), 0, "it was read at once");
+        assert_eq!(ahead_ms(1_000, 13_000, slow), 3_000);
+        assert_eq!(ahead_ms(10_000, 7_000, slow), -3_000);
+        assert_eq!(ahead_ms(i64::MIN, i64::MAX, Duration::MAX), 0);
+    }
+
+    #[test]
+    fn a_lead_is_claimed_when_it_was_given_up_or_not_renewed_for_a_lease_of_the_own_clock() {
+        let row = |term, until: &str| LeadRow {
+            term,
+            holder: "other".into(),
+            until: until.into(),
+            is_free: false,
+        };
+        let at = Duration::from_millis;
+        let mut seen = SeenLead::default();
+        assert_eq!(seen.claimable("me", at(0), false), None, "nothing was read");
+        seen.note(row(1, "10"), at(1_000));
+        seen.note(row(1, "10"), at(3_900));
+        assert_eq!(seen.claimable("me", at(3_999), false), None);
+        assert!(
+            seen.claimable("me", at(4_000), false).is_some(),
+            "a lease after it was seen first"
+        );
+        seen.note(row(1, "11"), at(4_100));
+        assert_eq!(seen.claimable("me", at(7_000), false), None, "it was renewed");
+        seen.note(row(1, "8"), at(7_050));
+        assert_eq!(seen.claimable("me", at(9_000), false), None, "a clock that was set is no time");
+        seen.note(LeadRow { is_free: true, ..row(1, "-Infinity") }, at(9_000));
+        assert!(seen.claimable("me", at(9_000), true).is_some(), "it was given up");
+    }
+
+    #[test]
+    fn a_member_that_was_just_started_leaves_a_lead_to_those_that_remember_more() {
+        let (holder, until) = ("other".to_owned(), "10".to_owned());
+        let row = LeadRow { term: 1, holder, until, is_free: false };
+        let mut seen = SeenLead::default();
+        seen.note(row, Duration::ZERO);
+        assert!(seen.claimable("other", Duration::ZERO, true).is_some(), "it is its own");
+        assert!(seen.claimable("me", LEAD_TTL, false).is_some(), "it is alone");
+        assert_eq!(seen.claimable("me", LEAD_TTL, true), None);
+        assert!(seen.claimable("me", FRESH_FOR, true).is_some());
+    }
+}
