@@ -37,6 +37,8 @@ pub struct LeadRow {
     pub term: u64,
     /// The holder of the last claim.
     pub holder: String,
+    /// How long the lead lasts without a renewal. It only grows while one server leads.
+    pub lease: Duration,
     /// When the lead ends by the store's clock.
     pub until: String,
     /// Whether the last leader gave it up, or there was none.

@@ -89,10 +89,11 @@ pub(super) async fn claim_leadership(
         .query(
             doing,
             "UPDATE bursar_store SET term = term + 1, holder = $1, url = $2,
-               until = clock_timestamp() + make_interval(secs => $3)
+               until = clock_timestamp() + make_interval(secs => $3),
+               lease_ms = CASE WHEN holder = $1 THEN greatest(lease_ms, $6) ELSE $6 END
              WHERE loss IS NULL AND (holder = $1 OR (until < clock_timestamp()
                AND term = $4 AND extract(epoch FROM until)::text = $5)) RETURNING term",
-            &[&holder, &url, &ttl.as_secs_f64(), &stored(seen.term), &seen.until],
+            &[&holder, &url, &ttl.as_secs_f64(), &stored(seen.term), &seen.until, &millis(ttl)],
         )
         .await?;
     if let Some(row) = taken.first() {
@@ -109,14 +110,15 @@ pub(super) async fn look_at_leadership(session: &Session) -> Result<StoredLead, 
             "reading the store's clock",
             "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
                CASE WHEN until >= clock_timestamp() THEN nullif(url, '') END,
-               term, extract(epoch FROM until)::text, until = '-infinity', holder
+               term, extract(epoch FROM until)::text, until = '-infinity', holder, lease_ms
              FROM bursar_store",
             &[],
         )
         .await?;
     let row = rows.first().ok_or_else(storeless)?;
     let (term, holder) = (number(row, 2), row.get(5));
-    let lead = LeadRow { term, holder, until: row.get(3), is_free: row.get(4) };
+    let lease = Duration::from_millis(number(row, 6));
+    let lead = LeadRow { term, holder, lease, until: row.get(3), is_free: row.get(4) };
     Ok(StoredLead { now_ms: row.get(0), owner: row.get(1), row: lead })
 }
 
@@ -131,10 +133,14 @@ pub(super) async fn extend_leadership(
             "renewing the lead",
             "UPDATE bursar_store SET until = CASE WHEN $2::double precision = 0 THEN '-infinity'
                  ELSE clock_timestamp() + make_interval(secs => $2) END,
-               clean = clean AND $2::double precision = 0
+               clean = clean AND $2::double precision = 0, lease_ms = greatest(lease_ms, $3)
              WHERE term = $1 AND (loss IS NULL OR $2::double precision = 0) RETURNING term",
-            &[&stored(term), &ttl.as_secs_f64()],
+            &[&stored(term), &ttl.as_secs_f64(), &millis(ttl)],
         )
         .await?;
     Ok(!rows.is_empty())
+}
+
+fn millis(ttl: Duration) -> i64 {
+    i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)
 }

@@ -115,6 +115,9 @@ CREATE TABLE bursar_member (
 ALTER TABLE bursar_store ADD COLUMN loss text,
   ADD COLUMN losses_accepted bigint NOT NULL DEFAULT 0;
 ",
+    "
+ALTER TABLE bursar_store ADD COLUMN lease_ms bigint NOT NULL DEFAULT 3000;
+",
 ];
 
 /// The first version with a manifest.

@@ -7,46 +7,31 @@ use std::time::Duration;
 
 use bursar_engine::{Monotonic, wall_millis};
 use bursar_journal::JournalError;
-use bursar_journal::postgres::{
-    Announcement, Claim, LeadRow, MemberStanding, PostgresLeader, StoredLead,
-};
+use bursar_journal::postgres::{Announcement, Claim, MemberStanding, PostgresLeader, StoredLead};
 use tokio::sync::watch;
 
 use super::leader::{ASK_WITHIN, Candidate, DRAINING, Role};
 use super::losses::Losses;
+use super::pace::{LEAD_TTL, LOOK_WITHIN, Look, Pace, SeenLead, looks_after, until_renewal};
 use super::trust::Trust;
 use crate::ids::random_bits;
 
-/// How long the store keeps a leader that does not renew.
-const LEAD_TTL: Duration = Duration::from_secs(3);
 /// How often a member writes its row.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 /// The shortest time between two looks of a standby at the lead, and how much it is varied, so that servers started at
 /// the same time do not claim together.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_JITTER_MS: u64 = 100;
-/// For how long a member that was just started leaves the claim of a lead that was not given up to others, which
-/// remember more: they compare what they saw every second, and connect within five.
-const FRESH_FOR: Duration = Duration::from_secs(7);
 /// Why a member does not claim yet.
 const WAITING: &str = "it waits until the last leader cannot believe in its lead any more";
 /// The delay after a failed renewal.
 const RETRY: Duration = Duration::from_millis(100);
-/// How long a leader waits for the store's clock, its heads, and its announcement. Bounded so that
-/// it does not lose leadership over them. It does neither after a renewal that took this long.
-const LOOK_WITHIN: Duration = Duration::from_millis(350);
 /// How long a leader that shall hand over waits for the requests in progress.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(1);
 /// How often it looks whether they have ended.
 const HAND_OVER_STEP: Duration = Duration::from_millis(5);
 /// The largest accepted difference between the clocks of this server and of the store.
 const MAX_GAP_MS: i64 = 2_000;
-
-/// The delay before the next renewal: it is sent a third of the lease after the last one was sent,
-/// whatever happened meanwhile.
-fn until_renewal(since_asked: Duration) -> Duration {
-    (LEAD_TTL / 3).saturating_sub(since_asked)
-}
 
 /// The smallest possible distance of the store's clock ahead of ours; negative if it is behind. The
 /// store may have read its clock at any time during the request, which was sent at `ours` and took
@@ -55,35 +40,6 @@ fn ahead_ms(ours: i64, theirs: i64, took: Duration) -> i64 {
     let most = theirs.saturating_sub(ours);
     let least = most.saturating_sub(i64::try_from(took.as_millis()).unwrap_or(i64::MAX));
     if least > 0 { least } else { most.min(0) }
-}
-
-/// The row of the lead, and since when this member sees it unchanged, by its own clock. No clock of a database is
-/// relied on: it may be set, and that of a promoted standby may differ.
-#[derive(Default)]
-struct SeenLead {
-    row: Option<LeadRow>,
-    since: Duration,
-    first: Option<Duration>,
-}
-
-impl SeenLead {
-    /// Notes the row as it was read by `now`.
-    fn note(&mut self, row: LeadRow, now: Duration) {
-        self.first.get_or_insert(now);
-        if self.row.as_ref() != Some(&row) {
-            self.row = Some(row);
-            self.since = now;
-        }
-    }
-
-    /// The row, if its leader is this start, gave it up, or cannot believe in it any more: it was not renewed for a whole lease.
-    fn claimable(&self, start: &str, now: Duration, has_others: bool) -> Option<&LeadRow> {
-        let row = self.row.as_ref()?;
-        // Others that remember more of the store compare it meanwhile.
-        let is_fresh = has_others && now < self.first? + FRESH_FOR;
-        let is_over = now >= self.since + LEAD_TTL && !is_fresh;
-        (row.is_free || row.holder == start || is_over).then_some(row)
-    }
 }
 
 pub(super) struct Campaign {
@@ -101,6 +57,12 @@ pub(super) struct Campaign {
     has_others: bool,
     losses: Losses,
     seen: SeenLead,
+    pace: Pace,
+    /// The lease of this term. It only grows: a statement without an answer may still be carried out, and must not
+    /// shorten what this server relies on.
+    lease: Duration,
+    /// What is looked at after the next slow renewal.
+    turn: usize,
 }
 
 impl Campaign {
@@ -123,6 +85,9 @@ impl Campaign {
             has_others: true,
             losses,
             seen: SeenLead::default(),
+            pace: Pace::default(),
+            lease: LEAD_TTL,
+            turn: 0,
         }
     }
 
@@ -161,18 +126,18 @@ impl Campaign {
 
     /// Writes this member's row, unless it was written a moment ago. Returns whether it shall own nothing: it is
     /// draining, and another member can own the machines.
-    fn announce(&mut self) -> bool {
+    fn announce(&mut self, within: Duration) -> bool {
         let now = self.trust.clock.elapsed();
         if self.announced.is_none_or(|last| now >= last + ANNOUNCE_EVERY) {
             self.announced = Some(now);
-            self.must_wait = self.announce_now();
+            self.must_wait = self.announce_now(within);
         }
         self.must_wait
     }
 
-    fn announce_now(&mut self) -> bool {
+    fn announce_now(&mut self, within: Duration) -> bool {
         let member = &self.candidate.member;
-        match self.store.announce(member, LOOK_WITHIN) {
+        match self.store.announce(member, within) {
             Ok(MemberStanding { draining, has_successor, has_namesake }) => {
                 if has_namesake {
                     tracing::error!(member.name, "another process uses this name: set --member");
@@ -195,7 +160,7 @@ impl Campaign {
 
     fn claim(&mut self) -> Duration {
         let later = LOOK_EVERY + Duration::from_millis(random_bits() % LOOK_JITTER_MS);
-        let must_wait = self.announce();
+        let must_wait = self.announce(LOOK_WITHIN);
         match self.compare_clocks(LEAD_TTL / 3) {
             Ok((owner, _)) if must_wait => {
                 self.stand_by(owner, DRAINING.into());
@@ -232,13 +197,16 @@ impl Campaign {
             self.stand_by(None, reason);
             return later;
         }
-        let asked = self.trust.clock.elapsed();
+        let (asked, lease) = (self.trust.clock.elapsed(), self.pace.lease());
         let Announcement { start, url, .. } = &self.candidate.member;
-        match self.store.claim((start, url), LEAD_TTL, &row) {
+        let claimed = self.store.claim((start, url), lease, &row);
+        self.pace.note(self.trust.clock.elapsed().saturating_sub(asked));
+        match claimed {
             Ok(Claim::Won { term }) => {
                 self.term = Some(term);
+                self.lease = lease;
                 self.trust.is_ending.store(false, Ordering::SeqCst);
-                self.trust.extend(asked, LEAD_TTL);
+                self.trust.extend(asked, lease);
                 tracing::info!(term, "this server leads");
                 self.show.send_replace(Role::Leader);
                 return self.until_renewal(asked);
@@ -284,28 +252,20 @@ impl Campaign {
     }
 
     fn renew(&mut self, term: u64) -> Duration {
-        let asked = self.trust.clock.elapsed();
-        match self.store.renew(term, LEAD_TTL) {
+        let (asked, lease) = (self.trust.clock.elapsed(), self.lease.max(self.pace.lease()));
+        let renewed = self.store.renew(term, lease);
+        let took = self.trust.clock.elapsed().saturating_sub(asked);
+        self.pace.note(took);
+        match renewed {
             Ok(true) => {
-                self.trust.extend(asked, LEAD_TTL);
-                if self.trust.clock.elapsed().saturating_sub(asked) > LOOK_WITHIN {
-                    return self.until_renewal(asked);
-                }
-                if let Err(error) = self.compare_clocks(LOOK_WITHIN) {
-                    tracing::warn!(%error, "the clocks were not compared");
-                }
-                match self.losses.find(&self.store, self.trust.clock.elapsed(), LOOK_WITHIN) {
-                    Ok(None) => {}
-                    Ok(Some(lost)) => {
-                        self.step_down(lost);
-                        self.release(term);
-                        return LOOK_EVERY;
+                self.lease = lease;
+                self.trust.extend(asked, lease);
+                let (looks, within) = looks_after(lease, took, self.turn);
+                self.turn = self.turn.wrapping_add(1);
+                for look in looks.iter().copied() {
+                    if let Some(later) = self.look(look, within, term) {
+                        return later;
                     }
-                    Err(error) => tracing::warn!(%error, "the journals were not compared"),
-                }
-                if self.announce() {
-                    self.hand_over(term);
-                    return LOOK_EVERY;
                 }
                 return self.until_renewal(asked);
             }
@@ -320,6 +280,34 @@ impl Campaign {
             Err(error) => self.step_down(error.to_string()),
         }
         RETRY
+    }
+
+    /// Looks at one thing while leading. Returns when to go on if this server leads no more.
+    fn look(&mut self, look: Look, within: Duration, term: u64) -> Option<Duration> {
+        match look {
+            Look::Clocks => {
+                if let Err(error) = self.compare_clocks(within) {
+                    tracing::warn!(%error, "the clocks were not compared");
+                }
+            }
+            Look::Losses => match self.losses.find(&self.store, self.trust.clock.elapsed(), within)
+            {
+                Ok(None) => {}
+                Ok(Some(lost)) => {
+                    self.step_down(lost);
+                    self.release(term);
+                    return Some(LOOK_EVERY);
+                }
+                Err(error) => tracing::warn!(%error, "the journals were not compared"),
+            },
+            Look::Members => {
+                if self.announce(within) {
+                    self.hand_over(term);
+                    return Some(LOOK_EVERY);
+                }
+            }
+        }
+        None
     }
 
     /// Finishes the requests in progress, takes no more, and lets another member lead. What does not end in time is
@@ -338,7 +326,7 @@ impl Campaign {
     }
 
     fn until_renewal(&self, asked: Duration) -> Duration {
-        until_renewal(self.trust.clock.elapsed().saturating_sub(asked))
+        until_renewal(self.lease, self.trust.clock.elapsed().saturating_sub(asked))
     }
 
     fn step_down(&mut self, reason: String) {
@@ -357,7 +345,7 @@ impl Campaign {
     }
 
     fn release(&self, term: u64) {
-        if let Err(error) = self.store.release(term, LEAD_TTL) {
+        if let Err(error) = self.store.release(term, self.lease) {
             tracing::warn!(%error, "leadership was not given up; its lease will expire");
         }
     }
@@ -375,22 +363,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_after_a_renewal_does_not_delay_the_next_one() {
-        for took in [Duration::ZERO, LOOK_WITHIN, LEAD_TTL / 3, LEAD_TTL] {
-            let next = took + until_renewal(took);
-            assert_eq!(next, took.max(LEAD_TTL / 3), "after {took:?}");
-        }
-        // A slow renewal; or one that is just not slow, with a clock read, a comparison and an announcement that all
-        // take the longest allowed time. A quarter of the time of trust is left for the next renewal.
-        for slow in [LEAD_TTL / 3, 4 * LOOK_WITHIN] {
-            assert!(
-                slow + until_renewal(slow) < LEAD_TTL / 2,
-                "it is still believed after {slow:?}"
-            );
-        }
-    }
-
-    #[test]
     fn the_duration_of_a_request_is_not_counted_as_clock_difference() {
         let slow = Duration::from_secs(9);
         assert_eq!(ahead_ms(1_000, 1_000, Duration::ZERO), 0);
@@ -399,43 +371,5 @@ mod tests {
         assert_eq!(ahead_ms(1_000, 13_000, slow), 3_000);
         assert_eq!(ahead_ms(10_000, 7_000, slow), -3_000);
         assert_eq!(ahead_ms(i64::MIN, i64::MAX, Duration::MAX), 0);
-    }
-
-    #[test]
-    fn a_lead_is_claimed_when_it_was_given_up_or_not_renewed_for_a_lease_of_the_own_clock() {
-        let row = |term, until: &str| LeadRow {
-            term,
-            holder: "other".into(),
-            until: until.into(),
-            is_free: false,
-        };
-        let at = Duration::from_millis;
-        let mut seen = SeenLead::default();
-        assert_eq!(seen.claimable("me", at(0), false), None, "nothing was read");
-        seen.note(row(1, "10"), at(1_000));
-        seen.note(row(1, "10"), at(3_900));
-        assert_eq!(seen.claimable("me", at(3_999), false), None);
-        assert!(
-            seen.claimable("me", at(4_000), false).is_some(),
-            "a lease after it was seen first"
-        );
-        seen.note(row(1, "11"), at(4_100));
-        assert_eq!(seen.claimable("me", at(7_000), false), None, "it was renewed");
-        seen.note(row(1, "8"), at(7_050));
-        assert_eq!(seen.claimable("me", at(9_000), false), None, "a clock that was set is no time");
-        seen.note(LeadRow { is_free: true, ..row(1, "-Infinity") }, at(9_000));
-        assert!(seen.claimable("me", at(9_000), true).is_some(), "it was given up");
-    }
-
-    #[test]
-    fn a_member_that_was_just_started_leaves_a_lead_to_those_that_remember_more() {
-        let (holder, until) = ("other".to_owned(), "10".to_owned());
-        let row = LeadRow { term: 1, holder, until, is_free: false };
-        let mut seen = SeenLead::default();
-        seen.note(row, Duration::ZERO);
-        assert!(seen.claimable("other", Duration::ZERO, true).is_some(), "it is its own");
-        assert!(seen.claimable("me", LEAD_TTL, false).is_some(), "it is alone");
-        assert_eq!(seen.claimable("me", LEAD_TTL, true), None);
-        assert!(seen.claimable("me", FRESH_FOR, true).is_some());
     }
 }

@@ -6,6 +6,7 @@ pub mod directory;
 pub mod gateway;
 pub(crate) mod leader;
 pub(crate) mod losses;
+mod pace;
 mod quiesce;
 mod regions;
 pub(crate) mod trust;
