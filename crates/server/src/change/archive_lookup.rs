@@ -56,6 +56,15 @@ impl Looked {
         looked
     }
 
+    /// The same, from before the jobs that the ledger still has as they are here.
+    pub(super) fn before_live_jobs(mut self, ledger: &Ledger) -> Looked {
+        let is_live = |found: &ArchivedJob| ledger.job(found.number) == Some(&found.job);
+        if self.jobs.iter().any(is_live) {
+            self.position = self.position.saturating_sub(1);
+        }
+        self
+    }
+
     /// The answer to an earlier request under a key, if it is retained and the ledger has forgotten it.
     pub(crate) fn answer(
         &self,

@@ -140,6 +140,9 @@ impl Ledger {
             }
         }
         if let Command::Refund(Refund { tenant, of: RefundOf::Job(job), .. }) = command {
+            if gone(Resource::Job, tenant, job) {
+                return Err(Refusal::Forgotten { what: Resource::Job, name: job.clone().into() });
+            }
             let number = self.find_account(tenant).and_then(|of| self.find_job(of, job));
             let attempts = number.map_or(&[][..], |number| &self.live_job(number).attempts);
             for hold in attempts.iter().filter_map(|attempt| attempt.hold.as_ref()) {
