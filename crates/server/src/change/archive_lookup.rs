@@ -252,10 +252,19 @@ impl Change {
         let chosen = self.plan.creates.as_ref().filter(|(_, _, chosen)| *chosen);
         LookUps {
             tenant,
-            target: target.filter(archived),
+            target: target.filter(|_| self.is_target_archived()),
             created: chosen.map(|(what, id, _)| (*what, id.clone())).filter(archived),
             holds: self.holds.clone(),
             keys: self.caller.idempotency_key.clone().into_iter().collect(),
+        }
+    }
+
+    /// Whether what the archive has of its target counts. A forgotten job can be refunded alone.
+    fn is_target_archived(&self) -> bool {
+        match self.plan.target {
+            Target::Named(Resource::Job, _) => self.refunds_a_job(),
+            Target::Named(what, _) => is_archived(what),
+            Target::Account(_) => false,
         }
     }
 
@@ -315,11 +324,12 @@ impl Change {
                 let created = created.find(|(its, name, _)| (its, name) == (what, id));
                 let account = created.map(|(_, _, account)| Ok(account.clone()));
                 let named = (*what, id);
-                let may_be_elsewhere = || {
-                    asked_tenant(caller).is_none()
-                        && !is_promised(*what, id)
+                let may_have_left = || {
+                    self.is_target_archived()
                         && may_have_forgotten(ledger, caller, named, looked.position)
                 };
+                let may_be_elsewhere =
+                    || asked_tenant(caller).is_none() && !is_promised(*what, id) && may_have_left();
                 match account.unwrap_or_else(|| find_in(ledger, caller, named, &looked.records)) {
                     // Another tenant may have one of the same name.
                     Ok(_) if may_be_elsewhere() => return true,
@@ -328,8 +338,7 @@ impl Change {
                         return false;
                     }
                     Err(_) => {
-                        return may_have_forgotten(ledger, caller, named, looked.position)
-                            || self.lacks_job();
+                        return may_have_left() || self.lacks_job();
                     }
                 }
             }

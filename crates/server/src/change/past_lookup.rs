@@ -214,8 +214,12 @@ mod tests {
     impl World {
         /// An account with credits, and a job of it that was cancelled a year ago.
         fn new() -> World {
+            World::on(Ledger::new())
+        }
+
+        fn on(ledger: Ledger) -> World {
             let now = Timestamp::from_millis(1_767_225_600_000);
-            let mut world = World { ledger: Ledger::new(), now };
+            let mut world = World { ledger, now };
             let (path, kind) = (AccountPath::from("acme"), AccountKind::Org);
             let settings = AccountSettings::default();
             world.make(&Command::OpenAccount { path: path.clone(), kind, settings });
@@ -311,7 +315,7 @@ mod tests {
     fn change(
         operation: Operation,
         target: Target,
-        creates: (Resource, Name, bool),
+        creates: Option<(Resource, Name, bool)>,
         command: Command,
     ) -> Change {
         let caller = Caller {
@@ -329,20 +333,20 @@ mod tests {
             target,
             build: Box::new(move |_| command),
             shape: AnswerShape::Nothing,
-            creates: Some(creates),
+            creates,
             counts: None,
         };
         plan.requested_by(caller, 0)
     }
 
     fn submission() -> Change {
-        let creates = (Resource::Job, "j".into(), true);
+        let creates = Some((Resource::Job, "j".into(), true));
         let target = Target::Account("acme".into());
         change(Operation::SubmitJob, target, creates, submit("j", "second"))
     }
 
     fn refunding() -> Change {
-        let creates = (Resource::Refund, "r".into(), true);
+        let creates = Some((Resource::Refund, "r".into(), true));
         let target = Target::Named(Resource::Job, "j".into());
         change(Operation::CreateRefund, target, creates, refund("j"))
     }
@@ -369,5 +373,31 @@ mod tests {
             assert!(matches!(refusal, Err(Refusal::Forgotten { .. })), "{refusal:?}");
             assert_eq!(known(&world).looked.position, 9, "what only the archive has is known");
         }
+    }
+
+    #[test]
+    fn a_running_job_is_cancelled_and_metered_without_the_archive() {
+        let mut ledger = Ledger::new();
+        ledger.forget_by_age();
+        let mut world = World::on(ledger);
+        let settings = AccountSettings::default();
+        let (path, kind) = ("other".into(), AccountKind::Org);
+        world.make(&Command::OpenAccount { path, kind, settings });
+        world.make(&submit("live", "its"));
+        assert!(world.ledger.forgotten_by_age().is_some());
+        let target = |id: &str| Target::Named(Resource::Job, id.into());
+        for operation in [Operation::CancelJob, Operation::ReportUsage] {
+            for id in ["live", "never"] {
+                let (tenant, job) = ("acme".into(), id.into());
+                let command = Command::CancelJob { tenant, job };
+                let mut change = change(operation, target(id), None, command);
+                change.caller.tenant = None;
+                assert_eq!(change.look_ups().target, None);
+                assert!(!change.must_look_again(&world.ledger, world.now, &[]), "{id}");
+            }
+        }
+        let mut refunding = refunding();
+        refunding.caller.tenant = None;
+        assert!(refunding.must_look_again(&world.ledger, world.now, &[]), "refunds need it");
     }
 }
