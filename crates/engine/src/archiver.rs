@@ -37,11 +37,15 @@ const IDLE_PAUSES: u32 = 20;
 const RETRY: Duration = Duration::from_millis(500);
 /// Entries that are written at once while an archive is built.
 const BUILD_CHUNK: usize = 16_384;
+/// Bytes of entries that are written at once, however few they are.
+const BUILD_BYTES: usize = 16 << 20;
 
 /// How long little may stay beyond the window: a step of few records costs a block of its own.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The least that is beyond the window before a step is made earlier.
 const LEAST_STEP: usize = 256;
+/// The bytes of a step that is a whole one.
+const LARGE_STEP: usize = 2 << 20;
 
 /// What stays in memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -117,7 +121,9 @@ pub fn archive_step(
     // What is refused stays in memory, and is archived again.
     let _decided = ledger.execute(envelope, command)?;
     // What stays was only passed over: what follows it comes next.
-    Ok(if entries.is_empty() { most } else { entries.len() })
+    let bytes: usize = entries.iter().map(|entry| entry.value.len()).sum();
+    // Jobs with large texts make a whole step, however few they are.
+    Ok(if entries.is_empty() || bytes >= LARGE_STEP { most } else { entries.len() })
 }
 
 /// Reads the state with the time of the ledger. The state itself has that of its last record, which may be long ago.
@@ -204,6 +210,7 @@ fn replay_forgotten(
     let mut ledger = LedgerCodec.genesis();
     let mut decoder = Decoder::new();
     let mut entries: Vec<ArchiveEntry> = Vec::new();
+    let mut bytes = 0;
     for batch in journal.read(Head::genesis(journal.id()))? {
         let batch = batch?;
         if batch.sequence > until.sequence {
@@ -211,13 +218,16 @@ fn replay_forgotten(
         }
         decoder.batch(&LedgerCodec, &batch, |record, events| {
             for event in events {
-                entries.extend(entries_of(&ledger, record.time, event));
+                let added = entries_of(&ledger, record.time, event);
+                bytes += added.iter().map(|entry| entry.value.len()).sum::<usize>();
+                entries.extend(added);
                 ledger.apply(record.time, event);
             }
         })?;
-        if entries.len() >= BUILD_CHUNK {
+        if entries.len() >= BUILD_CHUNK || bytes >= BUILD_BYTES {
             put(&entries)?;
             entries.clear();
+            bytes = 0;
         }
     }
     Ok((ledger, entries))
