@@ -107,10 +107,13 @@ impl Change {
         let named =
             |name: &str| self.looked.jobs.iter().find(|found| found.job.order.id.as_str() == name);
         let array = || named(&first_of_array(&id)).filter(|found| found.job.is_first_of_array());
-        let found = named(&id).or_else(array)?.clone();
+        // Any other has a name that one of the array would have.
+        let member = || self.plan.array.and_then(|_| self.looked.jobs.first());
+        let found = named(&id).or_else(array).or_else(member)?.clone();
+        let is_own = found.job.order.id == *id || found.job.is_first_of_array();
         let (fingerprint, batch) = (self.fingerprint, self.batch);
         let envelope = Envelope { fingerprint, batch, ..Envelope::default() };
-        let is_same = envelope.made(short_fingerprint(found.job.order.fingerprint));
+        let is_same = is_own && envelope.made(short_fingerprint(found.job.order.fingerprint));
         Some(SubmittedBefore { id, tenant, found, is_same })
     }
 
@@ -193,6 +196,7 @@ mod tests {
         AccountKind, AccountSettings, Forget, GrantKind, IssueGrant, Refund, SubmitJob,
     };
     use bursar_core::ledger::holds::forgettable::Forgettable;
+    use bursar_core::ledger::id::AccountNo;
     use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
     use bursar_core::machine::{advance, execute};
     use bursar_core::time::Timestamp;
@@ -335,6 +339,7 @@ mod tests {
             shape: AnswerShape::Nothing,
             creates,
             counts: None,
+            array: None,
         };
         plan.requested_by(caller, 0)
     }
@@ -343,6 +348,18 @@ mod tests {
         let creates = Some((Resource::Job, "j".into(), true));
         let target = Target::Account("acme".into());
         change(Operation::SubmitJob, target, creates, submit("j", "second"))
+    }
+
+    fn submission_of(id: &str, array: Option<u32>) -> Change {
+        let creates = Some((Resource::Job, id.into(), true));
+        let target = Target::Account("acme".into());
+        let mut command = submit(id, "of-the-array");
+        if let Command::SubmitJob(submit) = &mut command {
+            submit.array = array;
+        }
+        let mut change = change(Operation::SubmitJob, target, creates, command);
+        change.plan.array = array;
+        change
     }
 
     fn refunding() -> Change {
@@ -399,5 +416,35 @@ mod tests {
         let mut refunding = refunding();
         refunding.caller.tenant = None;
         assert!(refunding.must_look_again(&world.ledger, world.now, &[]), "refunds need it");
+    }
+
+    #[test]
+    fn an_array_does_not_take_the_id_of_a_forgotten_single_job() {
+        let mut world = World::new();
+        for (name, position) in [("x.0", 9), ("x.5", 10)] {
+            world.make(&submit(name, &format!("hold-{position}")));
+            let (tenant, job) = ("acme".into(), name.into());
+            world.make(&Command::CancelJob { tenant, job });
+            world.now = world.now.plus_millis(YEAR_MS);
+            let forget = world.archived(position);
+            let mut change = submission_of("x", Some(10));
+            let names = change.look_ups().names(AccountNo(0));
+            assert!(names.iter().any(|(_, _, asked)| asked == name), "{names:?}");
+            let single = submission_of("x", None).look_ups().names(AccountNo(0));
+            assert!(single.len() < 3, "{single:?}");
+            let found = forget.jobs.iter().filter(|found| found.job.order.id.as_str() == name);
+            change.looked =
+                Looked { position, jobs: found.cloned().collect(), ..Looked::default() };
+            let before = change.submitted_before().expect("its id is taken");
+            assert!(!before.is_same);
+            let mut early = submission_of("x", Some(10));
+            early.looked.position = position - 1;
+            let ready = submission_of("x", Some(10)).ready(&world.ledger, &[]).ok().expect("ready");
+            world.make(&Command::Forget(Box::new(forget)));
+            assert!(early.must_look_again(&world.ledger, world.now, &[]));
+            let envelope = Envelope { archive: Some(position - 1), ..ready.envelope };
+            let refusal = world.ask(envelope, &ready.command);
+            assert!(matches!(refusal, Err(Refusal::Forgotten { .. })), "{refusal:?}");
+        }
     }
 }

@@ -139,6 +139,14 @@ impl Ledger {
                 return Err(Refusal::Forgotten { what, name: id.into() });
             }
         }
+        if let Command::SubmitJob(submit) = command {
+            for index in 1..submit.count() {
+                let name = submit.names(index).0;
+                if gone(Resource::Job, &submit.account, &name) {
+                    return Err(Refusal::Forgotten { what: Resource::Job, name: name.into() });
+                }
+            }
+        }
         if let Command::Refund(Refund { tenant, of: RefundOf::Job(job), .. }) = command {
             if gone(Resource::Job, tenant, job) {
                 return Err(Refusal::Forgotten { what: Resource::Job, name: job.clone().into() });
