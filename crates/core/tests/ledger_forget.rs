@@ -16,6 +16,7 @@ use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Command, Envelope, Ledger, Refusal, Reply, invariant};
 use bursar_core::machine::{advance, execute};
+use bursar_core::opaque::Opaque;
 use bursar_core::time::Timestamp;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -231,6 +232,10 @@ fn an_id_that_an_earlier_release_forgot_by_its_age_is_looked_up() {
 }
 
 fn submit(id: &str, hold: &str) -> Command {
+    submit_with(id, hold, "{}".into())
+}
+
+fn submit_with(id: &str, hold: &str, payload: Opaque) -> Command {
     Command::SubmitJob(Box::new(SubmitJob {
         scope: None,
         id: id.into(),
@@ -261,7 +266,7 @@ fn submit(id: &str, hold: &str) -> Command {
             gpu_type: "H100".into(),
             per_gpu_hour: credits(2),
         }],
-        payload: "{}".into(),
+        payload,
         submitted: "{}".into(),
         hold: hold.into(),
         array: None,
@@ -310,4 +315,27 @@ fn an_ended_job_leaves_when_it_is_old_and_the_archive_has_it_as_it_is() {
             assert!(matches!(again, Err(Refusal::Forgotten { what: Resource::Job, .. })));
         }
     }
+}
+
+#[test]
+fn a_step_forgets_as_many_jobs_as_their_texts_allow() {
+    const MIB: usize = 1 << 20;
+    let mut world = World::new(Ledger::new());
+    world.make(None, Command::OpenRegion { region: "eu".into(), shard: 1 });
+    for number in 0..9 {
+        let text = Opaque::from("x".repeat(MIB - 2));
+        world.make(None, submit_with(&format!("j{number}"), &format!("h{number}"), text));
+        let job = format!("j{number}").as_str().into();
+        world.make(None, Command::CancelJob { tenant: "acme".into(), job });
+    }
+    world.now = world.now.plus_millis(2 * HOUR_MS);
+    advance(&mut world.ledger, world.now, |_, _| {});
+    let which = Forgettable { keep: 1_000, kept_from: world.now.plus_millis(-HOUR_MS), most: 10 };
+    let mut steps = Vec::new();
+    while steps.iter().sum::<usize>() < 9 {
+        let forget = Forget { through: world.position, ..world.ledger.forgettable(which) };
+        steps.push(forget.jobs.len());
+        world.ask(&Envelope::default(), &Command::Forget(Box::new(forget))).unwrap();
+    }
+    assert_eq!(steps, [4, 4, 1], "4 MiB of texts at most");
 }

@@ -227,7 +227,10 @@ impl World {
                     assert!(right, "{running:?} was charged {end:?}");
                 }
             }
-            Event::Forgotten { jobs, .. } => self.forgotten |= *jobs > 0,
+            Event::Forgotten { jobs, archived, .. } => {
+                let archived = archived.as_ref().map_or(0, |archived| archived.jobs);
+                self.forgotten |= jobs + archived > 0;
+            }
             _ => {}
         }
     }

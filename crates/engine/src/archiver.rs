@@ -16,7 +16,7 @@ use bursar_core::ledger::holds::forgettable::Forgettable;
 use bursar_core::ledger::{Envelope, Event, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
-use bursar_journal::archive::{Archive, ArchiveEntry, ArchiveFamily, is_of_past};
+use bursar_journal::archive::{Archive, ArchiveEntry, ArchiveFamily, is_lost, is_of_past};
 use bursar_journal::record::ledger::archive_entries;
 use bursar_journal::{Epoch, Head, Journal, JournalError};
 use thiserror::Error;
@@ -37,11 +37,15 @@ const IDLE_PAUSES: u32 = 20;
 const RETRY: Duration = Duration::from_millis(500);
 /// Entries that are written at once while an archive is built.
 const BUILD_CHUNK: usize = 16_384;
+/// Bytes of entries that are written at once, however few they are.
+const BUILD_BYTES: usize = 16 << 20;
 
 /// How long little may stay beyond the window: a step of few records costs a block of its own.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The least that is beyond the window before a step is made earlier.
 const LEAST_STEP: usize = 256;
+/// The bytes of a step that is a whole one.
+const LARGE_STEP: usize = 2 << 20;
 
 /// What stays in memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -117,7 +121,9 @@ pub fn archive_step(
     // What is refused stays in memory, and is archived again.
     let _decided = ledger.execute(envelope, command)?;
     // What stays was only passed over: what follows it comes next.
-    Ok(if entries.is_empty() { most } else { entries.len() })
+    let bytes: usize = entries.iter().map(|entry| entry.value.len()).sum();
+    // Jobs with large texts make a whole step, however few they are.
+    Ok(if entries.is_empty() || bytes >= LARGE_STEP { most } else { entries.len() })
 }
 
 /// Reads the state with the time of the ledger. The state itself has that of its last record, which may be long ago.
@@ -157,10 +163,54 @@ fn build_with(
         entry.family == ArchiveFamily::Objects || entry.at >= retained_from.millis()
     };
     archive.clear()?;
+    let until = journal.head()?;
+    let wanted = |ledger: &Ledger, at: Timestamp, event: &Event| {
+        forgotten_entries(ledger, at, event).into_iter().filter(is_wanted).collect()
+    };
+    // Position 0: it is not whole.
+    let put = |entries: &[ArchiveEntry]| archive.put(entries, 0);
+    let (ledger, mut entries) = replay_forgotten(journal, until, wanted, put)?;
+    entries.extend(ledger.forgotten_by_age().max(known).map(whole_through));
+    let position = until.position.max(ledger.forgotten_through()).max(1);
+    Ok(archive.put_marked(&entries, position, Some(until))?)
+}
+
+/// Adds the jobs that were forgotten to an archive that has all else, in the order in which they were. It loses nothing
+/// if the journal cannot be read.
+fn add_jobs(
+    journal: &dyn Journal,
+    archive: &Archive,
+    known: Option<Timestamp>,
+) -> Result<(), ArchiveStepError> {
+    let until = journal.head()?;
+    // Nothing is added again and again while a segment is away.
+    for batch in journal.read(Head::genesis(journal.id()))? {
+        let _readable = batch?;
+    }
+    let jobs = |ledger: &Ledger, at: Timestamp, event: &Event| {
+        let Some(forget) = ledger.forgotten_by(at, event) else { return Vec::new() };
+        let forget = Forget { jobs: forget.jobs, ..Forget::default() };
+        archive_entries(&forget, &ledger.tenants_of(&forget))
+    };
+    // A look-up at a position has seen everything of it: nothing more is ever added to one.
+    let position = until.position.max(archive.mark().position + 1);
+    let put = |entries: &[ArchiveEntry]| archive.put_marked(entries, position, Some(until));
+    let (ledger, mut entries) = replay_forgotten(journal, until, jobs, put)?;
+    entries.extend(ledger.forgotten_by_age().max(known).map(whole_through));
+    Ok(put(&entries)?)
+}
+
+/// Replays the journal, and puts the entries of what it forgets as soon as there are many. Returns what is left.
+fn replay_forgotten(
+    journal: &dyn Journal,
+    until: Head,
+    entries_of: impl Fn(&Ledger, Timestamp, &Event) -> Vec<ArchiveEntry>,
+    put: impl Fn(&[ArchiveEntry]) -> Result<(), JournalError>,
+) -> Result<(Ledger, Vec<ArchiveEntry>), ArchiveStepError> {
     let mut ledger = LedgerCodec.genesis();
     let mut decoder = Decoder::new();
     let mut entries: Vec<ArchiveEntry> = Vec::new();
-    let until = journal.head()?;
+    let mut bytes = 0;
     for batch in journal.read(Head::genesis(journal.id()))? {
         let batch = batch?;
         if batch.sequence > until.sequence {
@@ -168,20 +218,19 @@ fn build_with(
         }
         decoder.batch(&LedgerCodec, &batch, |record, events| {
             for event in events {
-                let forgotten = forgotten_entries(&ledger, record.time, event);
-                entries.extend(forgotten.into_iter().filter(is_wanted));
+                let added = entries_of(&ledger, record.time, event);
+                bytes += added.iter().map(|entry| entry.value.len()).sum::<usize>();
+                entries.extend(added);
                 ledger.apply(record.time, event);
             }
         })?;
-        if entries.len() >= BUILD_CHUNK {
-            // Position 0: it is not whole.
-            archive.put(&entries, 0)?;
+        if entries.len() >= BUILD_CHUNK || bytes >= BUILD_BYTES {
+            put(&entries)?;
             entries.clear();
+            bytes = 0;
         }
     }
-    entries.extend(ledger.forgotten_by_age().max(known).map(whole_through));
-    let position = until.position.max(ledger.forgotten_through()).max(1);
-    Ok(archive.put_marked(&entries, position, Some(until))?)
+    Ok((ledger, entries))
 }
 
 /// The key of the entry that an archive with jobs has. Its value is the last change of what had been forgotten by age
@@ -197,7 +246,11 @@ fn whole_through(last: Timestamp) -> ArchiveEntry {
 /// Whether an archive has everything that was forgotten by its age alone.
 fn has_aged(archive: &Archive, last: Option<Timestamp>) -> Result<bool, JournalError> {
     let Some(last) = last else { return Ok(true) };
-    let found = archive.get_unchecked(ArchiveFamily::Objects, WHOLE_THROUGH)?;
+    let found = match archive.get_unchecked(ArchiveFamily::Objects, WHOLE_THROUGH) {
+        // It is written again.
+        Err(error) if is_lost(&error) => None,
+        found => found?,
+    };
     let through = found.and_then(|bytes| <[u8; 8]>::try_from(bytes).ok()).map(i64::from_be_bytes);
     Ok(through.is_some_and(|through| through >= last.millis()))
 }
@@ -210,7 +263,14 @@ fn build(
 ) -> Result<(), ArchiveStepError> {
     let now = ledger.read(|_| ())?.at;
     let read = move |ledger: &Ledger| (retained_from(ledger, now), ledger.forgotten_by_age());
-    build_with(journal, archive, ledger.read(read)?.value)
+    let (retained_from, known) = ledger.read(read)?.value;
+    if has_archived(journal, ledger, archive)? {
+        add_jobs(journal, archive, known)?;
+        if has_aged(archive, known)? {
+            return Ok(());
+        }
+    }
+    build_with(journal, archive, (retained_from, known))
 }
 
 /// The entries of what an event is about to remove.
@@ -225,12 +285,19 @@ pub fn must_build(
     ledger: &Handle<Ledger>,
     archive: &Archive,
 ) -> Result<bool, ArchiveStepError> {
+    let by_age = ledger.read(Ledger::forgotten_by_age)?.value;
+    Ok(!has_archived(journal, ledger, archive)? || !has_aged(archive, by_age)?)
+}
+
+/// Whether an archive is of this journal's past, and has everything that the ledger has forgotten through it.
+fn has_archived(
+    journal: &dyn Journal,
+    ledger: &Handle<Ledger>,
+    archive: &Archive,
+) -> Result<bool, ArchiveStepError> {
     let mark = archive.mark();
-    let read = |ledger: &Ledger| (ledger.forgotten_through(), ledger.forgotten_by_age());
-    let (forgotten, by_age) = ledger.read(read)?.value;
-    Ok(mark.position < forgotten
-        || !is_of_past(mark, journal.head()?, journal)?
-        || !has_aged(archive, by_age)?)
+    let forgotten = ledger.read(Ledger::forgotten_through)?.value;
+    Ok(mark.position >= forgotten && is_of_past(mark, journal.head()?, journal)?)
 }
 
 /// Writes as the owner of an epoch from now on, if it is not the one of the last step. What other owners wrote in

@@ -16,7 +16,7 @@ use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Command, Envelope, Ledger};
 use bursar_core::time::Timestamp;
 use bursar_engine::archiver::{Archiver, ClosedWindow, archive_step, build_archive, must_build};
-use bursar_engine::{Engine, Handle, LedgerCodec, ManualClock};
+use bursar_engine::{Durable, Engine, Handle, LedgerCodec, ManualClock};
 use bursar_journal::archive::{Archive, ArchiveFamily};
 use bursar_journal::record::ledger::{answer_key, object_key};
 use bursar_journal::{Head, Journal};
@@ -52,7 +52,7 @@ impl Running {
         running
     }
 
-    fn on(journal: Arc<dyn Journal>, clock: Arc<ManualClock>) -> Running {
+    pub(crate) fn on(journal: Arc<dyn Journal>, clock: Arc<ManualClock>) -> Running {
         let codec = Arc::new(LedgerCodec);
         let engine = Engine::start(Arc::clone(&journal), codec, clock, options("test"));
         let running = Running { journal, engine };
@@ -60,8 +60,12 @@ impl Running {
         running
     }
 
-    fn handle(&self) -> Handle<Ledger> {
+    pub(crate) fn handle(&self) -> Handle<Ledger> {
         self.engine.handle()
+    }
+
+    pub(crate) fn durable(&self) -> Arc<Durable> {
+        self.engine.durable()
     }
 
     fn make(&self, key: Option<u128>, command: Command) {
@@ -97,7 +101,7 @@ fn credits(micros: i64) -> Credits {
     Credits::from_micros(micros).expect("a small amount")
 }
 
-fn has(archive: &Archive, hold: &str) -> bool {
+pub(crate) fn has(archive: &Archive, hold: &str) -> bool {
     let key = object_key(Resource::Hold, AccountNo(0), hold);
     let (found, _) = archive.get(ArchiveFamily::Objects, &key).expect("it is built");
     found.is_some()

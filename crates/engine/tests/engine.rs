@@ -1,5 +1,6 @@
 //! The engine in one process: writer, couriers, followers, leases.
 
+mod archive_repair;
 mod archive_steps;
 mod behind;
 mod cell;

@@ -171,7 +171,8 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
             format!("CreditsDenied {} {}", account(ledger, *number), refusal.code())
         }
         Event::Forgotten { answers, holds, movements, buckets, jobs, archived } => {
-            let jobs = if *jobs > 0 { format!(" jobs {jobs}") } else { String::new() };
+            let jobs = jobs + archived.as_ref().map_or(0, |archived| archived.jobs);
+            let jobs = if jobs > 0 { format!(" jobs {jobs}") } else { String::new() };
             let through =
                 archived.as_ref().map(|archived| format!(" through {}", archived.through));
             let through = through.unwrap_or_default();

@@ -43,6 +43,11 @@ pub(super) fn is_damage(error: &JournalError) -> bool {
     error.to_string().contains(" is damaged: ")
 }
 
+/// Whether something that was stored is damaged or missing, so that only an archive that is written again has it.
+pub fn is_lost(error: &JournalError) -> bool {
+    is_damage(error) || error.to_string().ends_with(" is missing")
+}
+
 /// A block that is not stored yet.
 #[derive(Clone, Debug)]
 pub struct NewBlock {

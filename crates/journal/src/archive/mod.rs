@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
-pub use block::NewBlock;
+pub use block::{NewBlock, is_lost};
 use cache::{RowCache, RowKey};
 pub use copy::{copy_archive, fits, is_of_past};
 pub use filter::HashFilter;

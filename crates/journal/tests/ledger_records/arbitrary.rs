@@ -505,6 +505,7 @@ impl Source {
             kept: vec![0, self.u32()],
             longer: Vec::new(),
             kept_movements: vec![self.u32()],
+            jobs: self.u32(),
         })
     }
 

@@ -10,7 +10,7 @@ use bursar_core::ledger::holds::archive::{
 };
 use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, Name};
-use bursar_core::ledger::jobs::view::first_of_array;
+use bursar_core::ledger::jobs::view::member_of_array;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::name::{AccountPath, HoldId};
 use bursar_core::time::Timestamp;
@@ -54,6 +54,15 @@ impl Looked {
             }
         }
         looked
+    }
+
+    /// The same, from before the jobs that the ledger still has as they are here.
+    pub(super) fn before_live_jobs(mut self, ledger: &Ledger) -> Looked {
+        let is_live = |found: &ArchivedJob| ledger.job(found.number) == Some(&found.job);
+        if self.jobs.iter().any(is_live) {
+            self.position = self.position.saturating_sub(1);
+        }
+        self
     }
 
     /// The answer to an earlier request under a key, if it is retained and the ledger has forgotten it.
@@ -117,6 +126,8 @@ pub(crate) struct LookUps {
     pub(crate) target: Option<(Resource, Name)>,
     /// What it creates.
     pub(crate) created: Option<(Resource, Name)>,
+    /// How many jobs, if it is an array of them.
+    pub(crate) array: Option<u32>,
     /// Other holds.
     pub(crate) holds: Vec<HoldId>,
     /// Its idempotency keys.
@@ -127,14 +138,18 @@ impl LookUps {
     /// Those of a request that only shows something.
     pub(crate) fn of_target(caller: &Caller, target: (Resource, Name)) -> LookUps {
         let (tenant, target) = (asked_tenant(caller), Some(target));
-        LookUps { tenant, target, created: None, holds: Vec::new(), keys: Vec::new() }
+        let (created, array) = (None, None);
+        LookUps { tenant, target, created, array, holds: Vec::new(), keys: Vec::new() }
     }
 
-    fn names(&self, tenant: AccountNo) -> Vec<ArchivedId> {
+    pub(super) fn names(&self, tenant: AccountNo) -> Vec<ArchivedId> {
         let holds = self.holds.iter().map(|hold| (Resource::Hold, tenant, hold.clone().into()));
         let named = [&self.target, &self.created].into_iter().flatten();
         let array = self.created.iter().filter(|(what, _)| *what == Resource::Job);
-        let array = array.map(|(what, id)| (*what, tenant, first_of_array(id)));
+        let members = self.array.unwrap_or(1);
+        let array = array.flat_map(|(what, id)| {
+            (0..members).map(|index| (*what, tenant, member_of_array(id, index)))
+        });
         named.map(|(what, id)| (*what, tenant, id.clone())).chain(array).chain(holds).collect()
     }
 
@@ -243,10 +258,20 @@ impl Change {
         let chosen = self.plan.creates.as_ref().filter(|(_, _, chosen)| *chosen);
         LookUps {
             tenant,
-            target: target.filter(archived),
+            target: target.filter(|_| self.is_target_archived()),
             created: chosen.map(|(what, id, _)| (*what, id.clone())).filter(archived),
+            array: self.plan.array,
             holds: self.holds.clone(),
             keys: self.caller.idempotency_key.clone().into_iter().collect(),
+        }
+    }
+
+    /// Whether what the archive has of its target counts. A forgotten job can be refunded alone.
+    fn is_target_archived(&self) -> bool {
+        match self.plan.target {
+            Target::Named(Resource::Job, _) => self.refunds_a_job(),
+            Target::Named(what, _) => is_archived(what),
+            Target::Account(_) => false,
         }
     }
 
@@ -306,11 +331,12 @@ impl Change {
                 let created = created.find(|(its, name, _)| (its, name) == (what, id));
                 let account = created.map(|(_, _, account)| Ok(account.clone()));
                 let named = (*what, id);
-                let may_be_elsewhere = || {
-                    asked_tenant(caller).is_none()
-                        && !is_promised(*what, id)
+                let may_have_left = || {
+                    self.is_target_archived()
                         && may_have_forgotten(ledger, caller, named, looked.position)
                 };
+                let may_be_elsewhere =
+                    || asked_tenant(caller).is_none() && !is_promised(*what, id) && may_have_left();
                 match account.unwrap_or_else(|| find_in(ledger, caller, named, &looked.records)) {
                     // Another tenant may have one of the same name.
                     Ok(_) if may_be_elsewhere() => return true,
@@ -319,8 +345,7 @@ impl Change {
                         return false;
                     }
                     Err(_) => {
-                        return may_have_forgotten(ledger, caller, named, looked.position)
-                            || self.lacks_job();
+                        return may_have_left() || self.lacks_job();
                     }
                 }
             }
@@ -336,14 +361,18 @@ impl Change {
         // The ids that the server makes are compared as well, once anything is.
         let made = plan.creates.as_ref().filter(|(what, ..)| is_archived(*what));
         look_ups.target.iter().any(|(what, id)| gone(*what, id))
-            || (self.is_compared() && made.is_some_and(|(what, id, _)| gone(*what, id)))
+            || (self.is_compared()
+                && made.is_some_and(|(what, id, _)| {
+                    let mut members = 1..plan.array.unwrap_or(1);
+                    gone(*what, id) || members.any(|index| gone(*what, &member_of_array(id, index)))
+                }))
             || look_ups.keys(tenant).iter().any(|key| looked.lacks_answer(ledger, now, *key))
             || self.lacks_holds(ledger, tenant)
     }
 
     /// Whether the ledger compares the position of the look-up: something of it was looked up.
     pub(super) fn is_compared(&self) -> bool {
-        let LookUps { tenant: _, target, created, holds, keys } = self.look_ups();
+        let LookUps { tenant: _, target, created, array: _, holds, keys } = self.look_ups();
         target.is_some() || created.is_some() || !holds.is_empty() || !keys.is_empty()
     }
 

@@ -64,6 +64,8 @@ pub struct ChangePlan {
     pub creates: Option<(Resource, Name, bool)>,
     /// The command, if its decision needs a count that may take several turns.
     pub counts: Option<Box<Command>>,
+    /// How many jobs it submits, if they are an array.
+    pub array: Option<u32>,
 }
 
 /// The namespace of idempotency keys of requests without a tenant. No account has this name.

@@ -60,13 +60,24 @@ impl Change {
             }
             change = change.of_past(past);
         }
-        let change = change.look_up(app).await?;
+        let mut change = change.look_up(app).await?;
+        change.look_past_live_jobs(app).await?;
         if let Some(before) = change.submitted_before()
             && let Some(done) = before.answer(app).await?
         {
             return Ok(Err(done));
         }
         Ok(Ok(change))
+    }
+
+    /// Makes the look-up one from before the jobs that the ledger still has: what is decided does not carry their
+    /// records, so it must be looked up again once they leave.
+    async fn look_past_live_jobs(&mut self, app: &App) -> Result<(), Failure> {
+        if !self.looked.jobs.is_empty() {
+            let looked = self.looked.clone();
+            self.looked = app.ledger.peek(move |ledger| looked.before_live_jobs(ledger)).await?;
+        }
+        Ok(())
     }
 
     /// The same with what is known of the job that is refunded.
@@ -96,10 +107,13 @@ impl Change {
         let named =
             |name: &str| self.looked.jobs.iter().find(|found| found.job.order.id.as_str() == name);
         let array = || named(&first_of_array(&id)).filter(|found| found.job.is_first_of_array());
-        let found = named(&id).or_else(array)?.clone();
+        // Any other has a name that one of the array would have.
+        let member = || self.plan.array.and_then(|_| self.looked.jobs.first());
+        let found = named(&id).or_else(array).or_else(member)?.clone();
+        let is_own = found.job.order.id == *id || found.job.is_first_of_array();
         let (fingerprint, batch) = (self.fingerprint, self.batch);
         let envelope = Envelope { fingerprint, batch, ..Envelope::default() };
-        let is_same = envelope.made(short_fingerprint(found.job.order.fingerprint));
+        let is_same = is_own && envelope.made(short_fingerprint(found.job.order.fingerprint));
         Some(SubmittedBefore { id, tenant, found, is_same })
     }
 
@@ -169,5 +183,268 @@ async fn holds_of(app: &App, caller: &Caller, id: &Name) -> Result<Past, Failure
         }
         // The decision reports the error.
         Err(_) => Ok(Past { account: None, holds: Vec::new() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Method;
+    use bursar_core::cell::ids::ClassRank;
+    use bursar_core::cell::schedule::shape::GpuDemand;
+    use bursar_core::credits::Credits;
+    use bursar_core::ledger::command::{
+        AccountKind, AccountSettings, Forget, GrantKind, IssueGrant, Refund, SubmitJob,
+    };
+    use bursar_core::ledger::holds::forgettable::Forgettable;
+    use bursar_core::ledger::id::AccountNo;
+    use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
+    use bursar_core::machine::{advance, execute};
+    use bursar_core::time::Timestamp;
+
+    use super::*;
+    use crate::auth::Principal;
+    use crate::auth::permissions::Authority;
+    use crate::change::{ChangePlan, Looked};
+    use crate::render::AnswerShape;
+
+    const HOUR_MS: i64 = 3_600_000;
+    const YEAR_MS: i64 = 365 * 24 * HOUR_MS;
+
+    struct World {
+        ledger: Ledger,
+        now: Timestamp,
+    }
+
+    impl World {
+        /// An account with credits, and a job of it that was cancelled a year ago.
+        fn new() -> World {
+            World::on(Ledger::new())
+        }
+
+        fn on(ledger: Ledger) -> World {
+            let now = Timestamp::from_millis(1_767_225_600_000);
+            let mut world = World { ledger, now };
+            let (path, kind) = (AccountPath::from("acme"), AccountKind::Org);
+            let settings = AccountSettings::default();
+            world.make(&Command::OpenAccount { path: path.clone(), kind, settings });
+            world.make(&Command::IssueGrant(IssueGrant {
+                id: "paid".into(),
+                account: path.clone(),
+                amount: Credits::from_whole(100).expect("credits"),
+                kind: GrantKind::Purchase,
+                effective_at: None,
+                expires_at: None,
+                priority: 100,
+                restriction: None,
+                reference: None,
+                metadata: None,
+            }));
+            world.make(&Command::OpenRegion { region: "eu".into(), shard: 1 });
+            world.make(&submit("j", "first"));
+            world.make(&Command::CancelJob { tenant: path, job: "j".into() });
+            world.now = world.now.plus_millis(YEAR_MS);
+            world
+        }
+
+        fn make(&mut self, command: &Command) {
+            self.ask(Envelope::default(), command).expect("it is accepted");
+        }
+
+        fn ask(&mut self, envelope: Envelope, command: &Command) -> Result<(), Refusal> {
+            advance(&mut self.ledger, self.now, |_, _| {});
+            let mut events = Vec::new();
+            let done = execute(&mut self.ledger, self.now, &envelope, command, &mut events);
+            done.map(|_| ()).map_err(|refused| refused.refusal)
+        }
+
+        /// What an archiver writes at a position, before the ledger forgets it.
+        fn archived(&mut self, through: u64) -> Forget {
+            advance(&mut self.ledger, self.now, |_, _| {});
+            let which = Forgettable { keep: 0, kept_from: self.now, most: 100 };
+            Forget { through, ..self.ledger.forgettable(which) }
+        }
+    }
+
+    fn submit(id: &str, hold: &str) -> Command {
+        Command::SubmitJob(Box::new(SubmitJob {
+            scope: None,
+            id: id.into(),
+            account: "acme".into(),
+            terms: JobTerms {
+                external: false,
+                class: "normal".into(),
+                rank: ClassRank::NORMAL,
+                gpu: GpuDemand::Whole(1),
+                gpu_types: vec!["H100".into()],
+                nodes: 1,
+                gpu_memory_mib: 0,
+                cpu_milli: 0,
+                memory_mib: 0,
+                labels: Vec::new(),
+                max_runtime_ms: Some(HOUR_MS),
+                preemptible: true,
+                resumable: false,
+                grace_ms: 60_000,
+                reserve: Reserve::Full,
+                on_exhausted: OnExhausted::Stop,
+                group: None,
+                max_requeues: 0,
+                warn_ahead_ms: 0,
+            },
+            offers: vec![Offer {
+                region: "eu".into(),
+                gpu_type: "H100".into(),
+                per_gpu_hour: Credits::from_whole(2).expect("credits"),
+            }],
+            payload: "{}".into(),
+            submitted: "{}".into(),
+            hold: hold.into(),
+            array: None,
+            after: Vec::new(),
+        }))
+    }
+
+    fn refund(of: &str) -> Command {
+        Command::Refund(Refund {
+            id: "r".into(),
+            tenant: "acme".into(),
+            of: RefundOf::Job(of.into()),
+            amount: None,
+            compensate: false,
+            note: None,
+            recalled: Vec::new(),
+        })
+    }
+
+    fn change(
+        operation: Operation,
+        target: Target,
+        creates: Option<(Resource, Name, bool)>,
+        command: Command,
+    ) -> Change {
+        let caller = Caller {
+            principal: Principal::root(),
+            method: Method::POST,
+            path: "/v1/jobs".to_owned(),
+            idempotency_key: None,
+            tenant: Some("acme".into()),
+            request: 0,
+            dry_run: false,
+        };
+        let plan = ChangePlan {
+            operation,
+            authority: Authority::Role,
+            target,
+            build: Box::new(move |_| command),
+            shape: AnswerShape::Nothing,
+            creates,
+            counts: None,
+            array: None,
+        };
+        plan.requested_by(caller, 0)
+    }
+
+    fn submission() -> Change {
+        let creates = Some((Resource::Job, "j".into(), true));
+        let target = Target::Account("acme".into());
+        change(Operation::SubmitJob, target, creates, submit("j", "second"))
+    }
+
+    fn submission_of(id: &str, array: Option<u32>) -> Change {
+        let creates = Some((Resource::Job, id.into(), true));
+        let target = Target::Account("acme".into());
+        let mut command = submit(id, "of-the-array");
+        if let Command::SubmitJob(submit) = &mut command {
+            submit.array = array;
+        }
+        let mut change = change(Operation::SubmitJob, target, creates, command);
+        change.plan.array = array;
+        change
+    }
+
+    fn refunding() -> Change {
+        let creates = Some((Resource::Refund, "r".into(), true));
+        let target = Target::Named(Resource::Job, "j".into());
+        change(Operation::CreateRefund, target, creates, refund("j"))
+    }
+
+    #[test]
+    fn a_job_that_leaves_between_its_look_up_and_the_decision_is_looked_up_again() {
+        for (made, looks) in [(submission as fn() -> Change, 0), (refunding, 1)] {
+            let mut world = World::new();
+            let forget = world.archived(9);
+            assert_eq!(forget.jobs.len(), 1);
+            let found = Looked { position: 9, jobs: forget.jobs.clone(), ..Looked::default() };
+            let known = |world: &World| {
+                let looked = found.clone().before_live_jobs(&world.ledger);
+                let mut change = made().after_looks(looks);
+                change.looked = looked;
+                change
+            };
+            let (single, in_batch) = (known(&world), known(&world));
+            let seen = in_batch.ready(&world.ledger, &[]).ok().expect("it is ready");
+            assert!(!known(&world).must_look_again(&world.ledger, world.now, &[]), "it is there");
+            world.make(&Command::Forget(Box::new(forget)));
+            assert!(single.must_look_again(&world.ledger, world.now, &[]), "it has left");
+            let refusal = world.ask(seen.envelope, &seen.command);
+            assert!(matches!(refusal, Err(Refusal::Forgotten { .. })), "{refusal:?}");
+            assert_eq!(known(&world).looked.position, 9, "what only the archive has is known");
+        }
+    }
+
+    #[test]
+    fn a_running_job_is_cancelled_and_metered_without_the_archive() {
+        let mut ledger = Ledger::new();
+        ledger.forget_by_age();
+        let mut world = World::on(ledger);
+        let settings = AccountSettings::default();
+        let (path, kind) = ("other".into(), AccountKind::Org);
+        world.make(&Command::OpenAccount { path, kind, settings });
+        world.make(&submit("live", "its"));
+        assert!(world.ledger.forgotten_by_age().is_some());
+        let target = |id: &str| Target::Named(Resource::Job, id.into());
+        for operation in [Operation::CancelJob, Operation::ReportUsage] {
+            for id in ["live", "never"] {
+                let (tenant, job) = ("acme".into(), id.into());
+                let command = Command::CancelJob { tenant, job };
+                let mut change = change(operation, target(id), None, command);
+                change.caller.tenant = None;
+                assert_eq!(change.look_ups().target, None);
+                assert!(!change.must_look_again(&world.ledger, world.now, &[]), "{id}");
+            }
+        }
+        let mut refunding = refunding();
+        refunding.caller.tenant = None;
+        assert!(refunding.must_look_again(&world.ledger, world.now, &[]), "refunds need it");
+    }
+
+    #[test]
+    fn an_array_does_not_take_the_id_of_a_forgotten_single_job() {
+        let mut world = World::new();
+        for (name, position) in [("x.0", 9), ("x.5", 10)] {
+            world.make(&submit(name, &format!("hold-{position}")));
+            let (tenant, job) = ("acme".into(), name.into());
+            world.make(&Command::CancelJob { tenant, job });
+            world.now = world.now.plus_millis(YEAR_MS);
+            let forget = world.archived(position);
+            let mut change = submission_of("x", Some(10));
+            let names = change.look_ups().names(AccountNo(0));
+            assert!(names.iter().any(|(_, _, asked)| asked == name), "{names:?}");
+            let single = submission_of("x", None).look_ups().names(AccountNo(0));
+            assert!(single.len() < 3, "{single:?}");
+            let found = forget.jobs.iter().filter(|found| found.job.order.id.as_str() == name);
+            change.looked =
+                Looked { position, jobs: found.cloned().collect(), ..Looked::default() };
+            let before = change.submitted_before().expect("its id is taken");
+            assert!(!before.is_same);
+            let mut early = submission_of("x", Some(10));
+            early.looked.position = position - 1;
+            let ready = submission_of("x", Some(10)).ready(&world.ledger, &[]).ok().expect("ready");
+            world.make(&Command::Forget(Box::new(forget)));
+            assert!(early.must_look_again(&world.ledger, world.now, &[]));
+            let envelope = Envelope { archive: Some(position - 1), ..ready.envelope };
+            let refusal = world.ask(envelope, &ready.command);
+            assert!(matches!(refusal, Err(Refusal::Forgotten { .. })), "{refusal:?}");
+        }
     }
 }

@@ -155,4 +155,6 @@ pub struct Forgetting {
     pub longer: Vec<u32>,
     /// The places of movements that stay.
     pub kept_movements: Vec<u32>,
+    /// How many ended jobs, oldest first.
+    pub jobs: u32,
 }

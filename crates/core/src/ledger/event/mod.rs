@@ -249,7 +249,7 @@ pub enum Event {
         movements: u32,
         /// How many expired buckets late usage can no longer reach, oldest first.
         buckets: u32,
-        /// How many ended jobs, oldest first.
+        /// How many ended jobs by their age alone, oldest first.
         jobs: u32,
         /// What else was forgotten because the archive has it; absent if all of it was forgotten by its age alone.
         archived: Option<Box<Forgetting>>,

@@ -62,9 +62,15 @@ impl Ledger {
         let done = answers + movements + holds + old_holds + jobs;
         let stay = count(kept.len() + kept_movements.len(), u32::MAX);
         if done > stay || (done > 0 && command.turns()) {
-            let archived =
-                Forgetting { through: command.through, old_holds, kept, longer, kept_movements };
-            let (buckets, archived) = (0, Some(Box::new(archived)));
+            let archived = Forgetting {
+                through: command.through,
+                old_holds,
+                kept,
+                longer,
+                kept_movements,
+                jobs,
+            };
+            let (buckets, jobs, archived) = (0, 0, Some(Box::new(archived)));
             events.push(Event::Forgotten { answers, holds, movements, buckets, jobs, archived });
         }
         Ok(Reply::Done)
@@ -121,10 +127,10 @@ impl Ledger {
 
     pub(in crate::ledger) fn apply_forgetting(
         &mut self,
-        [answers, holds, movements, jobs]: [u32; 4],
+        [answers, holds, movements, jobs_beside]: [u32; 4],
         archived: &Forgetting,
     ) {
-        let Forgetting { through, old_holds, kept, longer, kept_movements } = archived;
+        let Forgetting { through, old_holds, kept, longer, kept_movements, jobs } = archived;
         self.aging.archived_through = self.aging.archived_through.max(*through);
         self.aging.recent.begin(*through);
         for _ in 0..answers {
@@ -157,7 +163,8 @@ impl Ledger {
             self.movement_names.remove((made.tenant, made.what as u8, id), number);
             self.aging.recent.insert(hash_of_name(made.what, made.tenant, id));
         }
-        let over: Vec<_> = self.aging.jobs.drain(..jobs as usize).collect();
+        // For a while builds had the number of jobs beside the rest.
+        let over: Vec<_> = self.aging.jobs.drain(..(jobs + jobs_beside) as usize).collect();
         for (_, number) in over {
             let Some(job) = self.job(number) else { continue };
             let tenant = self.account(job.order.account).tenant;
@@ -213,7 +220,7 @@ impl Ledger {
                 forget.movements.extend(self.movements.get(*number).cloned());
             }
         }
-        let over = self.aging.jobs.iter().take(*jobs as usize);
+        let over = self.aging.jobs.iter().take((jobs + places.jobs) as usize);
         forget.jobs = over.filter_map(|(_, number)| self.archived_job(*number)).collect();
         Some(forget)
     }

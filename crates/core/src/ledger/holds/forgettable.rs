@@ -16,6 +16,8 @@ use crate::time::Timestamp;
 
 /// How many entries of a queue are looked at for each that one step forgets.
 const LOOKED_AT: usize = 4;
+/// The most bytes of the texts of the jobs that one step forgets, unless the first alone has more.
+const JOB_BYTES: usize = 4 << 20;
 
 /// What of a ledger may be forgotten.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -103,8 +105,6 @@ impl Ledger {
                 !unit.iter().any(|number| of.movements.has(*number))
             });
         let answers = self.answers.iter().take(answers);
-        let ended = aging.jobs.iter().take(which.most);
-        let ended = ended.take_while(|(at, _)| *at < which.kept_from);
         Forget {
             through: 0,
             answers: answers.map(|kept| self.archived_answer(kept)).collect(),
@@ -115,11 +115,26 @@ impl Ledger {
                 .flatten()
                 .filter_map(|number| self.movements.get(number).cloned())
                 .collect(),
-            jobs: ended.filter_map(|(_, number)| self.archived_job(*number)).collect(),
+            jobs: self.forgettable_jobs(which),
             examined_holds,
             examined_old,
             examined_movements,
         }
+    }
+
+    /// The jobs that ended first. Each of an array has the texts of its submission, which may be large.
+    fn forgettable_jobs(&self, which: Forgettable) -> Vec<ArchivedJob> {
+        let ended = self.aging.jobs.iter().take(which.most);
+        let ended = ended.take_while(|(at, _)| *at < which.kept_from);
+        let mut bytes = 0;
+        let fits = |number: &JobNo| {
+            let is_first = bytes == 0;
+            let order = self.job(*number).map(|job| &job.order);
+            bytes += order.map_or(0, |order| order.payload.len() + order.submitted.len());
+            is_first || bytes <= JOB_BYTES
+        };
+        let numbers = ended.map(|(_, number)| *number).take_while(fits);
+        numbers.filter_map(|number| self.archived_job(number)).collect()
     }
 
     /// Movements in the order in which they leave: those of one refund of a job together.

@@ -139,7 +139,18 @@ impl Ledger {
                 return Err(Refusal::Forgotten { what, name: id.into() });
             }
         }
+        if let Command::SubmitJob(submit) = command {
+            for index in 1..submit.count() {
+                let name = submit.names(index).0;
+                if gone(Resource::Job, &submit.account, &name) {
+                    return Err(Refusal::Forgotten { what: Resource::Job, name: name.into() });
+                }
+            }
+        }
         if let Command::Refund(Refund { tenant, of: RefundOf::Job(job), .. }) = command {
+            if gone(Resource::Job, tenant, job) {
+                return Err(Refusal::Forgotten { what: Resource::Job, name: job.clone().into() });
+            }
             let number = self.find_account(tenant).and_then(|of| self.find_job(of, job));
             let attempts = number.map_or(&[][..], |number| &self.live_job(number).attempts);
             for hold in attempts.iter().filter_map(|attempt| attempt.hold.as_ref()) {

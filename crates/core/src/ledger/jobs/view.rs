@@ -43,6 +43,11 @@ pub struct QuotedOffer {
     pub hold: Credits,
 }
 
+/// The name of one of the jobs of an array.
+pub fn member_of_array(id: &str, index: u32) -> CompactString {
+    format_compact!("{id}.{index}")
+}
+
 /// The name of the first job of an array.
 pub fn first_of_array(id: &str) -> CompactString {
     format_compact!("{id}.0")

@@ -18,6 +18,8 @@ stored_struct!(Forgetting {
     2 kept = Vec::new(),
     3 longer = Vec::new(),
     4 kept_movements = Vec::new(),
+    // Builds that know no jobs in an archive refuse the record, and do not keep the jobs.
+    5 jobs = 0,
 });
 
 stored_enum!(Event {
@@ -210,5 +212,41 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::ExhaustionWarned { .. } => "exhaustion_warned",
         Event::SetAside { .. } => "set_aside",
         Event::RegionPoliciesSent { .. } => "region_briefed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::codec::wire::{FormatError, Reader, Stored, Writer};
+
+    /// What a build reads that knows no jobs in an archive.
+    #[derive(Debug)]
+    struct WithoutJobs {
+        through: u64,
+        old_holds: u32,
+        kept: Vec<u32>,
+        longer: Vec<u32>,
+        kept_movements: Vec<u32>,
+    }
+
+    stored_struct!(WithoutJobs {
+        0 through,
+        1 old_holds = 0,
+        2 kept = Vec::new(),
+        3 longer = Vec::new(),
+        4 kept_movements = Vec::new(),
+    });
+
+    #[test]
+    fn a_build_without_archived_jobs_refuses_a_record_that_forgets_some() {
+        let read = |jobs: u32| {
+            let forgetting = Forgetting { through: 9, jobs, ..Forgetting::default() };
+            let mut bytes = Vec::new();
+            forgetting.write(&mut Writer::new(&mut bytes));
+            WithoutJobs::read(&mut Reader::new(&bytes)).map(|read| read.through)
+        };
+        assert_eq!(read(0).ok(), Some(9));
+        assert!(matches!(read(2), Err(FormatError::UnknownField { key: 5, .. })));
     }
 }

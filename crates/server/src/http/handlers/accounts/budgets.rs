@@ -45,6 +45,7 @@ pub(in crate::http) fn plan_set(
         target: Target::Account(path),
         creates: None,
         counts: Some(Box::new(set.clone())),
+        array: None,
         build: Box::new(move |_| set),
         shape: AnswerShape::Budget,
     })
@@ -64,6 +65,7 @@ pub(in crate::http) fn plan_remove(
         target: Target::Account(path.clone()),
         creates: None,
         counts: None,
+        array: None,
         build: Box::new(move |_| Command::RemoveBudget { path, budget }),
         shape: AnswerShape::Nothing,
     })

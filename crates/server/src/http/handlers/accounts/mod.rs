@@ -101,6 +101,7 @@ pub(super) fn plan_open(app: &App, body: Value) -> Result<ChangePlan, Failure> {
         target: Target::Account(path.clone()),
         creates: Some((Resource::Account, path.clone().into(), true)),
         counts: None,
+        array: None,
         build: Box::new(move |_| Command::OpenAccount { path, kind, settings }),
         shape: AnswerShape::Account,
     })
@@ -124,6 +125,7 @@ pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<ChangePlan
         target: Target::Account(path.clone()),
         creates: None,
         counts: None,
+        array: None,
         build: Box::new(move |_| Command::ChangeAccount { path, settings, cleared }),
         shape: AnswerShape::Account,
     })
@@ -138,6 +140,7 @@ pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<Chang
         target: Target::Account(path.clone()),
         creates: None,
         counts: None,
+        array: None,
         build: Box::new(move |_| {
             // Set when the caller is known.
             let by_platform = false;
@@ -161,6 +164,7 @@ pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<ChangeP
         target: Target::Account(path.clone()),
         creates: Some(creates),
         counts: None,
+        array: None,
         shape: AnswerShape::Collection { account: path.clone() },
         build: Box::new(move |_| Command::CollectUncollected { path, id: id.into() }),
     })

@@ -61,6 +61,7 @@ pub(in crate::http) fn plan_set(id: String, body: Value) -> Result<ChangePlan, F
         target: Target::Account(path.clone()),
         creates: None,
         counts: None,
+        array: None,
         build: Box::new(move |_| Command::SetQuota { path, region, quota }),
         shape,
     })
@@ -80,6 +81,7 @@ pub(in crate::http) fn plan_remove(
         target: Target::Account(path.clone()),
         creates: None,
         counts: None,
+        array: None,
         build: Box::new(move |_| Command::RemoveQuota { path, region }),
         shape: AnswerShape::Nothing,
     })

@@ -46,6 +46,7 @@ pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<ChangePlan,
         target: Target::Account(account),
         creates: Some(creates),
         counts: None,
+        array: None,
         build: Box::new(move |_| Command::Charge(command)),
         shape: AnswerShape::Charge,
     })
@@ -79,6 +80,7 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<ChangePlan, Failure>
         target: Target::Named(resource, name),
         creates: Some(creates),
         counts: None,
+        array: None,
         build: Box::new(move |tenant| {
             let (id, recalled) = (id.into(), Vec::new());
             Command::Refund(command::Refund { id, tenant, of, amount, compensate, note, recalled })
@@ -118,6 +120,7 @@ pub(super) fn plan_transfer(
         target: Target::Account(from.clone()),
         creates: Some(creates),
         counts: None,
+        array: None,
         build: Box::new(move |_| {
             Command::Transfer(command::Transfer { id, from, to, amount, note })
         }),

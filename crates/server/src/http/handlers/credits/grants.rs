@@ -48,6 +48,7 @@ pub(super) fn plan_issue(app: &App, body: Value) -> Result<ChangePlan, Failure> 
         target: Target::Account(account),
         creates: Some(creates),
         counts: None,
+        array: None,
         build: Box::new(move |_| Command::IssueGrant(command)),
         shape: AnswerShape::Grant { revoked: false },
     })
@@ -62,6 +63,7 @@ pub(super) fn plan_revoke(id: String, body: Value) -> Result<ChangePlan, Failure
         target: Target::Named(Resource::Grant, grant.clone()),
         creates: None,
         counts: None,
+        array: None,
         build: Box::new(move |tenant| Command::RevokeGrant { tenant, grant: grant.into() }),
         shape: AnswerShape::Grant { revoked: true },
     })

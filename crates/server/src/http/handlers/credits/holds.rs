@@ -52,6 +52,7 @@ pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<ChangePlan, Fail
         target: Target::Account(account),
         creates: Some(creates),
         counts: None,
+        array: None,
         build: Box::new(move |_| Command::PlaceHold(command)),
         shape: AnswerShape::Hold { closing: false },
     })
@@ -70,6 +71,7 @@ fn plan(
         target: Target::Named(Resource::Hold, hold.clone().into()),
         creates: None,
         counts: None,
+        array: None,
         build: Box::new(build),
         shape: AnswerShape::Hold { closing },
     }

@@ -70,6 +70,7 @@ fn plan(app: &App, record: UsageRecord) -> Result<ChangePlan, Failure> {
         target: Target::Named(resource, name),
         creates: None,
         counts: None,
+        array: None,
         build: Box::new(move |tenant| Command::ReportUsage { tenant, of, seq, usage, ended }),
         shape,
     })

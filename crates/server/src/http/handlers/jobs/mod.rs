@@ -54,6 +54,7 @@ pub(super) fn plan_submit(app: &App, body: Value) -> Result<ChangePlan, Failure>
         target: Target::Account(command.account.clone()),
         creates: Some(submission.creates),
         counts: None,
+        array: command.array,
         build: Box::new(move |_| Command::SubmitJob(Box::new(command))),
         shape: AnswerShape::Job(app.attempt_ids),
     })
@@ -69,6 +70,7 @@ pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<ChangePl
         target: Target::Named(Resource::Job, id),
         creates: None,
         counts: None,
+        array: None,
         build: Box::new(move |tenant| Command::CancelJob { tenant, job: job.into() }),
         shape: AnswerShape::Job(app.attempt_ids),
     })

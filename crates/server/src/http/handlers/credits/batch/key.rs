@@ -64,7 +64,8 @@ impl BatchKey {
         for tenant in tenants {
             let (keys, holds) = (vec![self.key.clone()], Vec::new());
             let wanted = Some(tenant.clone());
-            let look_ups = LookUps { tenant: wanted, target: None, created: None, holds, keys };
+            let (target, created, array) = (None, None, None);
+            let look_ups = LookUps { tenant: wanted, target, created, array, holds, keys };
             let at_once = look_ups.at_once(app).filter(|looked| looked.position > 0);
             let looked = match at_once {
                 Some(looked) => looked,
