@@ -382,7 +382,7 @@ mod tests {
                 change
             };
             let (single, in_batch) = (known(&world), known(&world));
-            let seen = in_batch.ready(&world.ledger, &[]).ok().expect("it is ready");
+            let seen = in_batch.ready(&world.ledger, &[]).expect("it is ready");
             assert!(!known(&world).must_look_again(&world.ledger, world.now, &[]), "it is there");
             world.make(&Command::Forget(Box::new(forget)));
             assert!(single.must_look_again(&world.ledger, world.now, &[]), "it has left");
@@ -439,7 +439,7 @@ mod tests {
             assert!(!before.is_same);
             let mut early = submission_of("x", Some(10));
             early.looked.position = position - 1;
-            let ready = submission_of("x", Some(10)).ready(&world.ledger, &[]).ok().expect("ready");
+            let ready = submission_of("x", Some(10)).ready(&world.ledger, &[]).expect("ready");
             world.make(&Command::Forget(Box::new(forget)));
             assert!(early.must_look_again(&world.ledger, world.now, &[]));
             let envelope = Envelope { archive: Some(position - 1), ..ready.envelope };
