@@ -96,7 +96,13 @@ pub trait Journal: Send + Sync + 'static {
 
     /// The head after the last batch that ends before the record at `position`, by binary search.
     fn head_before(&self, position: u64) -> Result<Head, JournalError> {
-        let mut low = Head::genesis(self.id());
+        self.head_before_from(Head::genesis(self.id()), position)
+    }
+
+    /// The same among the batches after a head that ends before `position`. It reads none before that head, which may
+    /// be in segments that are away.
+    fn head_before_from(&self, low: Head, position: u64) -> Result<Head, JournalError> {
+        let mut low = low;
         let mut high = self.head()?.sequence;
         while low.sequence < high {
             let middle = low.sequence + (high - low.sequence).div_ceil(2);
