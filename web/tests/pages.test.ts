@@ -23,7 +23,7 @@ const EXPECTED: Record<string, string[]> = {
   "home-lead": ["Who burns", "Credits that expire", "Projected month end"],
   "home-finance": ["9,400", "2026-10", "2026-11", "Opening", "Adds up", "yes"],
   "home-operator": ["GPUs allocated", "eu-h100-1", "Next in the queue", "Largest share error among waiting", "acme:nlp:pretrain"],
-  credits: ["nlp-welcome", "Burn-down by grant", "At the average rates of the last day, three days and week", "Granted", "nlp-compensation"],
+  credits: ["nlp-welcome", "Burn-down by grant", "Least average rate", "Greatest average rate", "Granted", "nlp-compensation"],
   spend: ["Spent in 30 d", "acme:nlp", "acme:vision", "Projected month end"],
   budgets: ["week", "blocks first", "acme:nlp:chat"],
   jobs: ["finetune-chat", "acme:vision:seg"],
@@ -69,6 +69,13 @@ describe("every page", () => {
     await light.page.waitForURL((url) => !url.search.includes("view="));
     await light.page.goBack();
     await twin.waitFor();
+  });
+
+  it("says between which days credits end at the average rates of the last week", async () => {
+    await light.page.goto(`${world.url}/credits?account=acme:nlp&interval=90`);
+    await settled(light.page);
+    const text = (await light.page.locator("main").innerText()).replaceAll("\u00a0", " ");
+    expect(text).toMatch(/At the average rates of the last day, three days and week: .+ to /);
   });
 
   it("the cost of a job has a table twin", async () => {
