@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::isolation::guard;
 
 /// The most ids of forgotten attempts that are kept.
-const FORGOTTEN: usize = 4096;
+const MAX_FORGOTTEN_IDS: usize = 4096;
 
 /// The longest id of an attempt.
 const MAX_ATTEMPT_ID: usize = 100;
@@ -180,7 +180,7 @@ impl StateFolder {
             names.push((entry.metadata()?.modified()?, entry.path()));
         }
         names.sort();
-        for (_, path) in names.iter().rev().skip(FORGOTTEN) {
+        for (_, path) in names.iter().rev().skip(MAX_FORGOTTEN_IDS) {
             fs::remove_file(path)?;
         }
         Ok(())

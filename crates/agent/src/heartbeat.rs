@@ -24,7 +24,7 @@ use crate::report;
 use crate::runner::{Observed, Runner};
 use crate::servers::Servers;
 use output::shipper;
-use prepare::{check_names, safeguard, work_in};
+use prepare::{check_names, prepare_isolation, work_in};
 
 /// The longest that a heartbeat waits for orders, whatever the server's interval.
 const MAX_WAIT: u32 = 25;
@@ -120,7 +120,7 @@ impl Agent {
     /// owner is known.
     pub fn new(mut options: AgentOptions) -> Result<Agent, AgentError> {
         let folder = StateFolder::open(&options.state).map_err(machine("the state folder"))?;
-        safeguard(&mut options)?;
+        prepare_isolation(&mut options)?;
         let lock = folder.lock().map_err(machine("the state folder"))?;
         let (runner, wake) = work_in(&folder, &options)?;
         let logs = shipper(&options);
@@ -259,7 +259,7 @@ impl Agent {
                     if let Err(error) = self.renew(sent, &term.registration) {
                         tracing::error!(%error, "the lease was not renewed");
                     }
-                    let pause = self.obey(&answer.value, &observed).await;
+                    let pause = self.carry_out_orders(&answer.value, &observed).await;
                     // Changes during the pause are reported immediately, too.
                     let happened = tokio::time::timeout(pause, woken(&self.wake)).await.is_ok();
                     let orders = !answer.value.orders.is_empty();

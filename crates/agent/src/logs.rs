@@ -12,7 +12,7 @@ use crate::folder::AttemptFolder;
 use crate::servers::Servers;
 
 /// The most bytes that are sent at once.
-const PIECE: usize = 256 * 1024;
+const MAX_CHUNK_BYTES: usize = 256 * 1024;
 
 /// The most pieces of one attempt that are sent before other attempts have their turn.
 const MAX_PIECES: usize = 16;
@@ -73,7 +73,8 @@ impl LogShipper {
         };
         for _ in 0..MAX_PIECES {
             // Output that cannot be read now cannot be read later either.
-            let (start, bytes) = output::read(folder, sent.local, PIECE).unwrap_or_default();
+            let (start, bytes) =
+                output::read(folder, sent.local, MAX_CHUNK_BYTES).unwrap_or_default();
             if bytes.is_empty() {
                 break;
             }

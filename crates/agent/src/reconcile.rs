@@ -218,15 +218,15 @@ mod tests {
 
     /// A step of the test: an order that arrives, or a process that changes.
     #[derive(Copy, Clone, Debug)]
-    enum Happening {
+    enum TestStep {
         Order(usize),
         Moves(usize),
     }
 
-    fn happening() -> impl Strategy<Value = Happening> {
+    fn happening() -> impl Strategy<Value = TestStep> {
         prop_oneof![
-            (0..DESIRED_STATES.len()).prop_map(Happening::Order),
-            (0..4_usize).prop_map(Happening::Moves),
+            (0..DESIRED_STATES.len()).prop_map(TestStep::Order),
+            (0..4_usize).prop_map(TestStep::Moves),
         ]
     }
 
@@ -246,8 +246,8 @@ mod tests {
             };
             for happening in happenings {
                 match happening {
-                    Happening::Order(desired) => obey(&mut local, DESIRED_STATES[desired]),
-                    Happening::Moves(way) => {
+                    TestStep::Order(desired) => obey(&mut local, DESIRED_STATES[desired]),
+                    TestStep::Moves(way) => {
                         let ways = by_itself(local);
                         if !ways.is_empty() {
                             local = ways[way % ways.len()];

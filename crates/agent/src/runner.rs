@@ -84,7 +84,7 @@ impl Runner {
         } else {
             // It may have ended normally between the two reads.
             let last: AttemptRecord = read_json(&place.record()).unwrap_or(record);
-            if last.ended { last } else { bury(launch.as_ref(), place, last) }
+            if last.ended { last } else { end_unsupervised(launch.as_ref(), place, last) }
         };
         let local = if record.ended {
             Local::Ended
@@ -191,28 +191,28 @@ impl Runner {
     /// Stops an attempt, and kills it after its grace period.
     pub fn stop(&self, attempt: &str, grace: Duration) -> io::Result<()> {
         let kill_at = BootTime::now().plus(grace);
-        self.tell(attempt, &format!("stop {}\n", kill_at.as_millis()))
+        self.send_line(attempt, &format!("stop {}\n", kill_at.as_millis()))
     }
 
     /// Stops an attempt because its GPUs do nothing, and kills it after its grace period.
     pub fn stop_idle(&self, attempt: &str, grace: Duration) -> io::Result<()> {
         let kill_at = BootTime::now().plus(grace);
-        self.tell(attempt, &format!("idle {}\n", kill_at.as_millis()))
+        self.send_line(attempt, &format!("idle {}\n", kill_at.as_millis()))
     }
 
     /// Adds a line to the output of an attempt.
     pub fn note(&self, attempt: &str, line: &str) -> io::Result<()> {
-        self.tell(attempt, &format!("note {line}\n"))
+        self.send_line(attempt, &format!("note {line}\n"))
     }
 
     /// Kills an attempt and everything that it started.
     pub fn kill(&self, attempt: &str) -> io::Result<()> {
-        self.tell(attempt, "kill\n")
+        self.send_line(attempt, "kill\n")
     }
 
     /// Sends a line to the supervisor. If it is not running yet, or no longer, the server repeats the
     /// order.
-    fn tell(&self, attempt: &str, line: &str) -> io::Result<()> {
+    fn send_line(&self, attempt: &str, line: &str) -> io::Result<()> {
         let control = self.folder.attempt(attempt).control();
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
         let pipe = OpenOptions::new().write(true).custom_flags(flags.bits()).open(control);
@@ -239,7 +239,7 @@ impl Runner {
         tracing::error!(%error, "the lease cannot be written; it is sent to the supervisors");
         let line = format!("lease {} {}\n", lease.stop_at.as_millis(), lease.kill_at.as_millis());
         for (attempt, _) in self.folder.all_attempts()? {
-            if let Err(error) = self.tell(&attempt, &line) {
+            if let Err(error) = self.send_line(&attempt, &line) {
                 tracing::error!(attempt, %error, "cannot pass the lease to the supervisor");
             }
         }
@@ -258,7 +258,7 @@ impl Runner {
 }
 
 /// Ends the remaining processes of an attempt without a supervisor, and writes its last record.
-fn bury(
+fn end_unsupervised(
     launch: Option<&Launch>,
     place: &AttemptFolder,
     mut record: AttemptRecord,

@@ -13,7 +13,7 @@ use utoipa::{PartialSchema, ToSchema};
 pub const AMOUNT_PATTERN: &str = r"^(0|[1-9][0-9]*)(\.[0-9]{1,6})?$";
 
 const MICROS: i128 = 1_000_000;
-const LARGEST: i128 = i64::MAX as i128;
+const MAX_MICROS: i128 = i64::MAX as i128;
 
 /// A sum of micro-credits. Read from `"28.8"` or `28`, written as the shortest string.
 ///
@@ -46,18 +46,18 @@ impl fmt::Display for Amount {
 }
 
 /// The longest sum: a sign, 39 digits and a point.
-const LONGEST: usize = 41;
+const MAX_SUM_LETTERS: usize = 41;
 
 /// The shortest text of a sum, written from the end. It avoids the formatter because every answer
 /// contains many sums.
 struct Decimal {
-    text: [u8; LONGEST],
+    text: [u8; MAX_SUM_LETTERS],
     start: usize,
 }
 
 impl Decimal {
     fn of(micros: i128) -> Decimal {
-        let mut decimal = Decimal { text: [0; LONGEST], start: LONGEST };
+        let mut decimal = Decimal { text: [0; MAX_SUM_LETTERS], start: MAX_SUM_LETTERS };
         let magnitude = micros.unsigned_abs();
         let unit = MICROS.unsigned_abs();
         let mut fraction = magnitude % unit;
@@ -151,7 +151,7 @@ impl FromStr for Amount {
         let whole: i128 = whole.parse().map_err(|_| AmountError::TooLarge)?;
         let micros = decimals(fraction);
         let sum = whole.checked_mul(MICROS).and_then(|whole| whole.checked_add(micros));
-        sum.filter(|sum| *sum <= LARGEST).map(Amount).ok_or(AmountError::TooLarge)
+        sum.filter(|sum| *sum <= MAX_MICROS).map(Amount).ok_or(AmountError::TooLarge)
     }
 }
 
@@ -182,7 +182,7 @@ impl Visitor<'_> for AmountVisitor {
 
     fn visit_u64<E: de::Error>(self, whole: u64) -> Result<Amount, E> {
         let micros = i128::from(whole) * MICROS;
-        if micros > LARGEST { Err(E::custom(AmountError::TooLarge)) } else { Ok(Amount(micros)) }
+        if micros > MAX_MICROS { Err(E::custom(AmountError::TooLarge)) } else { Ok(Amount(micros)) }
     }
 
     fn visit_i64<E: de::Error>(self, whole: i64) -> Result<Amount, E> {

@@ -21,14 +21,14 @@ pub(crate) enum Node {
 }
 
 /// No stored value nests deeper.
-const DEEPEST: u32 = 16;
+const MAX_DEPTH: u32 = 16;
 
 type Read<T> = Result<T, Malformed>;
 
 /// Decodes exactly one value.
 pub(crate) fn read(bytes: &[u8]) -> Read<Node> {
     let mut decoder = Decoder::new(bytes);
-    let node = one(&mut decoder, DEEPEST)?;
+    let node = one(&mut decoder, MAX_DEPTH)?;
     match bytes.len() - decoder.position() {
         0 => Ok(node),
         left => Err(format!("{left} bytes follow the end of the body").into()),

@@ -8,7 +8,7 @@ use bursar_journal::{Head, Journal, JournalError, StoredBatch};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::segment::{Folders, Listed, Reader, list};
-use crate::tail::{Behind, PAUSE, TRIES, Tail};
+use crate::tail::{MAX_TRIES, RETRY_INTERVAL, Tail, TailBatches};
 
 /// One stored batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,7 +236,10 @@ impl SqliteSource {
 
 /// Begins a read transaction of the journal in `path`. Returns the journal's identity, the
 /// database's head, and the batches in the tail after it.
-fn begin(connection: &Connection, path: &Path) -> Result<([u8; 16], RawHead, Behind), SourceError> {
+fn begin(
+    connection: &Connection,
+    path: &Path,
+) -> Result<([u8; 16], RawHead, TailBatches), SourceError> {
     let mut tries = 0;
     loop {
         let tail = Tail::read(path).map_err(SourceError::Tail)?;
@@ -245,11 +248,11 @@ fn begin(connection: &Connection, path: &Path) -> Result<([u8; 16], RawHead, Beh
         let behind = tail.behind(journal, head);
         tries += 1;
         // A batch that is still missing after this many reads was lost.
-        if behind.whole || tries == TRIES {
+        if behind.whole || tries == MAX_TRIES {
             return Ok((journal, head, behind));
         }
         connection.execute_batch("ROLLBACK")?;
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(RETRY_INTERVAL);
     }
 }
 

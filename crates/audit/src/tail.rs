@@ -15,9 +15,9 @@ const HEADER: usize = 136;
 
 /// How often a tail with a missing batch is read again. A tail in use may have been written while
 /// it was read.
-pub(crate) const TRIES: u32 = 20;
+pub(crate) const MAX_TRIES: u32 = 20;
 /// The pause before each of these reads.
-pub(crate) const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The complete frames of one read.
 pub(crate) struct Tail(Vec<([u8; 16], RawBatch)>);
@@ -34,7 +34,7 @@ impl Tail {
     }
 
     /// The batches after the database's head, in order.
-    pub(crate) fn behind(self, journal: [u8; 16], head: RawHead) -> Behind {
+    pub(crate) fn behind(self, journal: [u8; 16], head: RawHead) -> TailBatches {
         let newer: BTreeMap<u64, RawBatch> = self
             .0
             .into_iter()
@@ -42,18 +42,18 @@ impl Tail {
             .map(|(_, batch)| (batch.sequence, batch))
             .collect();
         let whole = (head.sequence + 1..).zip(newer.keys()).all(|(next, found)| next == *found);
-        Behind { batches: newer.into_values().collect(), whole }
+        TailBatches { batches: newer.into_values().collect(), whole }
     }
 }
 
 /// Batches that are not in the database.
-pub(crate) struct Behind {
+pub(crate) struct TailBatches {
     pub(crate) batches: Vec<RawBatch>,
     /// Whether no batch between them is missing.
     pub(crate) whole: bool,
 }
 
-impl Behind {
+impl TailBatches {
     /// The head of the journal including these batches.
     pub(crate) fn head(&self, stored: RawHead) -> RawHead {
         self.batches.last().map_or(stored, |last| RawHead {

@@ -13,7 +13,7 @@ use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo};
 use bursar_core::time::Timestamp;
 use bursar_history::query::{AuditFilter, EntriesOf, TopBy};
-use bursar_history::{Fed, History, HistoryError, Sqlite};
+use bursar_history::{FedRecord, History, HistoryError, Sqlite};
 use bursar_journal::record::ledger::LedgerBody;
 use fefo::Span;
 use serde::Serialize;
@@ -130,12 +130,14 @@ pub fn cost(directory: &Path, wanted: u64) -> Result<HistoryCost, BenchError> {
     let mut history = History::new(Sqlite::open(&file)?);
     let holds = (wanted / ENTRIES_EACH).max(1);
     let start = now();
-    history.apply(&[Fed { position: 1, at: at(0), bodies: &opening() }])?;
+    history.apply(&[FedRecord { position: 1, at: at(0), bodies: &opening() }])?;
     for from in (0..holds).step_by(HOLDS_PER_TRANSACTION as usize) {
         let bodies: Vec<_> =
             (from..holds.min(from + HOLDS_PER_TRANSACTION)).map(|n| (n, hold(n))).collect();
-        let fed: Vec<Fed<'_>> =
-            bodies.iter().map(|(n, bodies)| Fed { position: n + 2, at: at(*n), bodies }).collect();
+        let fed: Vec<FedRecord<'_>> = bodies
+            .iter()
+            .map(|(n, bodies)| FedRecord { position: n + 2, at: at(*n), bodies })
+            .collect();
         history.apply(&fed)?;
     }
     let entries = holds * ENTRIES_EACH + 1;

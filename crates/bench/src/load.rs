@@ -21,7 +21,7 @@ use compact_str::format_compact;
 
 use crate::BenchError;
 use crate::figure::{Shuffle, now};
-use crate::world::{CHARGED, ENDOWED, endowment, envelope, orgs, place, settle};
+use crate::world::{CHARGED, ENDOWED, envelope, orgs, place, settle, setup_commands};
 
 /// Commands per group during setup.
 const SETUP_GROUP: usize = 1000;
@@ -59,7 +59,7 @@ impl BareLoop {
         };
         bare.command(&Command::SetPolicy(policy), start);
         let names = bare.orgs.clone();
-        for command in endowment(&names, start) {
+        for command in setup_commands(&names, start) {
             bare.command(&command, start);
         }
         bare
@@ -95,12 +95,12 @@ impl BareLoop {
 
     /// Places `count` holds at `now`, then settles them.
     pub(crate) fn pairs(&mut self, count: usize, now: Timestamp) {
-        self.wave(count, || now);
+        self.run_pairs(count, || now);
     }
 
     /// Issues commands in the order of `count` clients: all place, then all settle. Reads the clock
     /// as often as the engine does.
-    fn wave(&mut self, count: usize, clock: impl Fn() -> Timestamp) {
+    fn run_pairs(&mut self, count: usize, clock: impl Fn() -> Timestamp) {
         let mut placed = Vec::with_capacity(count);
         for number in 0..count {
             let account = self.shuffle.next(self.orgs.len());
@@ -148,7 +148,7 @@ impl BareLoop {
         let mut payload = Vec::new();
         loop {
             self.records = BatchBuilder::reusing(payload);
-            self.wave(in_flight, || clock.now());
+            self.run_pairs(in_flight, || clock.now());
             commands += 2.0 * in_flight as f64;
             bytes += self.records.bytes() as f64;
             payload = self.take_records().expect("commands leave records").into_payload();
@@ -219,7 +219,7 @@ impl LoadedEngine {
     }
 
     /// Starts an engine whose time advances by some milliseconds with every command.
-    pub(crate) fn in_quick_motion(
+    pub(crate) fn start_with_fast_clock(
         file: &Path,
         accounts: usize,
         in_flight: usize,
@@ -278,7 +278,8 @@ impl LoadedEngine {
         }
         let handle = self.engine.handle();
         let policy = Command::SetPolicy(policy);
-        let mut commands = std::iter::once(policy).chain(endowment(&self.orgs, start)).peekable();
+        let mut commands =
+            std::iter::once(policy).chain(setup_commands(&self.orgs, start)).peekable();
         while commands.peek().is_some() {
             let group = commands.by_ref().take(SETUP_GROUP);
             let items = group.map(|command| {

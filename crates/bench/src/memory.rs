@@ -76,7 +76,7 @@ fn unwritten(run: LongRun, mut each: impl FnMut(MemoryStep)) -> Result<(), Bench
             time = time.plus_millis(2 * wave as i64);
             bare.pairs(wave as usize, time);
             drop(bare.take_records());
-            done += wave;
+            done += run_pairs;
         }
         each(MemoryStep {
             pairs: done,
@@ -96,7 +96,7 @@ fn written(
 ) -> Result<(), BenchError> {
     let file = directory.join("long.db");
     let mut loaded =
-        LoadedEngine::in_quick_motion(&file, run.accounts, run.in_flight, run.policy(), 1)?;
+        LoadedEngine::start_with_fast_clock(&file, run.accounts, run.in_flight, run.policy(), 1)?;
     let mut done = 0;
     while done < run.pairs {
         let turn = loaded.run_commands(2 * run.step.min(run.pairs - done))?;

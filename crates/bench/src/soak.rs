@@ -31,7 +31,7 @@ use crate::segments::seal;
 use crate::world::{envelope, place, settle};
 
 /// How long the archiver waits when there is little to do.
-const PACE: Duration = Duration::from_millis(20);
+const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 /// Requests about forgotten holds that are measured, of each kind.
 const ASKED: u64 = 2_000;
 
@@ -172,7 +172,7 @@ pub fn soak(
     mut each: impl FnMut(SoakStep),
 ) -> Result<SoakFigures, BenchError> {
     let file = directory.join("ledger.db");
-    let mut loaded = LoadedEngine::in_quick_motion(
+    let mut loaded = LoadedEngine::start_with_fast_clock(
         &file,
         run.accounts,
         run.in_flight,
@@ -188,7 +188,7 @@ pub fn soak(
         loaded.engine.durable(),
         Arc::clone(&archive),
         run.window,
-        PACE,
+        IDLE_INTERVAL,
     );
     let sealing = Sealing { segment_bytes: run.segment_bytes, ..Sealing::default() };
     let sealer = SoakSealer::start(Arc::clone(&loaded.journal), directory.to_owned(), sealing);

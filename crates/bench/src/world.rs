@@ -86,7 +86,10 @@ pub(crate) fn orgs(count: usize) -> Vec<AccountPath> {
 }
 
 /// Commands that open the orgs and issue their grants.
-pub(crate) fn endowment(orgs: &[AccountPath], start: Timestamp) -> impl Iterator<Item = Command> {
+pub(crate) fn setup_commands(
+    orgs: &[AccountPath],
+    start: Timestamp,
+) -> impl Iterator<Item = Command> {
     let opened = orgs.iter().map(|name| open(name, AccountKind::Org));
     let days = (0..GRANTS).flat_map(move |day| orgs.iter().map(move |name| (day, name)));
     let granted = days.map(move |(day, name)| {

@@ -191,7 +191,7 @@ impl AgentArguments {
     }
 
     /// Warns if jobs without a working directory start in /, because their user has no home.
-    fn look_for_home(&self) -> Result<(), Failure> {
+    fn warn_without_home(&self) -> Result<(), Failure> {
         let Some(name) = self.run_as.as_ref().filter(|_| self.workdir.is_none()) else {
             return Ok(());
         };
@@ -221,7 +221,7 @@ impl AgentArguments {
         let idle = self.idle_limits()?;
         let (client, others) = connect_all(connection)?;
         self.check_key(connection)?;
-        self.look_for_home()?;
+        self.warn_without_home()?;
         let node = match self.node {
             Some(node) => node,
             None => machine::host_name()?,

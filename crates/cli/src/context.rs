@@ -111,14 +111,14 @@ fn absolute(file: &Path) -> Result<PathBuf, Failure> {
 
 /// A context without its secret.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ContextView<'a> {
     name: &'a str,
     current: bool,
     server: &'a str,
     key: String,
 }
 
-impl Row for Shown<'_> {
+impl Row for ContextView<'_> {
     const COLUMNS: &'static [Column] =
         &[words("current"), words("name"), words("server"), words("key")];
 
@@ -133,10 +133,10 @@ impl Row for Shown<'_> {
 }
 
 fn list(contexts: &Contexts, format: Format) -> Result<(), Failure> {
-    let kept: Vec<Shown<'_>> = contexts
+    let kept: Vec<ContextView<'_>> = contexts
         .contexts
         .iter()
-        .map(|(name, context)| Shown {
+        .map(|(name, context)| ContextView {
             name,
             current: contexts.current.as_ref() == Some(name),
             server: &context.server,

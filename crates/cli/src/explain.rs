@@ -10,7 +10,7 @@ use crate::render::sheet::{Cell, Column, Row, Sheet, words};
 const DESCRIPTION: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/v1.json"));
 /// How many similar names are proposed.
-const PROPOSED: usize = 5;
+const MAX_PROPOSED: usize = 5;
 
 /// A field of a resource.
 #[derive(serde::Serialize)]
@@ -87,7 +87,7 @@ fn found<'a>(schemas: &'a Value, path: &str) -> Result<&'a Value, Failure> {
         Some(name) => &schemas[name.as_str()],
         None => {
             let near = all.iter().filter(|name| plain(name).contains(&plain(first)));
-            let near: Vec<String> = near.take(PROPOSED).map(|name| plain(name)).collect();
+            let near: Vec<String> = near.take(MAX_PROPOSED).map(|name| plain(name)).collect();
             return Err(unknown(first, &near, "bursar explain lists all resources"));
         }
     };

@@ -169,7 +169,7 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, request: Request) -> Result<Received, Trouble> {
+    async fn exchange(&self, request: Request) -> Result<Received, FailedAttempt> {
         let response = self.execute(request).await?;
         let status = response.status().as_u16();
         let replayed = response.headers().contains_key("idempotent-replayed");
@@ -178,7 +178,10 @@ impl Client {
     }
 
     /// Sends a request once; answers other than 2xx are errors.
-    pub(crate) async fn execute(&self, request: Request) -> Result<reqwest::Response, Trouble> {
+    pub(crate) async fn execute(
+        &self,
+        request: Request,
+    ) -> Result<reqwest::Response, FailedAttempt> {
         let response = self.http.execute(request).await.map_err(|error| self.lost(&error))?;
         let status = response.status();
         if status.is_success() {
@@ -188,34 +191,38 @@ impl Client {
             matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let asked = retry_after(response.headers());
         let body = self.body(response, MAX_PROBLEM_BYTES).await?;
-        Err(Trouble { error: self.refusal(status.as_u16(), &body), may_pass, asked })
+        Err(FailedAttempt { error: self.refusal(status.as_u16(), &body), may_pass, asked })
     }
 
     /// The body of an answer. Reading stops at the limit, whatever the length of the
     /// body.
-    async fn body(&self, mut response: reqwest::Response, limit: usize) -> Result<String, Trouble> {
+    async fn body(
+        &self,
+        mut response: reqwest::Response,
+        limit: usize,
+    ) -> Result<String, FailedAttempt> {
         let status = response.status().as_u16();
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| self.lost(&error))? {
             if body.len() + piece.len() > limit {
                 let error = self.unexpected(status, &format!("more than {limit} bytes"));
-                return Err(Trouble { error, may_pass: false, asked: None });
+                return Err(FailedAttempt { error, may_pass: false, asked: None });
             }
             body.extend_from_slice(&piece);
         }
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    fn lost(&self, error: &reqwest::Error) -> Trouble {
+    fn lost(&self, error: &reqwest::Error) -> FailedAttempt {
         let server = self.server().to_owned();
         match certificate_error(error) {
             Some(cause) => {
                 let error = ClientError::Untrusted { server, cause };
-                Trouble { error, may_pass: false, asked: None }
+                FailedAttempt { error, may_pass: false, asked: None }
             }
             None => {
                 let error = ClientError::Unreachable { server, cause: causes(error) };
-                Trouble { error, may_pass: true, asked: None }
+                FailedAttempt { error, may_pass: true, asked: None }
             }
         }
     }
@@ -256,7 +263,7 @@ struct Received {
 }
 
 /// A failed attempt to send a request.
-pub(crate) struct Trouble {
+pub(crate) struct FailedAttempt {
     /// The error for the caller.
     pub(crate) error: ClientError,
     /// Whether a retry may succeed.

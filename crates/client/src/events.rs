@@ -7,7 +7,7 @@ use bursar_api::system::audit::{EventsQuery, FeedEvent};
 use reqwest::header::{ACCEPT, HeaderValue};
 
 use crate::call::{Call, Nothing};
-use crate::client::{Client, Trouble};
+use crate::client::{Client, FailedAttempt};
 use crate::error::ClientError;
 use crate::retry::random;
 use crate::sse::{Message, Reader};
@@ -81,7 +81,7 @@ impl EventStream {
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         match self.client.execute(request).await {
             Ok(connection) => self.connection = Some(connection),
-            Err(Trouble { error, may_pass, asked }) => {
+            Err(FailedAttempt { error, may_pass, asked }) => {
                 self.failures += 1;
                 let pause = self.client.retry().pause(self.failures, asked, random());
                 match pause.filter(|_| may_pass) {

@@ -1,7 +1,7 @@
 //! Parses a stream of server-sent events from chunks of any size.
 
 /// The largest event that is accepted.
-const LARGEST: usize = 8 << 20;
+const MAX_EVENT_BYTES: usize = 8 << 20;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Reader {
                 }
                 _ => self.line.push(byte),
             }
-            if self.line.len() + self.message.data.len() > LARGEST {
+            if self.line.len() + self.message.data.len() > MAX_EVENT_BYTES {
                 return Err(TooLarge);
             }
         }

@@ -74,7 +74,7 @@ pub enum ToCell {
 
 /// One node of a proposed attempt, by the name that users see.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ProposedMember {
+pub struct ProposedNode {
     /// The node.
     pub node: CompactString,
     /// The number of GPUs on it.
@@ -91,7 +91,7 @@ pub enum ToLedger {
         /// The GPU model. `None` for a job without GPUs.
         gpu_type: Option<GpuModel>,
         /// The nodes.
-        members: SmallVec<[ProposedMember; 1]>,
+        nodes: SmallVec<[ProposedNode; 1]>,
     },
     /// An attempt was reported running for the first time. Metering has started.
     AttemptStarted {

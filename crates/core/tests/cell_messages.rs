@@ -9,7 +9,7 @@ use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use bursar_core::cell::jobs::orders::{OrderKind, StartOrder};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, JobId, Origin};
-use bursar_core::message::{Mark, ProposedMember, ToCell, ToLedger};
+use bursar_core::message::{Mark, ProposedNode, ToCell, ToLedger};
 use cell_world::*;
 
 /// All messages to a shard. Checks that their numbers are dense from 1.
@@ -53,12 +53,12 @@ fn the_ledger_is_notified_of_a_job_from_the_proposal_to_the_end() {
     world.now += 10_000;
     let last = AttemptReport { exit_code: Some(3), ..report(attempt, ReportState::Failed, 72_000) };
     beat(&mut world, 3, vec![last]);
-    let node = ProposedMember { node: "n0".into(), gpus: 4 };
+    let node = ProposedNode { node: "n0".into(), gpus: 4 };
     let expected = [
         ToLedger::PlacementProposed {
             attempt,
             gpu_type: Some("H100".into()),
-            members: [node].into_iter().collect(),
+            nodes: [node].into_iter().collect(),
         },
         ToLedger::AttemptStarted { attempt },
         ToLedger::UsageMetered(vec![(attempt, 40_000)]),

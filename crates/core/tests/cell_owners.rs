@@ -101,13 +101,13 @@ fn a_gang_on_two_nodes_of_one_name_has_two_ranks() {
     let proposed =
         world.journal.iter().flat_map(|(_, events)| events).find_map(|event| match event {
             Event::LedgerMessageSent { message, .. } => match &**message {
-                ToLedger::PlacementProposed { members, .. } => Some(members.clone()),
+                ToLedger::PlacementProposed { nodes, .. } => Some(nodes.clone()),
                 _ => None,
             },
             _ => None,
         });
     let mut names: Vec<_> =
-        proposed.expect("proposed").into_iter().map(|member| member.node).collect();
+        proposed.expect("proposed").into_iter().map(|proposed| proposed.node).collect();
     names.sort_unstable();
     assert_eq!(names, ["acme/n1", "n1"]);
 }
@@ -595,7 +595,7 @@ fn act(world: &mut World, step: &Step, seq: u64) {
             let events = world.journal[before..].iter().flat_map(|(_, events)| events);
             let named = events.filter(|event| {
                 matches!(event,
-                    Event::MemberStarted { attempt: of, .. } | Event::MemberEnded { attempt: of, .. }
+                    Event::AttemptStartedOnNode { attempt: of, .. } | Event::AttemptEndedOnNode { attempt: of, .. }
                     if *of == attempt)
             });
             assert!(own || named.count() == 0, "it reports on {attempt} of another node");

@@ -393,7 +393,7 @@ proptest! {
         for (when, events) in &world.journal {
             for event in events {
                 match event {
-                    Event::MemberStarted { attempt, .. } => {
+                    Event::AttemptStartedOnNode { attempt, .. } => {
                         since.entry(*attempt).or_insert(when.millis());
                     }
                     Event::StopOrdered {

@@ -45,7 +45,7 @@ fn turns(world: &World) -> BTreeMap<JobId, Vec<i64>> {
         world.journal.iter().flat_map(|(when, events)| events.iter().map(move |e| (when, e)))
     {
         match event {
-            Event::MemberStarted { attempt, .. } => {
+            Event::AttemptStartedOnNode { attempt, .. } => {
                 since.entry(*attempt).or_insert(when.millis());
             }
             Event::StopOrdered {

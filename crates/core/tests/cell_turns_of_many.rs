@@ -24,7 +24,7 @@ fn victims(world: &World) -> Vec<(JobId, JobId, i64)> {
         world.journal.iter().flat_map(|(when, events)| events.iter().map(move |e| (when, e)));
     for (when, event) in events {
         match event {
-            Event::MemberStarted { attempt, .. } => {
+            Event::AttemptStartedOnNode { attempt, .. } => {
                 since.entry(*attempt).or_insert(when.millis());
             }
             Event::StopOrdered {

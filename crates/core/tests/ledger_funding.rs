@@ -14,7 +14,7 @@ use bursar_core::ledger::jobs::{
 };
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{advance, execute};
-use bursar_core::message::{ProposedMember, ToLedger};
+use bursar_core::message::{ProposedNode, ToLedger};
 use bursar_core::name::{AccountPath, JobName};
 use bursar_core::time::Timestamp;
 use proptest::collection::vec;
@@ -136,9 +136,9 @@ impl World {
         });
         let Some(job) = submitted else { return };
         let attempt = AttemptId { job: job.in_cell(0), number: 1 };
-        let members = [ProposedMember { node: "n".into(), gpus }].into_iter().collect();
+        let nodes = [ProposedNode { node: "n".into(), gpus }].into_iter().collect();
         let gpu_type = Some("H100".into());
-        self.hear(ToLedger::PlacementProposed { attempt, gpu_type, members });
+        self.hear(ToLedger::PlacementProposed { attempt, gpu_type, nodes });
         self.hear(ToLedger::AttemptStarted { attempt });
     }
 

@@ -18,7 +18,7 @@ use bursar_core::ledger::id::{CellNo, JobNo};
 use bursar_core::ledger::jobs::{EndReason, Job, JobState, JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance_some, execute};
-use bursar_core::message::{ProposedMember, ToCell, ToLedger};
+use bursar_core::message::{ProposedNode, ToCell, ToLedger};
 use bursar_core::name::{AccountPath, BudgetName};
 use bursar_core::time::Timestamp;
 use proptest::collection::vec;
@@ -411,7 +411,7 @@ impl World {
             15..=19 => ToLedger::PlacementProposed {
                 attempt,
                 gpu_type: Some(["H100", "A100"][c as usize % 2].into()),
-                members: [ProposedMember { node: "n".into(), gpus: 1 }].into_iter().collect(),
+                nodes: [ProposedNode { node: "n".into(), gpus: 1 }].into_iter().collect(),
             },
             20..=21 => ToLedger::AttemptStarted { attempt },
             22..=24 => {

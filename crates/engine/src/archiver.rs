@@ -30,22 +30,22 @@ use crate::writer::handle::{Handle, Seen, Transaction};
 use crate::writer::mailbox::Urgency;
 
 /// How many times larger steps become while much is beyond the window.
-const CATCH_UP: usize = 8;
+const CATCH_UP_FACTOR: usize = 8;
 /// The most idle pauses before a step runs, so that entries also leave memory by age.
-const IDLE_PAUSES: u32 = 20;
+const MAX_IDLE_PAUSES: u32 = 20;
 /// The pause after a failure.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Entries that are written at once while an archive is built.
 const BUILD_CHUNK: usize = 16_384;
 /// Bytes of entries that are written at once, however few they are.
 const BUILD_BYTES: usize = 16 << 20;
 
 /// How long little may stay beyond the window: a step of few records costs a block of its own.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_STEP_DELAY: Duration = Duration::from_secs(1);
 /// The least that is beyond the window before a step is made earlier.
-const LEAST_STEP: usize = 256;
+const MIN_STEP_ENTRIES: usize = 256;
 /// The bytes of a step that is a whole one.
-const LARGE_STEP: usize = 2 << 20;
+const FULL_STEP_BYTES: usize = 2 << 20;
 
 /// What stays in memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct ClosedWindow {
 impl ClosedWindow {
     /// What may be beyond the window for a while.
     fn slack(self) -> usize {
-        if self.keep == 0 { 0 } else { LEAST_STEP.max(self.keep / 64).min(self.most) }
+        if self.keep == 0 { 0 } else { MIN_STEP_ENTRIES.max(self.keep / 64).min(self.most) }
     }
 }
 
@@ -96,7 +96,7 @@ pub fn archive_step(
     let read = move |ledger: &Ledger, now: Timestamp| {
         let beyond = ledger.most_closed().saturating_sub(keep);
         // Far behind, larger steps: each waits for the ledger twice and for the disk once.
-        let most = most.max((beyond / 2).min(most.saturating_mul(CATCH_UP)));
+        let most = most.max((beyond / 2).min(most.saturating_mul(CATCH_UP_FACTOR)));
         let kept_from = now.plus_millis(-ledger.policy().retention_ms);
         let forget = match slack > 0 && ledger.most_closed() < keep.saturating_add(slack) {
             true => Forget::default(),
@@ -123,7 +123,7 @@ pub fn archive_step(
     // What stays was only passed over: what follows it comes next.
     let bytes: usize = entries.iter().map(|entry| entry.value.len()).sum();
     // Jobs with large texts make a whole step, however few they are.
-    Ok(if entries.is_empty() || bytes >= LARGE_STEP { most } else { entries.len() })
+    Ok(if entries.is_empty() || bytes >= FULL_STEP_BYTES { most } else { entries.len() })
 }
 
 /// Reads the state with the time of the ledger. The state itself has that of its last record, which may be long ago.
@@ -133,7 +133,7 @@ fn read_at<T: Send + 'static>(
 ) -> Result<Seen<T>, EngineError> {
     let (sender, receiver) = sync_channel(1);
     let work = move |ledger: &mut dyn Transaction<Ledger>| read(ledger.machine(), ledger.now());
-    ledger.attend(work, move |seen| drop(sender.send(seen)));
+    ledger.transact(work, move |seen| drop(sender.send(seen)));
     receiver.recv().unwrap_or(Err(EngineError::OutcomeUnknown))
 }
 
@@ -382,7 +382,7 @@ impl Archiver {
         let ledger = ledger.with_urgency(Urgency::Urgent);
         let work = move || {
             let _vital = Vital::new("the archiver");
-            let (mut owned, mut waited) = (Owned::default(), PATIENCE);
+            let (mut owned, mut waited) = (Owned::default(), MAX_STEP_DELAY);
             while !durable.is_closed() && !stops.load(Ordering::Relaxed) {
                 let owns = own_anew(&archive, &epoch, &mut owned);
                 let done = match owns.and_then(|()| owned.must_build(&*journal, &ledger, &archive))
@@ -392,7 +392,7 @@ impl Archiver {
                         build(&*journal, &ledger, &archive).map(|()| window.most)
                     }
                     Ok(false) => {
-                        let slack = if waited < PATIENCE { window.slack() } else { 0 };
+                        let slack = if waited < MAX_STEP_DELAY { window.slack() } else { 0 };
                         waited = if slack == 0 { Duration::ZERO } else { waited };
                         archive_step(&ledger, &archive, window, (slack, durable.head()))
                     }
@@ -400,7 +400,7 @@ impl Archiver {
                 };
                 if matches!(done, Err(ArchiveStepError::Ledger(EngineError::Stopped(_)))) {
                     // The writer ends, and this thread with it.
-                    durable.pause(RETRY);
+                    durable.pause(RETRY_INTERVAL);
                     continue;
                 }
                 note(done.as_ref().map(|_| ArchiveWork::Done));
@@ -408,7 +408,7 @@ impl Archiver {
                     Ok(done) if done >= window.most => {}
                     Ok(_) => {
                         let seen = durable.head();
-                        for _ in 0..IDLE_PAUSES {
+                        for _ in 0..MAX_IDLE_PAUSES {
                             durable.pause(pace);
                             waited += pace;
                             if durable.head() != seen || stops.load(Ordering::Relaxed) {
@@ -417,7 +417,7 @@ impl Archiver {
                         }
                     }
                     // The store may become available again; what is not archived stays in memory.
-                    Err(_) => durable.pause(RETRY),
+                    Err(_) => durable.pause(RETRY_INTERVAL),
                 }
             }
         };

@@ -84,7 +84,7 @@ struct Watch {
     /// The monotonic reading at that instant.
     returned_at: i64,
     /// Set while time advances with the monotonic clock.
-    alone: Option<Alone>,
+    alone: Option<MonotonicTime>,
     alarm: Option<ClockAlarm>,
     /// Whether the wall clock was found wrong since the start. The next start may read an earlier
     /// time.
@@ -93,14 +93,14 @@ struct Watch {
 
 /// Time that advances with the monotonic clock alone, from an instant on.
 #[derive(Copy, Clone, Debug)]
-struct Alone {
+struct MonotonicTime {
     returned: i64,
     monotonic: i64,
     /// Advances at [`SLOW`], so that the wall clock catches up.
     slowly: bool,
 }
 
-impl Alone {
+impl MonotonicTime {
     fn at(self, monotonic: i64) -> i64 {
         let elapsed = monotonic.saturating_sub(self.monotonic).max(0);
         let passed = if self.slowly { elapsed.saturating_mul(SLOW.0) / SLOW.1 } else { elapsed };
@@ -124,7 +124,7 @@ impl Watch {
             self.anchor = read;
         }
         if behind > 0 || jumped {
-            self.go_alone(read.monotonic, behind > 0);
+            self.follow_monotonic(read.monotonic, behind > 0);
             let behind = self.returned - read.wall;
             let ahead_ms = if jumped { jump } else { -behind };
             self.alarm = (jumped || behind > DIVERGENCE_MS).then_some(ClockAlarm { ahead_ms });
@@ -140,8 +140,8 @@ impl Watch {
 
     /// Advances without the wall clock. Counts from the instant where this began, so that rounding
     /// errors do not add up.
-    fn go_alone(&mut self, monotonic: i64, slowly: bool) {
-        let from = Alone { returned: self.returned, monotonic: self.returned_at, slowly };
+    fn follow_monotonic(&mut self, monotonic: i64, slowly: bool) {
+        let from = MonotonicTime { returned: self.returned, monotonic: self.returned_at, slowly };
         let alone = self.alone.filter(|alone| alone.slowly == slowly).unwrap_or(from);
         self.alone = Some(alone);
         self.returned = alone.at(monotonic).max(self.returned);

@@ -14,7 +14,7 @@ use crate::vital::Vital;
 use crate::writer::durable::Durable;
 
 /// The pause after a failed read of the journal.
-const RETRY: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Data derived from a journal. Can be dropped and built again.
 pub trait Projection<M: Machine>: Send + 'static {
@@ -69,7 +69,7 @@ impl Follower {
                         pace => durable.pause(pace),
                     },
                     // The store may become available again.
-                    Err(error) if error.is_retryable() => durable.pause(RETRY),
+                    Err(error) if error.is_retryable() => durable.pause(RETRY_INTERVAL),
                     Err(error) => {
                         vital.fail(&error.to_string());
                         *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);

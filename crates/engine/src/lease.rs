@@ -17,7 +17,7 @@ use crate::vital::Vital;
 use crate::writer::observer::{Observer, Trouble};
 
 /// How often the keeper checks during the length of one lease.
-const LOOKS: u32 = 12;
+const CHECKS_PER_LEASE: u32 = 12;
 /// The lease is renewed at every n-th check, and at every check after a failed renewal.
 const CHECKS_PER_RENEWAL: u32 = 4;
 
@@ -223,7 +223,10 @@ impl LeaseKeeper {
             let mut done = flag.lock().unwrap_or_else(PoisonError::into_inner);
             let mut looks = 0;
             loop {
-                let wait = woken.wait_timeout_while(done, trust.lease.ttl / LOOKS, |done| !*done);
+                let wait =
+                    woken.wait_timeout_while(done, trust.lease.ttl / CHECKS_PER_LEASE, |done| {
+                        !*done
+                    });
                 done = wait.unwrap_or_else(PoisonError::into_inner).0;
                 if *done {
                     return;

@@ -1,7 +1,8 @@
 //! Looks up in an archive what a request names.
 
-use bursar_core::ledger::holds::archive::{ArchivedAnswer, ArchivedJob, RecalledRecord};
+use bursar_core::ledger::holds::archive::{ArchivedAnswer, RecalledRecord};
 use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::jobs::ArchivedJob;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::state::Movement;
 use bursar_journal::JournalError;

@@ -71,7 +71,7 @@ pub fn replay_from_genesis<C: Codec>(
 }
 
 /// How often a copy is taken that may end inside a batch, before the journal is read instead.
-const COPIES: usize = 2;
+const MAX_COPIES: usize = 2;
 
 /// The durable state of a machine as its writer has it. Nothing is decoded, and what the state has behind reference
 /// counts is shared with the writer. While the writer is too busy to be between two batches, or serves nothing, the
@@ -81,7 +81,7 @@ pub fn copy_or_replay<C: Codec<Machine: Clone>>(
     codec: &C,
     writer: &Handle<C::Machine>,
 ) -> Result<Replayed<C::Machine>, ReplayError> {
-    for _ in 0..COPIES {
+    for _ in 0..MAX_COPIES {
         let Ok(copied) = writer.read(C::Machine::clone) else { break };
         // From the newest snapshot on nothing is sealed, so a start needs no segment.
         let snapshot = journal.list_snapshots()?.first().map_or(0, |mark| mark.sequence);

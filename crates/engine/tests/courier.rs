@@ -60,7 +60,7 @@ fn assert_each_once_in_order(receiver: &MemoryJournal) {
 
 /// A fault of one delivery.
 #[derive(Copy, Clone, Debug, PartialEq)]
-enum Trouble {
+enum DeliveryFault {
     /// It never arrives.
     Lost,
     /// It arrives, but the answer does not.
@@ -75,23 +75,23 @@ enum Trouble {
     Receiver(Fault),
 }
 
-const TROUBLES: [Trouble; 9] = [
-    Trouble::Lost,
-    Trouble::AnswerLost,
-    Trouble::Twice,
-    Trouble::Reordered,
-    Trouble::Stale,
-    Trouble::Receiver(Fault::UnknownNotWritten),
-    Trouble::Receiver(Fault::UnknownNotSynced),
-    Trouble::Receiver(Fault::UnknownDurable),
-    Trouble::Receiver(Fault::Full),
+const DELIVERY_FAULTS: [DeliveryFault; 9] = [
+    DeliveryFault::Lost,
+    DeliveryFault::AnswerLost,
+    DeliveryFault::Twice,
+    DeliveryFault::Reordered,
+    DeliveryFault::Stale,
+    DeliveryFault::Receiver(Fault::UnknownNotWritten),
+    DeliveryFault::Receiver(Fault::UnknownNotSynced),
+    DeliveryFault::Receiver(Fault::UnknownDurable),
+    DeliveryFault::Receiver(Fault::Full),
 ];
 
 /// An inbox in which the delivery number `step` fails.
 struct Troubled {
     inner: ParcelInbox,
     receiver: MemoryJournal,
-    trouble: Trouble,
+    trouble: DeliveryFault,
     step: usize,
     deliveries: usize,
     first: Vec<SentMessage<i64>>,
@@ -116,16 +116,16 @@ impl Inbox<i64> for Troubled {
             return self.inner.deliver(messages);
         }
         match self.trouble {
-            Trouble::Lost => Err(lost()),
-            Trouble::AnswerLost => {
+            DeliveryFault::Lost => Err(lost()),
+            DeliveryFault::AnswerLost => {
                 let _ = self.inner.deliver(messages);
                 Err(lost())
             }
-            Trouble::Twice => {
+            DeliveryFault::Twice => {
                 let _ = self.inner.deliver(messages.clone());
                 self.inner.deliver(messages)
             }
-            Trouble::Reordered => {
+            DeliveryFault::Reordered => {
                 let last = messages.last().cloned();
                 let mut early = last.expect("a delivery has messages");
                 // Never the next number.
@@ -133,12 +133,12 @@ impl Inbox<i64> for Troubled {
                 let _ = self.inner.deliver(vec![early]);
                 Err(lost())
             }
-            Trouble::Stale => {
+            DeliveryFault::Stale => {
                 let answer = self.inner.deliver(messages);
                 let _ = self.inner.deliver(self.first.clone());
                 answer
             }
-            Trouble::Receiver(fault) => {
+            DeliveryFault::Receiver(fault) => {
                 self.receiver.inject(0, fault);
                 self.inner.deliver(messages)
             }
@@ -164,7 +164,7 @@ fn carry_all<I: Inbox<i64>>(courier: &mut Courier<TillCodec, Parcels, I>, sender
 
 #[test]
 fn every_fault_at_every_delivery_loses_nothing_and_repeats_nothing() {
-    for trouble in TROUBLES {
+    for trouble in DELIVERY_FAULTS {
         for step in 0..3 {
             let (sent, received) = (memory(1), memory(2));
             let sender = till(Arc::new(sent.clone()));

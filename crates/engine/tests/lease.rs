@@ -118,7 +118,7 @@ fn a_write_that_was_not_fenced_is_acknowledged_though_its_lease_expired_meanwhil
         decide.send(()).expect("the test listens");
         said
     };
-    handle.attend(work, move |said| drop(answer.send(said)));
+    handle.transact(work, move |said| drop(answer.send(said)));
     decided.recv().expect("it was decided");
     journal.cut_off(true);
     clock.0.store(60_000, Ordering::SeqCst);

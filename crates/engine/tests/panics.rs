@@ -85,7 +85,7 @@ fn work_that_panics_takes_its_decisions_back() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     let (sender, answers) = channel();
-    engine.handle().attend(
+    engine.handle().transact(
         |till| {
             till.execute(&(), &add(1)).expect("it serves").expect("accepted");
             panic!("panic on demand");
@@ -102,7 +102,7 @@ fn parts_of_one_message_fail_one_by_one() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     let (sender, answers) = channel();
-    engine.handle().attend(
+    engine.handle().transact(
         |till| {
             let commands = [add(1), Command::Panic, add(2), Command::PanicApplying, add(3)];
             let parts = commands.map(|command| {
@@ -229,7 +229,7 @@ fn a_decision_that_is_too_large_is_refused_before_anything_is_written() {
     for (events, fits) in [(100_001, false), (10_000, true)] {
         let (sender, rehearsed) = std::sync::mpsc::channel();
         let work = move |till: &mut dyn Transaction<Till>| till.rehearse(&(), &flood(events));
-        engine.handle().attend(work, move |seen| drop(sender.send(seen)));
+        engine.handle().transact(work, move |seen| drop(sender.send(seen)));
         let rehearsed = rehearsed.recv().expect("it answers").expect("it serves").value;
         assert_eq!(matches!(rehearsed, Err(EngineError::TooLarge(_))), !fits, "{events}");
         assert_eq!(position(), before, "nothing was written");

@@ -61,7 +61,7 @@ fn a_message_sent_during_large_ones_waits_for_a_bounded_part_of_them() {
     for number in 0..100 {
         let (large, small, done) = (note("large"), note("small"), done.clone());
         let other = engine.handle().with_sender(2);
-        engine.handle().with_sender(1).attend(
+        engine.handle().with_sender(1).transact(
             move |till| {
                 large();
                 if number == 0 {
@@ -94,7 +94,7 @@ fn a_read_waits_for_a_bounded_part_of_large_changes_that_do_not_end() {
             (note("large"), note("read"), note("settled"), done.clone());
         let reader = engine.handle().with_sender(2).with_urgency(Urgency::Patient);
         let settling = engine.handle().with_sender(2).with_urgency(Urgency::Urgent);
-        engine.handle().with_sender(1).attend(
+        engine.handle().with_sender(1).transact(
             move |till| {
                 large();
                 if number == 0 {
@@ -166,7 +166,7 @@ fn a_costly_read_ends_its_turn() {
 #[test]
 fn a_costly_dry_run_ends_its_turn() {
     let before = handled_before_another_sender(|handle, work| {
-        handle.attend(
+        handle.transact(
             move |till| {
                 work(till.machine());
                 let _ = till.rehearse(&(), &add(1)).expect("it serves");
@@ -186,7 +186,7 @@ fn a_long_message_yields_to_others_and_keeps_its_own_order() {
     let (seen, between) = channel();
     let other = engine.handle().with_sender(2);
     let (mut next, mut replies) = (1, Vec::new());
-    engine.handle().with_sender(1).attend_in_turns(
+    engine.handle().with_sender(1).transact_in_turns(
         move |till| {
             if next == 1 {
                 let seen = seen.clone();
@@ -215,7 +215,7 @@ fn a_long_message_is_not_continued_on_a_state_that_was_rebuilt() {
     let (sender, answer) = channel();
     let other = engine.handle().with_sender(2);
     let mut turns = 0;
-    engine.handle().with_sender(1).attend_in_turns(
+    engine.handle().with_sender(1).transact_in_turns(
         move |till| {
             turns += 1;
             let _ = till.execute(&(), &add(turns)).expect("it serves");
@@ -239,7 +239,7 @@ fn a_panic_in_a_later_turn_is_an_unknown_outcome() {
     engine.handle().settle().expect("it serves");
     let (sender, answer) = channel();
     let mut turns = 0;
-    engine.handle().with_sender(1).attend_in_turns(
+    engine.handle().with_sender(1).transact_in_turns(
         move |till| {
             turns += 1;
             assert!(turns < 2, "the second turn fails");
@@ -274,7 +274,7 @@ fn another_sender_is_served_between_steps_of_timers_that_can_wait() {
         let pressing = till.rang.len() - patient;
         sender.send((patient, pressing)).expect("the test listens");
     };
-    engine.handle().with_sender(1).attend(
+    engine.handle().with_sender(1).transact(
         move |till| {
             arm_patient(till, 1000, || other.query(look, |_| {}));
             let _ = till.execute(&(), &Command::Arm { at: at(0), id: 1 }).expect("it serves");
@@ -299,7 +299,7 @@ fn another_sender_is_served_between_steps_of_timers_that_can_wait() {
 fn timers_that_can_wait_run_while_the_engine_is_idle() {
     let engine = till(Arc::new(memory(1)));
     let (sender, done) = channel();
-    engine.handle().attend(
+    engine.handle().transact(
         |till| arm_patient(till, 1000, || {}),
         move |armed| sender.send(armed.is_ok()).expect("the test listens"),
     );

@@ -166,7 +166,7 @@ fn attended_work_reads_and_decides_at_one_instant() {
     let (sender, answers) = channel();
     for _ in 0..2 {
         let sender = sender.clone();
-        engine.handle().attend(
+        engine.handle().transact(
             |till| {
                 let before = till.machine().total;
                 // No other message may change the state between the read and the decision.

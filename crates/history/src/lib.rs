@@ -25,6 +25,6 @@ pub mod sum;
 pub use burn_rate::BurnRate;
 pub use entry::{Changes, Entry, EntryType};
 pub use error::HistoryError;
-pub use project::{Fed, History};
+pub use project::{FedRecord, History};
 pub use query::{Cursor, Page};
 pub use sqlite::Sqlite;

@@ -12,7 +12,7 @@ use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
 use crate::journal::{BatchReader, Journal, Lease, Pending, RowSource};
 use crate::record::Batch;
-use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
+use crate::snapshot::{KEPT_SNAPSHOTS, Snapshot, SnapshotMark};
 
 /// A fault of one append.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -273,7 +273,7 @@ impl Journal for MemoryJournal {
         disk.snapshots.retain(|(other, _)| *other != mark);
         disk.snapshots.push((mark, snapshot.encode(self.id)));
         disk.snapshots.sort_by_key(|(mark, _)| *mark);
-        let excess = disk.snapshots.len().saturating_sub(KEPT);
+        let excess = disk.snapshots.len().saturating_sub(KEPT_SNAPSHOTS);
         disk.snapshots.drain(..excess);
         Ok(())
     }

@@ -14,7 +14,7 @@ const HEADER_BYTES: usize = 16 + 16 + 8 + 8 + 32;
 /// The checksum after the state.
 const CHECKSUM_BYTES: usize = 32;
 /// How many snapshots a journal keeps.
-pub(crate) const KEPT: usize = 2;
+pub(crate) const KEPT_SNAPSHOTS: usize = 2;
 
 /// A state and the head at which the machine had it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -43,13 +43,13 @@ use crate::telemetry::Metrics;
 const POSITION_TIMEOUT: Duration = Duration::from_secs(5);
 /// A requested position further ahead of the ledger than this was never in an answer; it is
 /// refused.
-const POSITION_AHEAD: u64 = 1_000;
-const POSITION_STEP: Duration = Duration::from_millis(20);
+const MAX_POSITION_AHEAD: u64 = 1_000;
+const POSITION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long an unauthenticated status request waits for a machine.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a waiting request checks whether its key has expired or its session has ended. Only for keys with an
 /// expiry, and for sessions.
-const EXPIRY_STEP: Duration = Duration::from_millis(200);
+const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A machine: its name, the status of its writer, and the writer's counters.
 pub type MachineStatus = (String, Status, Stats);
@@ -267,7 +267,7 @@ impl App {
             let look_again = async {
                 match (principal.expires_at, principal.session) {
                     (None, None) => std::future::pending().await,
-                    (Some(_), _) | (_, Some(_)) => tokio::time::sleep(EXPIRY_STEP).await,
+                    (Some(_), _) | (_, Some(_)) => tokio::time::sleep(EXPIRY_CHECK_INTERVAL).await,
                 }
             };
             tokio::select! {
@@ -318,7 +318,7 @@ impl App {
                 if position >= wanted {
                     return Ok(());
                 }
-                if position.saturating_add(POSITION_AHEAD) < wanted {
+                if position.saturating_add(MAX_POSITION_AHEAD) < wanted {
                     let reason = format!(
                         "the ledger is at {position}; no answer had a position so far ahead"
                     );
@@ -327,7 +327,7 @@ impl App {
                 if waits.is_none() {
                     waits = meta::caller().map(|caller| self.wait_aside(&caller)).transpose()?;
                 }
-                tokio::time::sleep(POSITION_STEP).await;
+                tokio::time::sleep(POSITION_POLL_INTERVAL).await;
             }
         };
         match tokio::time::timeout(POSITION_TIMEOUT, reached).await {

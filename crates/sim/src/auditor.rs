@@ -74,7 +74,7 @@ impl Auditor {
     }
 
     /// Audits an event of a cell.
-    pub fn hear_cell(&mut self, cell: usize, event: &CellEvent) -> Result<(), AuditFinding> {
+    pub fn audit_cell_event(&mut self, cell: usize, event: &CellEvent) -> Result<(), AuditFinding> {
         let CellEvent::LedgerMessageSent { shard, number, message } = event else { return Ok(()) };
         self.next_number("cell to ledger", cell, usize::from(*shard), *number)?;
         match &**message {
@@ -116,7 +116,7 @@ impl Auditor {
     }
 
     /// Audits a message from a ledger to a cell.
-    pub fn hear_ledger(
+    pub fn audit_ledger_message(
         &mut self,
         ledger: usize,
         cell: usize,

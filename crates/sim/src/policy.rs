@@ -178,7 +178,7 @@ struct TypicalTask {
 }
 
 /// The free resources of a node. A copy, so that a placement can be tried.
-struct Remains<'a> {
+struct FreeResources<'a> {
     node: &'a Node,
     cpu_milli: u32,
     gpus: smallvec::SmallVec<[u16; 8]>,
@@ -212,7 +212,7 @@ impl Fgd {
     }
 
     /// GPU thousandths of a node that typical tasks cannot use, on average.
-    fn fragments(&self, remains: &Remains<'_>) -> f64 {
+    fn fragments(&self, remains: &FreeResources<'_>) -> f64 {
         let idle: u32 = remains.gpus.iter().map(|free| u32::from(*free)).sum();
         let lost = |task: &Shape| {
             let per_device = task.gpu.per_device();
@@ -232,7 +232,7 @@ impl Fgd {
 
     /// The score of using these devices, from 0 to 100.
     fn score_of(&self, node: &Node, before: f64, shape: &Shape, gpus: GpuSet) -> i64 {
-        let mut after = Remains {
+        let mut after = FreeResources {
             node,
             cpu_milli: node.free_cpu_milli() - shape.cpu_milli,
             gpus: smallvec::SmallVec::from_slice(node.free_gpus()),
@@ -246,7 +246,7 @@ impl Fgd {
 
     /// The best score on a node, and its devices.
     fn best(&self, node: &Node, shape: &Shape) -> Option<(i64, GpuSet)> {
-        let before = self.fragments(&Remains {
+        let before = self.fragments(&FreeResources {
             node,
             cpu_milli: node.free_cpu_milli(),
             gpus: smallvec::SmallVec::from_slice(node.free_gpus()),

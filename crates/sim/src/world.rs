@@ -16,7 +16,7 @@ mod summary;
 
 use std::collections::BTreeMap;
 
-use agent::{Agent, Fate, Packet};
+use agent::{Agent, Packet, ProcessEnd};
 use bursar_core::cell::command::{Command as CellCommand, NodeOffer, Origin, Refusal, Reply};
 use bursar_core::cell::{AttemptId, JobId};
 use bursar_core::ledger::id::CellNo;
@@ -71,7 +71,7 @@ pub fn run(seed: u64, options: WorldOptions) -> Result<Summary, AuditFinding> {
             format!("seed {seed}, step {step}, {} ms: {broken}", world.now - START)
         })?;
     }
-    world.come_to_rest().map_err(|broken| format!("seed {seed}, at rest: {broken}"))?;
+    world.run_without_faults().map_err(|broken| format!("seed {seed}, at rest: {broken}"))?;
     Ok(world.summary())
 }
 
@@ -88,7 +88,7 @@ struct World {
     /// By cell and ledger.
     to_ledgers: BTreeMap<(usize, usize), Link<ToLedger>>,
     auditor: Auditor,
-    fates: BTreeMap<JobId, Fate>,
+    fates: BTreeMap<JobId, ProcessEnd>,
     /// Jobs by ledger, with tenant and name.
     jobs: Vec<(usize, String, String)>,
     requests: u128,
@@ -184,7 +184,7 @@ impl World {
                     let number = u16::try_from(cell).expect("few cells");
                     let outbox = LedgerToCell { cell: CellNo(number) };
                     let Some((number, message)) = outbox.message(event) else { continue };
-                    let heard = self.auditor.hear_ledger(ledger, cell, number, &message);
+                    let heard = self.auditor.audit_ledger_message(ledger, cell, number, &message);
                     note(&mut self.broken, heard);
                     let link = self.to_cells.get_mut(&(ledger, cell)).expect("every pair");
                     link.messages.push(SentMessage { number, position: fresh.position, message });
@@ -200,7 +200,7 @@ impl World {
         for (cell, host) in self.cells.iter_mut().enumerate() {
             for fresh in host.fresh.drain(..) {
                 for event in &fresh.events {
-                    note(&mut self.broken, self.auditor.hear_cell(cell, event));
+                    note(&mut self.broken, self.auditor.audit_cell_event(cell, event));
                     for shard in 0..self.options.ledgers {
                         let Some((number, message)) = (CellToLedger { shard }).message(event)
                         else {
@@ -316,7 +316,8 @@ impl World {
                 let fates = &self.fates;
                 let fate = |job| fates.get(&job).copied().expect("only submitted jobs start");
                 let now = self.now;
-                let started = self.agents[index].obey(now, sent_at, orders, &mut self.dice, fate);
+                let started =
+                    self.agents[index].follow_orders(now, sent_at, orders, &mut self.dice, fate);
                 for attempt in started {
                     let checked = self.check_start(index, attempt);
                     note(&mut self.broken, checked);

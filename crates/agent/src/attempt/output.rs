@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::folder::{no_link, private};
 
 /// The number of files of a stream: removing the oldest loses at most this fraction.
-const FILES: u64 = 8;
+const FILES_PER_STREAM: u64 = 8;
 
 /// Writes the output of an attempt.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl OutputWriter {
     pub fn new(folder: &Path, limit: u64) -> OutputWriter {
         OutputWriter {
             folder: folder.to_owned(),
-            file_limit: (limit / FILES).max(1),
+            file_limit: (limit / FILES_PER_STREAM).max(1),
             current: None,
             next: 0,
         }
@@ -69,7 +69,7 @@ impl OutputWriter {
 
     fn begin(&self, offset: u64) -> io::Result<File> {
         let files = files(&self.folder)?;
-        let keep = FILES as usize - 1;
+        let keep = FILES_PER_STREAM as usize - 1;
         for (_, path) in files.iter().rev().skip(keep) {
             fs::remove_file(path)?;
         }

@@ -30,11 +30,11 @@ use crate::folder::{AttemptFolder, claim_json, read_json, write_json};
 use crate::isolation::{cgroup, privilege};
 
 /// How often the record of a running attempt is updated.
-const TOUCH: Duration = Duration::from_secs(5);
+const TOUCH_INTERVAL: Duration = Duration::from_secs(5);
 /// How often remaining processes of a killed attempt are searched.
-const SWEEP: Duration = Duration::from_millis(50);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
 /// How long output may take to arrive after the last process has ended.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Events of a supervisor.
 enum Event {
@@ -86,7 +86,7 @@ pub fn run(folder: &Path) -> io::Result<()> {
     };
     supervisor.start(&sender);
     drop(sender);
-    supervisor.attend(&events);
+    supervisor.supervise_events(&events);
     Ok(())
 }
 
@@ -151,7 +151,7 @@ impl Supervisor {
     }
 
     /// Supervises the attempt until all its processes have ended, and records the end.
-    fn attend(&mut self, events: &Receiver<Event>) {
+    fn supervise_events(&mut self, events: &Receiver<Event>) {
         let mut drained_by = None;
         loop {
             let now = BootTime::now();
@@ -159,7 +159,8 @@ impl Supervisor {
             if self.gone && (self.output_ended || over) {
                 break;
             }
-            let pause = self.on_time(now).min(if self.gone { DRAIN } else { TOUCH });
+            let pause =
+                self.on_time(now).min(if self.gone { DRAIN_TIMEOUT } else { TOUCH_INTERVAL });
             match events.recv_timeout(pause) {
                 Ok(event) => self.on(event),
                 // All senders have ended.
@@ -167,7 +168,7 @@ impl Supervisor {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if self.gone && drained_by.is_none() {
-                drained_by = Some(BootTime::now().plus(DRAIN));
+                drained_by = Some(BootTime::now().plus(DRAIN_TIMEOUT));
             }
         }
         if let Some(group) = &self.launch.cgroup {
@@ -179,7 +180,7 @@ impl Supervisor {
         // without any output left, wait for free space.
         while !self.write() {
             if !output::give_up_oldest(self.folder.path()) {
-                thread::sleep(TOUCH);
+                thread::sleep(TOUCH_INTERVAL);
             }
         }
     }
@@ -187,24 +188,28 @@ impl Supervisor {
     /// Handles due timers, and returns the time until the next one.
     fn on_time(&mut self, now: BootTime) -> Duration {
         if self.gone {
-            return DRAIN;
+            return DRAIN_TIMEOUT;
         }
         if self.record.exit.is_some() || self.record.killed {
             self.sweep();
-            return SWEEP;
+            return SWEEP_INTERVAL;
         }
         self.check_lease(now);
         if self.kill_at.is_some_and(|kill_at| now >= kill_at) {
             self.kill();
-            return SWEEP;
+            return SWEEP_INTERVAL;
         }
-        if now.since(self.record.seen) >= TOUCH {
+        if now.since(self.record.seen) >= TOUCH_INTERVAL {
             self.record.seen = now;
             self.save();
         }
-        let due = [self.kill_at, Some(self.lease_checked_at), Some(self.record.seen.plus(TOUCH))];
+        let due = [
+            self.kill_at,
+            Some(self.lease_checked_at),
+            Some(self.record.seen.plus(TOUCH_INTERVAL)),
+        ];
         let pauses = due.into_iter().flatten().filter(|due| *due > now).map(|due| due.since(now));
-        pauses.min().unwrap_or(TOUCH)
+        pauses.min().unwrap_or(TOUCH_INTERVAL)
     }
 
     fn on(&mut self, event: Event) {

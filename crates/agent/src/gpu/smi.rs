@@ -16,9 +16,9 @@ use crate::clock::BootTime;
 /// A command that takes longer has failed: a report must not wait for a broken GPU.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a running command is looked at.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long samples are used. One command samples all GPUs.
-const SAMPLE_AGE: Duration = Duration::from_secs(2);
+const MAX_SAMPLE_AGE: Duration = Duration::from_secs(2);
 
 const MIB: u64 = 1 << 20;
 
@@ -59,7 +59,7 @@ impl SmiCommand {
     pub fn sample(&self, uuid: &str) -> Option<Sample> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = BootTime::now();
-        if last.as_ref().is_none_or(|(at, _)| now.since(*at) >= SAMPLE_AGE) {
+        if last.as_ref().is_none_or(|(at, _)| now.since(*at) >= MAX_SAMPLE_AGE) {
             *last = Some((now, self.samples()));
         }
         last.as_ref()?.1.get(uuid).copied()
@@ -88,7 +88,7 @@ impl SmiCommand {
             // What it prints fits into the pipe, so that it ends without a reader.
             match child.try_wait().map_err(|error| broken(&error))? {
                 Some(status) => break status,
-                None if BootTime::now() < end => thread::sleep(LOOK),
+                None if BootTime::now() < end => thread::sleep(POLL_INTERVAL),
                 None => {
                     // Not waited for: one that hangs in the driver cannot be killed.
                     let _ = child.kill();

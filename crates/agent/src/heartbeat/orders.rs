@@ -19,15 +19,19 @@ use crate::runner::Observed;
 const MAX_SHOWN_ID: usize = 40;
 
 /// The pause after an answer with orders in progress, unless an attempt changes.
-const UNDER_WAY: Duration = Duration::from_millis(500);
+const IN_PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The pause after any other answer, against servers that do not wait.
-const BETWEEN: Duration = Duration::from_millis(50);
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Agent {
     /// Carries out orders, and returns the pause before the next heartbeat. A failed order
     /// is repeated by the server.
-    pub(super) async fn obey(&mut self, answer: &Orders, observed: &[Observed]) -> Duration {
+    pub(super) async fn carry_out_orders(
+        &mut self,
+        answer: &Orders,
+        observed: &[Observed],
+    ) -> Duration {
         for order in answer.orders.iter().filter(|order| !is_attempt_id(&order.attempt)) {
             let id: String = order.attempt.chars().take(MAX_SHOWN_ID).collect();
             tracing::error!(id, "ignored an order with an invalid attempt id");
@@ -48,7 +52,7 @@ impl Agent {
                 || order.kind == OrderType::Forget
         };
         let at_once = answer.orders.is_empty() || answer.orders.iter().all(ended);
-        if at_once { BETWEEN } else { UNDER_WAY }
+        if at_once { MIN_INTERVAL } else { IN_PROGRESS_INTERVAL }
     }
 
     async fn take(&mut self, step: ReconcileStep, order: &Order) -> io::Result<()> {

@@ -11,13 +11,13 @@ use crate::reconcile::Local;
 use crate::runner::Observed;
 
 /// The interval of output checks.
-const OUTPUT_PAUSE: Duration = Duration::from_millis(300);
+const OUTPUT_INTERVAL: Duration = Duration::from_millis(300);
 
 /// The pause after output that the server rejected: it may be overloaded.
 const OUTPUT_BACKOFF: Duration = Duration::from_secs(2);
 
 /// How long the end of an attempt may be delayed until its output is sent.
-const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Agent {
     /// Sends output while the registration is valid.
@@ -26,7 +26,7 @@ impl Agent {
         let folder = self.runner.folder().clone();
         tokio::spawn(async move {
             loop {
-                let mut pause = OUTPUT_PAUSE;
+                let mut pause = OUTPUT_INTERVAL;
                 for (attempt, place) in folder.all_attempts().unwrap_or_default() {
                     let mut logs = logs.lock().await;
                     if let Err(error) = logs.ship(incarnation, &attempt, &place).await {
@@ -54,7 +54,7 @@ impl Agent {
                 }
             }
         };
-        if tokio::time::timeout(OUTPUT_LIMIT, send).await.is_err() {
+        if tokio::time::timeout(OUTPUT_TIMEOUT, send).await.is_err() {
             tracing::warn!("ends are reported before all output was sent");
         }
     }

@@ -18,7 +18,7 @@ pub(super) const MAX_PIDS: u32 = 32_768;
 
 /// Checks the isolation of jobs from the agent, and reduces it where the machine does not support
 /// it. Each reduction is logged once.
-pub(super) fn safeguard(options: &mut AgentOptions) -> Result<(), AgentError> {
+pub(super) fn prepare_isolation(options: &mut AgentOptions) -> Result<(), AgentError> {
     match options.run_as.as_deref() {
         Some(name) => {
             job_user(name).map_err(machine("--run-as"))?;

@@ -1,7 +1,7 @@
 //! Grants: where units come from, and the buckets that contain them.
 
 use super::bucket::BucketBook;
-use super::prompt::Thing;
+use super::prompt::TimerKind;
 use super::{Books, EXPIRED, FREE, LawResult, REVOKED, Units, count, pieces, require};
 use crate::node::Node;
 
@@ -104,7 +104,7 @@ impl Books {
         };
         let grant = &mut self.grants[number as usize];
         grant.place = Some(place);
-        self.due.done(Thing::Grant(number), Some(grant.effective_at));
+        self.due.done(TimerKind::Grant(number), Some(grant.effective_at));
         Ok(())
     }
 
@@ -151,7 +151,7 @@ impl Books {
         let due = !bucket.expired && bucket.expires_at.is_some_and(|last| last < at);
         require(due, "L1", || format!("bucket {number} expired before its time or twice"))?;
         bucket.expired = true;
-        self.due.done(Thing::Bucket(number), bucket.expires_at);
+        self.due.done(TimerKind::Bucket(number), bucket.expires_at);
         require(bucket.sum(FREE) == amount, "L1", || {
             format!("{amount} units expired, {} were free", bucket.sum(FREE))
         })?;

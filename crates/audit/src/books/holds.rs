@@ -1,6 +1,6 @@
 //! Holds and charges.
 
-use super::prompt::Thing;
+use super::prompt::TimerKind;
 use super::{Books, Broken, EXPIRED, FREE, HELD, LawResult, SPENT, Units, count, pieces, require};
 use crate::node::Node;
 
@@ -145,7 +145,7 @@ impl Books {
         let hold = self.open_hold(number)?;
         hold.slices.extend(units.into_iter().map(|units| SliceBook::new(units, at)));
         let before = std::mem::replace(&mut hold.expires_at, expires_at);
-        self.due.done(Thing::Hold(number), before);
+        self.due.done(TimerKind::Hold(number), before);
         self.due.hold(number, expires_at);
         Ok(())
     }
@@ -230,7 +230,7 @@ impl Books {
         if let Some(job) = job {
             self.job_released(job, number)?;
         }
-        self.due.done(Thing::Hold(number), lease);
+        self.due.done(TimerKind::Hold(number), lease);
         self.memory.hold_closed(number);
         self.give_back(at, account, &back)?;
         self.turn(&rest, HELD, FREE)

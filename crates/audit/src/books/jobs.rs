@@ -1,7 +1,7 @@
 //! Jobs: their states are legal (L10), their holds belong to their account, their charges are price
 //! times usage (L7), and messages to and from cells are numbered without gaps.
 
-use super::prompt::Thing;
+use super::prompt::TimerKind;
 use super::{Books, Broken, FREE, HELD, LawResult, Units, require};
 use crate::node::Node;
 
@@ -152,7 +152,7 @@ impl Books {
         hold.rate = Some(rate);
         let before = std::mem::replace(&mut hold.expires_at, lease);
         let account = hold.account;
-        self.due.done(Thing::Hold(number), before);
+        self.due.done(TimerKind::Hold(number), before);
         self.due.hold(number, lease);
         self.give_back(at, account, &back)?;
         let units: Vec<Units> = back.into_iter().map(|(units, _)| units).collect();

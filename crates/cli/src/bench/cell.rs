@@ -23,7 +23,7 @@ pub(crate) struct CellArguments {
 
 pub(crate) fn run(arguments: &CellArguments) -> Result<(), Failure> {
     let bar = progress(u64::from(arguments.repeat) * arguments.nodes.len() as u64);
-    let mut works: Vec<Work> = Vec::new();
+    let mut works: Vec<WorkSamples> = Vec::new();
     for _ in 0..arguments.repeat {
         for nodes in &arguments.nodes {
             bar.set_message(format!("{nodes} nodes"));
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &CellArguments) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    let lines: Vec<Line> = works.iter().map(Work::line).collect();
+    let lines: Vec<Line> = works.iter().map(WorkSamples::line).collect();
     let growth = growth(&lines);
     if arguments.json {
         return print_line(&serde_json::to_string(&CellBenchReport { growth, work: lines })?);
@@ -46,19 +46,20 @@ pub(crate) fn run(arguments: &CellArguments) -> Result<(), Failure> {
 }
 
 /// All repetitions of one kind of work.
-struct Work {
+struct WorkSamples {
     rows: Vec<SpeedMeasurement>,
 }
 
-fn add(works: &mut Vec<Work>, row: SpeedMeasurement) {
-    let same = |work: &&mut Work| (work.rows[0].name, work.rows[0].nodes) == (row.name, row.nodes);
+fn add(works: &mut Vec<WorkSamples>, row: SpeedMeasurement) {
+    let same =
+        |work: &&mut WorkSamples| (work.rows[0].name, work.rows[0].nodes) == (row.name, row.nodes);
     match works.iter_mut().find(same) {
         Some(work) => work.rows.push(row),
-        None => works.push(Work { rows: vec![row] }),
+        None => works.push(WorkSamples { rows: vec![row] }),
     }
 }
 
-impl Work {
+impl WorkSamples {
     /// The least, the median and the most of a figure.
     fn spread(&self, figure: impl Fn(&SpeedMeasurement) -> u64) -> [u64; 3] {
         let mut figures: Vec<u64> = self.rows.iter().map(figure).collect();

@@ -18,7 +18,7 @@ const QUEUE: u64 = 14;
 const ORDER: u64 = 60;
 
 /// A kind of job.
-struct Work {
+struct JobKind {
     /// The account that pays.
     account: &'static str,
     name: &'static str,
@@ -35,22 +35,28 @@ struct Work {
     weight: usize,
 }
 
-const WORK: [Work; 8] = [
-    Work::new("acme:nlp:pretrain", "pretrain", &["H100", "A100"], 4, (40, 120), 5),
-    Work::new("acme:nlp:chat", "finetune", &["H100", "A100"], 2, (15, 45), 6),
-    Work { share: Some("0.25"), ..Work::new("acme:nlp:chat", "serve", &["L40S"], 0, (30, 90), 4) },
-    Work { exit_code: 1, ..Work::new("acme:vision", "segment", &["A100"], 1, (4, 10), 3) },
-    Work { class: "batch", ..Work::new("acme:vision", "augment", &["L40S"], 2, (20, 60), 4) },
-    Work::new("umbra:perception:mapping", "mapping", &["H100", "L40S"], 2, (20, 70), 5),
-    Work {
+const WORK: [JobKind; 8] = [
+    JobKind::new("acme:nlp:pretrain", "pretrain", &["H100", "A100"], 4, (40, 120), 5),
+    JobKind::new("acme:nlp:chat", "finetune", &["H100", "A100"], 2, (15, 45), 6),
+    JobKind {
+        share: Some("0.25"),
+        ..JobKind::new("acme:nlp:chat", "serve", &["L40S"], 0, (30, 90), 4)
+    },
+    JobKind { exit_code: 1, ..JobKind::new("acme:vision", "segment", &["A100"], 1, (4, 10), 3) },
+    JobKind { class: "batch", ..JobKind::new("acme:vision", "augment", &["L40S"], 2, (20, 60), 4) },
+    JobKind::new("umbra:perception:mapping", "mapping", &["H100", "L40S"], 2, (20, 70), 5),
+    JobKind {
         array: Some(4),
         class: "batch",
-        ..Work::new("umbra:control", "sweep", &["L40S", "A100"], 1, (10, 30), 1)
+        ..JobKind::new("umbra:control", "sweep", &["L40S", "A100"], 1, (10, 30), 1)
     },
-    Work { class: "urgent", ..Work::new("umbra:control", "hotfix", &["H100"], 8, (10, 20), 1) },
+    JobKind {
+        class: "urgent",
+        ..JobKind::new("umbra:control", "hotfix", &["H100"], 8, (10, 20), 1)
+    },
 ];
 
-impl Work {
+impl JobKind {
     const fn new(
         account: &'static str,
         name: &'static str,
@@ -58,9 +64,9 @@ impl Work {
         gpus: u32,
         seconds: (u64, u64),
         weight: usize,
-    ) -> Work {
+    ) -> JobKind {
         let class = "normal";
-        Work {
+        JobKind {
             account,
             name,
             types,
@@ -74,7 +80,7 @@ impl Work {
         }
     }
 
-    fn pick(dice: &mut Dice) -> &'static Work {
+    fn pick(dice: &mut Dice) -> &'static JobKind {
         let all = WORK.iter().map(|work| work.weight).sum();
         let mut at = dice.below(all);
         for work in &WORK {
@@ -127,11 +133,11 @@ pub(super) async fn run(client: Client, seed: u64) -> Result<(), Failure> {
     let mut dice = Dice::new(seed, 0);
     for arrival in 1_u64.. {
         if waiting(&client).await? < QUEUE {
-            let job = Work::pick(&mut dice).job(&mut dice);
+            let job = JobKind::pick(&mut dice).job(&mut dice);
             tolerate(client.send(jobs::submit(&job)).await.map(|_| ()))?;
         }
         if dice.below(20) == 0 {
-            change_of_mind(&client, &mut dice).await?;
+            cancel_or_preempt(&client, &mut dice).await?;
         }
         if arrival % ORDER == 0 {
             buy(&client, arrival / ORDER).await?;
@@ -150,7 +156,7 @@ async fn waiting(client: &Client) -> Result<u64, Failure> {
 }
 
 /// Cancels or preempts a job.
-async fn change_of_mind(client: &Client, dice: &mut Dice) -> Result<(), Failure> {
+async fn cancel_or_preempt(client: &Client, dice: &mut Dice) -> Result<(), Failure> {
     let filter = JobFilter { state: Some(JobState::Running), ..JobFilter::default() };
     let running = match client.send(jobs::list(&filter)).await {
         Ok(answer) => answer.value.data,
@@ -194,7 +200,7 @@ mod tests {
         let mut dice = Dice::new(42, 0);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..1000 {
-            let work = Work::pick(&mut dice);
+            let work = JobKind::pick(&mut dice);
             let job = work.job(&mut dice);
             assert!(job.max_runtime_seconds >= Some(2 * work.seconds.0));
             assert_eq!(job.gpus.count.is_some(), work.share.is_none());

@@ -65,7 +65,7 @@ fn start_server(listen: SocketAddr, folder: &Path) -> Result<(Server, String, St
         data: Some(folder.join("data")),
         dev: true,
         regions: world::REGIONS.map(str::to_owned).into(),
-        ..world::brisk()
+        ..world::demo_config()
     };
     let (sender, receiver) = mpsc::channel();
     let server = std::thread::spawn(move || {
@@ -111,7 +111,7 @@ async fn play(
     let outcome = tokio::select! {
         () = ended => Ok(()),
         outcome = load::run(client.clone(), arguments.seed) => outcome,
-        () = narrate(client) => Ok(()),
+        () = show_progress(client) => Ok(()),
     };
     nodes.stop().await;
     anstream::eprintln!("stopping the remaining attempts");
@@ -138,7 +138,7 @@ fn greeting(url: &str, key: &str, folder: &Path) -> Result<String, Failure> {
 }
 
 /// Shows a progress line on a terminal; nothing elsewhere.
-async fn narrate(client: &Client) {
+async fn show_progress(client: &Client) {
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is well-formed"));
     loop {

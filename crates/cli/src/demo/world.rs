@@ -34,7 +34,7 @@ const ACCOUNTS: [(&str, &str, &str); 9] = [
 const PRICES: [(&str, &str); 3] = [("H100", "150"), ("A100", "90"), ("L40S", "48")];
 
 /// A configuration in which nodes report every second.
-pub(super) fn brisk() -> Config {
+pub(super) fn demo_config() -> Config {
     Config { heartbeat_seconds: Some(1), node_lease_seconds: Some(15), ..Config::default() }
 }
 
@@ -63,11 +63,11 @@ pub(super) async fn seed(client: &Client) -> Result<(), Failure> {
     }
     let quota = json!({ "gpus": { "*": 12 }, "waiting_jobs": 20 });
     send(client, Method::Put, "/v1/accounts/umbra/quota", &quota).await?;
-    bought_storage(client).await
+    charge_storage(client).await
 }
 
 /// A charge without a job that uses most of a budget, and a refund of a part of it.
-async fn bought_storage(client: &Client) -> Result<(), Failure> {
+async fn charge_storage(client: &Client) -> Result<(), Failure> {
     let budget = json!({ "limit": "240", "period": "month", "mode": "soft" });
     let path = "/v1/accounts/umbra:perception:mapping/budgets/storage";
     send(client, Method::Put, path, &budget).await?;

@@ -13,14 +13,14 @@ use bursar_core::time::Timestamp;
 use bursar_journal::JournalError;
 use bursar_journal::postgres::PostgresOptions;
 use bursar_server::backup::cells::{self, cell_files};
-use bursar_server::backup::postgres::{self, Beside};
+use bursar_server::backup::postgres::{self, LocalFiles};
 use bursar_server::backup::{archive, backup, restore};
 use bursar_server::store::{adopt, adopt_not_moved};
 use clap::{Args, Subcommand};
 
 use super::migrate::MigrateArguments;
 use super::store_test::StoreTestArguments;
-use super::{Bar, check_folder, failed, ledger_file};
+use super::{TerminalProgress, check_folder, failed, ledger_file};
 use crate::arguments::instant;
 use crate::command::Remote;
 use crate::command::system::clock::ClockCommand;
@@ -148,7 +148,7 @@ pub(crate) fn run(
     connection: &ConnectionArguments,
     format: Format,
 ) -> Result<(), Failure> {
-    let bar = Bar::new();
+    let bar = TerminalProgress::new();
     match command {
         AdminCommand::AcceptClock => {
             crate::command::run(Remote::Clock(ClockCommand::Accept), connection, format)
@@ -213,7 +213,7 @@ pub(crate) fn run(
 }
 
 /// Backs a store up and rehearses its restore.
-fn prepare_upgrade(data: &Path, target: &Path, bar: Bar) -> Result<(), Failure> {
+fn prepare_upgrade(data: &Path, target: &Path, bar: TerminalProgress) -> Result<(), Failure> {
     let report = backup(data, target, false, &bar).map_err(failed)?;
     if report.problem.is_some() {
         bar.finish();
@@ -266,7 +266,7 @@ pub(crate) struct BackupArguments {
 }
 
 impl BackupArguments {
-    fn run(&self, bar: &Bar) -> Result<Report, Failure> {
+    fn run(&self, bar: &TerminalProgress) -> Result<Report, Failure> {
         if let Some(data) = &self.data {
             return backup(data, &self.target, self.logs, bar).map_err(failed);
         }
@@ -286,7 +286,7 @@ impl BackupArguments {
             options
         };
         let (key, state) = (self.checkpoint_key.as_deref(), self.state.as_deref());
-        postgres::backup(&options, &Beside { key, state }, &self.target, bar).map_err(failed)
+        postgres::backup(&options, &LocalFiles { key, state }, &self.target, bar).map_err(failed)
     }
 }
 
@@ -320,7 +320,7 @@ pub(crate) struct RestoreArguments {
 }
 
 impl RestoreArguments {
-    fn run(&self, bar: &Bar) -> Result<Report, Failure> {
+    fn run(&self, bar: &TerminalProgress) -> Result<Report, Failure> {
         let until = self.until.map(|until| Timestamp::from_millis(until.millis()));
         if let Some(data) = &self.data {
             return restore(&self.backup, data, until, bar).map_err(failed);
@@ -333,7 +333,7 @@ impl RestoreArguments {
             options
         };
         let (key, state) = (self.checkpoint_key.as_deref(), self.state.as_deref());
-        postgres::restore(&self.backup, &options, until, &Beside { key, state }, bar)
+        postgres::restore(&self.backup, &options, until, &LocalFiles { key, state }, bar)
             .map_err(failed)
     }
 }

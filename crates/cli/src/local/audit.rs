@@ -17,7 +17,7 @@ use bursar_server::store::Manifest;
 use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
 
-use super::{Bar, Streams, check_folder, failed, ledger_file};
+use super::{Streams, TerminalProgress, check_folder, failed, ledger_file};
 use crate::command::system::verify::RemoteArguments;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
@@ -178,7 +178,7 @@ fn open_copy(file: &Path) -> Result<SqliteJournal, Failure> {
 }
 
 fn verify_with_bar(source: &dyn Source, live: Option<&LiveNumbers>) -> Report {
-    let bar = Bar::new();
+    let bar = TerminalProgress::new();
     let report = verify(source, live, |progress| bar.verified(progress));
     bar.finish();
     report

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use bursar_journal::postgres::PostgresOptions;
 use bursar_server::backup::migrate::migrate;
-use bursar_server::backup::postgres::Beside;
+use bursar_server::backup::postgres::LocalFiles;
 use clap::Args;
 
-use super::{Bar, failed};
+use super::{TerminalProgress, failed};
 use crate::exit::Failure;
 use crate::render::format::print;
 
@@ -35,7 +35,7 @@ pub(crate) struct MigrateArguments {
 }
 
 impl MigrateArguments {
-    pub(super) fn run(&self, bar: Bar) -> Result<(), Failure> {
+    pub(super) fn run(&self, bar: TerminalProgress) -> Result<(), Failure> {
         let options = |machine: &str| {
             let mut options = PostgresOptions::new(self.to.clone(), machine);
             options.unsafe_single = self.unsafe_single_postgres;
@@ -43,7 +43,7 @@ impl MigrateArguments {
             options
         };
         let (key, state) = (self.checkpoint_key.as_deref(), self.state.as_deref());
-        let moved = migrate(&self.data, &options, &Beside { key, state }, &bar).map_err(failed);
+        let moved = migrate(&self.data, &options, &LocalFiles { key, state }, &bar).map_err(failed);
         bar.finish();
         moved?;
         print(&format!(

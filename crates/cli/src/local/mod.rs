@@ -36,13 +36,13 @@ pub(crate) fn failed(error: BackupError) -> Failure {
 }
 
 /// A progress bar on standard error if that is a terminal; nothing elsewhere.
-pub(crate) struct Bar(ProgressBar);
+pub(crate) struct TerminalProgress(ProgressBar);
 
-impl Bar {
-    pub(crate) fn new() -> Bar {
+impl TerminalProgress {
+    pub(crate) fn new() -> TerminalProgress {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{msg:9} {bar:40} {pos}/{len} {per_sec}");
-        Bar(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
+        TerminalProgress(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
     }
 
     pub(crate) fn verified(&self, progress: Progress) {
@@ -56,9 +56,9 @@ impl Bar {
     }
 }
 
-impl Watch for Bar {
+impl Watch for TerminalProgress {
     fn verified(&self, progress: Progress) {
-        Bar::verified(self, progress);
+        TerminalProgress::verified(self, progress);
     }
 
     fn say(&self, line: &str) -> Result<(), BackupError> {

@@ -42,14 +42,17 @@ pub(super) struct Requirement {
 
 impl Request {
     /// Parses a body.
-    pub(super) fn read(body: &Value) -> Result<Request, Complaint> {
+    pub(super) fn read(body: &Value) -> Result<Request, RequestError> {
         let Some(kind) = body.get("type").and_then(Value::as_str) else {
-            return Err(Complaint::malformed("the body needs a `type`"));
+            return Err(RequestError::malformed("the body needs a `type`"));
         };
         if !KNOWN.contains(&kind) {
-            return Err(Complaint { code: NOT_SUPPORTED, text: format!("no such type: {kind}") });
+            return Err(RequestError {
+                code: NOT_SUPPORTED,
+                text: format!("no such type: {kind}"),
+            });
         }
-        Request::deserialize(body).map_err(|error| Complaint::malformed(&error.to_string()))
+        Request::deserialize(body).map_err(|error| RequestError::malformed(&error.to_string()))
     }
 }
 
@@ -62,18 +65,18 @@ const UNKNOWN_ID: u32 = 20;
 
 /// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Complaint {
+pub(super) struct RequestError {
     pub(super) code: u32,
     pub(super) text: String,
 }
 
-impl Complaint {
-    pub(super) fn malformed(text: &str) -> Complaint {
-        Complaint { code: MALFORMED, text: text.into() }
+impl RequestError {
+    pub(super) fn malformed(text: &str) -> RequestError {
+        RequestError { code: MALFORMED, text: text.into() }
     }
 
-    pub(super) fn unknown(what: &str, id: &str) -> Complaint {
-        Complaint { code: UNKNOWN_ID, text: format!("no such {what}: {id}") }
+    pub(super) fn unknown(what: &str, id: &str) -> RequestError {
+        RequestError { code: UNKNOWN_ID, text: format!("no such {what}: {id}") }
     }
 }
 

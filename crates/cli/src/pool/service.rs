@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::message::{Complaint, Message, Reply, Request, Requirement, queued};
+use super::message::{Message, Reply, Request, RequestError, Requirement, queued};
 use super::resources::{Allocation, AllocationAnswer, Amounts, ConcurrencyGroup, Granted, Pool};
 
 /// Sender, receiver and number of a request. Sender and number identify it.
@@ -24,7 +24,7 @@ impl Question {
 }
 
 /// The number of requests whose replies are kept; a later retry is a new request.
-const REMEMBERED: usize = 100_000;
+const MAX_KEPT_REPLIES: usize = 100_000;
 
 /// A message without a sender to reply to.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Service {
         let body = message.get("body").unwrap_or(&Value::Null);
         let Some(msg_id) = body.get("msg_id").and_then(Value::as_i64) else {
             let text = "the body needs a `msg_id`, a whole number".to_string();
-            let Complaint { code, text } = Complaint::malformed(&text);
+            let RequestError { code, text } = RequestError::malformed(&text);
             let body = Reply::Error { in_reply_to: None, code, text };
             return Ok(vec![Message { src: dest, dest: src, body }]);
         };
@@ -78,7 +78,7 @@ impl Service {
         let mut messages = Vec::new();
         let reply = Request::read(body)
             .and_then(|request| self.serve(&question, request, &mut messages))
-            .unwrap_or_else(|Complaint { code, text }| Reply::Error {
+            .unwrap_or_else(|RequestError { code, text }| Reply::Error {
                 in_reply_to: Some(msg_id),
                 code,
                 text,
@@ -95,31 +95,31 @@ impl Service {
         question: &Question,
         request: Request,
         others: &mut Vec<Message>,
-    ) -> Result<Reply, Complaint> {
+    ) -> Result<Reply, RequestError> {
         let in_reply_to = question.msg_id;
         match request {
             Request::Allocate { requirements } => self.allocate(question, &requirements),
             Request::Release { allocation_id } => {
                 let Some(allocation) = self.allocations.remove(&allocation_id) else {
-                    return Err(Complaint::unknown("allocation", &allocation_id));
+                    return Err(RequestError::unknown("allocation", &allocation_id));
                 };
                 let (freed, granted) =
                     self.pool.release(allocation).expect("every allocation that is named is held");
-                others.extend(granted.into_iter().map(|granted| self.tell(granted)));
+                others.extend(granted.into_iter().map(|granted| self.granted_reply(granted)));
                 let resources_freed = (&freed).into();
                 Ok(Reply::Released { in_reply_to, allocation_id, resources_freed })
             }
             Request::SubmitJob { category, concurrency_limit, jobs } => {
                 let group = self.groups.entry(category).or_default();
                 let Some(queued) = group.submit(jobs, concurrency_limit) else {
-                    return Err(Complaint::malformed("too many jobs to count"));
+                    return Err(RequestError::malformed("too many jobs to count"));
                 };
                 let (running, waiting) = (group.running(), group.waiting());
                 Ok(Reply::JobsSubmitted { in_reply_to, queued, running, waiting })
             }
             Request::FinishJob { category, jobs } => {
                 let Some(group) = self.groups.get_mut(&category) else {
-                    return Err(Complaint::unknown("category", &category));
+                    return Err(RequestError::unknown("category", &category));
                 };
                 let finished = group.finish(jobs);
                 let (running, waiting) = (group.running(), group.waiting());
@@ -133,18 +133,18 @@ impl Service {
         &mut self,
         question: &Question,
         requirements: &[Requirement],
-    ) -> Result<Reply, Complaint> {
+    ) -> Result<Reply, RequestError> {
         let mut wanted = Amounts::default();
         for Requirement { resource, amount } in requirements {
             if *amount == 0 {
-                return Err(Complaint::malformed("an `amount` is at least 1"));
+                return Err(RequestError::malformed("an `amount` is at least 1"));
             }
             if !wanted.add(resource, *amount) {
-                return Err(Complaint::malformed("too much to count"));
+                return Err(RequestError::malformed("too much to count"));
             }
         }
         if wanted.is_empty() {
-            return Err(Complaint::malformed("`requirements` names at least one resource"));
+            return Err(RequestError::malformed("`requirements` names at least one resource"));
         }
         let resources = wanted.clone();
         Ok(match self.pool.allocate(wanted, question.clone()) {
@@ -163,7 +163,7 @@ impl Service {
     }
 
     /// The reply to a waiting request that is granted. A retry gets the same reply.
-    fn tell(&mut self, granted: Granted<Question>) -> Message {
+    fn granted_reply(&mut self, granted: Granted<Question>) -> Message {
         let Granted { allocation, resources, ticket: question } = granted;
         let answer = question.answer(self.allocated(question.msg_id, allocation, &resources));
         if let Some(stored) = self.answers.get_mut(&(question.src, question.msg_id)) {
@@ -176,7 +176,7 @@ impl Service {
         let key = (question.src.clone(), question.msg_id);
         self.answers.insert(key.clone(), answer.clone());
         self.order.push_back(key);
-        if self.order.len() > REMEMBERED
+        if self.order.len() > MAX_KEPT_REPLIES
             && let Some(oldest) = self.order.pop_front()
         {
             self.answers.remove(&oldest);

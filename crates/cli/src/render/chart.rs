@@ -85,7 +85,7 @@ impl Scale {
         if high - low < 1e-9 {
             high = low + 1.0;
         }
-        let step = nice_step(high - low);
+        let step = tick_step(high - low);
         (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
         Scale { low, high, start, end, step, logarithmic: false }
     }
@@ -128,7 +128,7 @@ fn power_of_ten(power: f64) -> String {
 }
 
 /// A step of 1, 2 or 5 times a power of ten that gives five to ten ticks.
-fn nice_step(range: f64) -> f64 {
+fn tick_step(range: f64) -> f64 {
     let power = 10f64.powf((range / 6.0).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
     steps.into_iter().find(|step| range / step <= 8.0).unwrap_or(10.0 * power)

@@ -6,12 +6,12 @@ use bursar_client::api::terminal::escaped_lines;
 
 /// Escapes output chunk by chunk. A character may span two chunks.
 #[derive(Debug, Default)]
-pub(crate) struct Sieve {
+pub(crate) struct ChunkEscaper {
     /// An incomplete character, or a carriage return.
     rest: Vec<u8>,
 }
 
-impl Sieve {
+impl ChunkEscaper {
     /// The next chunk, escaped. A line that is overwritten, as progress bars do, becomes
     /// a separate line.
     pub(crate) fn pass(&mut self, piece: &[u8]) -> String {
@@ -31,12 +31,12 @@ impl Sieve {
 #[derive(Debug)]
 pub(crate) struct ProtectedTerminal<W> {
     terminal: W,
-    sieve: Sieve,
+    sieve: ChunkEscaper,
 }
 
 impl<W: Write> ProtectedTerminal<W> {
     pub(crate) fn new(terminal: W) -> ProtectedTerminal<W> {
-        ProtectedTerminal { terminal, sieve: Sieve::default() }
+        ProtectedTerminal { terminal, sieve: ChunkEscaper::default() }
     }
 }
 
@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn output_does_not_depend_on_chunk_boundaries() {
-        let mut sieve = Sieve::default();
+        let mut sieve = ChunkEscaper::default();
         let whole = sieve.pass(HOSTILE) + &sieve.end();
         assert_eq!(
             whole,
             "a\\u001b]0;title\\u0007\tb\nbar 1\nbar 2\nd\\u009b31m \\u202e \u{1f980}é\n"
         );
         for size in 1..HOSTILE.len() {
-            let mut sieve = Sieve::default();
+            let mut sieve = ChunkEscaper::default();
             let pieces: String = HOSTILE.chunks(size).map(|piece| sieve.pass(piece)).collect();
             assert_eq!(pieces + &sieve.end(), whole, "in pieces of {size}");
         }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn invalid_utf8_is_replaced() {
-        let mut sieve = Sieve::default();
+        let mut sieve = ChunkEscaper::default();
         let shown = sieve.pass(b"x\x9b31m\xff\xe2\x82") + &sieve.pass(b"y\xf0\x9f") + &sieve.end();
         assert_eq!(shown, "x\u{fffd}31m\u{fffd}\u{fffd}y\u{fffd}");
     }

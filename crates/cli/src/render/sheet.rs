@@ -159,7 +159,7 @@ impl Sheet {
         let mut text = if self.rows.is_empty() {
             "(none)".to_owned()
         } else if self.upright {
-            self.upright_text(colours)
+            self.vertical_text(colours)
         } else {
             self.list_text(colours)
         };
@@ -202,7 +202,7 @@ impl Sheet {
         table.trim_fmt()
     }
 
-    fn upright_text(&self, colours: bool) -> String {
+    fn vertical_text(&self, colours: bool) -> String {
         let mut table = plain_table(colours);
         let cells = self.rows.iter().flatten();
         for (column, cell) in self.columns.iter().zip(cells) {

@@ -58,7 +58,7 @@ pub(crate) fn connect_with(
 }
 
 /// The same without a word: fails if the key would travel unencrypted.
-pub(crate) fn quiet_client(
+pub(crate) fn client_without_warnings(
     arguments: &ConnectionArguments,
     more: impl FnOnce(ClientBuilder) -> ClientBuilder,
 ) -> Result<Client, Failure> {

@@ -9,7 +9,7 @@ use clap::Arg;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use serde_json::Value;
 
-use crate::session::connection::{ConnectionArguments, quiet_client, variable};
+use crate::session::connection::{ConnectionArguments, client_without_warnings, variable};
 use crate::session::contexts::{self, Contexts};
 
 /// The variable under which the shell asks for candidates.
@@ -109,7 +109,8 @@ fn saved_contexts() -> Vec<String> {
 fn asked(named: Named, word: &str) -> Vec<String> {
     let words: Vec<String> = std::env::args().skip_while(|word| word != "--").skip(1).collect();
     let connection = typed(&words);
-    let Ok(client) = quiet_client(&connection, |all| all.retry(RetryPolicy::never())) else {
+    let Ok(client) = client_without_warnings(&connection, |all| all.retry(RetryPolicy::never()))
+    else {
         return Vec::new();
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -22,8 +22,8 @@ async fn an_array_has_one_state_line_and_a_total() {
     assert_eq!(field("state"), "2 running, 1 succeeded");
     assert_eq!(field("charged"), "2");
     assert_eq!(field("returned"), "5");
-    for member in ["arr.0", "arr.1", "arr.2"] {
-        assert!(shown.contains(member), "{shown}");
+    for job_id in ["arr.0", "arr.1", "arr.2"] {
+        assert!(shown.contains(job_id), "{shown}");
     }
     // One job of the array is shown as a job.
     assert!(person.done(&["job", "show", "arr.1"]).contains("attempts:"));
@@ -108,8 +108,8 @@ async fn every_command_about_a_job_takes_a_whole_array_or_says_that_it_does_not(
     assert!(one.contains("sweep is an array of 3 jobs"), "{one}");
     assert!(one.contains("bursar job timeline sweep.0"), "{one}");
     person.done(&["job", "preempt", "sweep"]);
-    for member in ["sweep.0", "sweep.1"] {
-        let stopping = job(&server, member).await;
+    for job_id in ["sweep.0", "sweep.1"] {
+        let stopping = job(&server, job_id).await;
         assert_eq!(stopping["state"], "stopping", "{stopping}");
     }
     assert_eq!(state(&server, "sweep.2").await, "queued");

@@ -11,18 +11,18 @@ async fn the_id_of_an_array_names_all_of_its_jobs() {
     let mut agent = Agent::register(&server, "n1", "H100", 2).await;
     let body = with(small("arr"), "array", json!(3));
     let made = submit(&server, body.clone()).await;
-    let members = json!(["arr.0", "arr.1", "arr.2"]);
-    assert_eq!((&made["id"], &made["array"]), (&json!("arr.0"), &members));
+    let job_ids = json!(["arr.0", "arr.1", "arr.2"]);
+    assert_eq!((&made["id"], &made["array"]), (&json!("arr.0"), &job_ids));
     agent.beat(&server).await;
     let read = server.get("/v1/jobs/arr").await;
-    assert_eq!((&read["id"], &read["array"]), (&json!("arr.0"), &members));
+    assert_eq!((&read["id"], &read["array"]), (&json!("arr.0"), &job_ids));
     assert_eq!(read["state"], "running");
-    assert_eq!(server.get("/v1/jobs/arr.1").await["array"], members);
+    assert_eq!(server.get("/v1/jobs/arr.1").await["array"], job_ids);
     assert_eq!(server.get("/v1/jobs/arr/why").await["job"], "arr.0");
     server.get("/v1/jobs/arr/timeline").await;
 
     let cancelled = server.call("POST", "/v1/jobs/arr/cancel", json!({})).await.expect(200);
-    assert_eq!((&cancelled["id"], &cancelled["array"]), (&json!("arr.0"), &members));
+    assert_eq!((&cancelled["id"], &cancelled["array"]), (&json!("arr.0"), &job_ids));
     agent.beat(&server).await;
     for id in ["arr.0", "arr.1", "arr.2"] {
         assert_eq!(state(&server, id).await, "cancelled", "{id}");

@@ -219,17 +219,17 @@ impl Server {
         self.restart(&[&["--config", &file], flags].concat());
     }
 
-    /// A server whose journals are not in a folder; the flags name its root key file.
+    /// A server on the store or folder that the flags name, with its root key file.
     pub(crate) fn on_store(flags: &[&str]) -> Server {
         let arguments = [&["serve", "--listen", "127.0.0.1:0"], flags].concat();
         let mut child = spawn(&arguments);
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         let url = until_listening(&mut lines);
-        let file = flags.iter().skip_while(|flag| **flag != "--root-key-file").nth(1);
-        let root = std::fs::read_to_string(file.expect("it is named")).expect("it was written");
-        let (root, data) = (root.trim().to_owned(), PathBuf::new());
-        let store = flags.iter().skip_while(|flag| **flag != "--store").nth(1);
-        let (store, spoilt) = (store.map(|store| (*store).to_owned()), None);
+        let value = |name: &str| flags.iter().skip_while(|flag| **flag != name).nth(1).copied();
+        let file = value("--root-key-file").expect("it is named");
+        let root = std::fs::read_to_string(file).expect("it was written").trim().to_owned();
+        let data = value("--data").map_or_else(PathBuf::new, PathBuf::from);
+        let (store, spoilt) = (value("--store").map(str::to_owned), None);
         Server { child, url, root, client: client(), data, store, spoilt, _folder: None }
     }
 

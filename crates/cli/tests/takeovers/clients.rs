@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::prices::{PriceChange, PriceRead};
 
 /// How long a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(6);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 /// The pause before a request is sent again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 /// The pause between two requests of one client, so that the checker has little to compare.
@@ -50,7 +50,7 @@ pub(crate) type ClientAnswer = Option<(u16, reqwest::header::HeaderMap, Value)>;
 
 pub(crate) fn client() -> Client {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    Client::builder().timeout(PATIENCE).build().expect("a plain client")
+    Client::builder().timeout(ANSWER_TIMEOUT).build().expect("a plain client")
 }
 
 /// The tenant of an account.

@@ -10,7 +10,6 @@ mod clock;
 mod journal_support;
 mod loss;
 mod members;
-mod migrate;
 mod prices;
 mod records;
 #[path = "../rehearsal/mod.rs"]
@@ -38,15 +37,15 @@ fn rounds() -> usize {
 }
 
 /// A cluster under load, and when which fault began.
-struct Ordeal {
+struct ClusterUnderLoad {
     cluster: ServerProcesses,
     clients: Arc<TestClients>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     faults: Vec<(&'static str, u64)>,
 }
 
-impl Ordeal {
-    async fn begin(store: &str) -> Ordeal {
+impl ClusterUnderLoad {
+    async fn begin(store: &str) -> ClusterUnderLoad {
         let mut cluster = ServerProcesses::start(store);
         let clients = TestClients::new(&cluster.urls, ROOT_KEY);
         for (id, kind) in [("acme", "org"), ("acme:nlp", "team"), ("umbra", "org")] {
@@ -63,9 +62,9 @@ impl Ordeal {
         work::start(&mut cluster, &clients).await;
         clients.make_guest("first").await;
         let tasks = clients.start();
-        let ordeal = Ordeal { cluster, clients, tasks, faults: Vec::new() };
-        ordeal.until_answered().await;
-        ordeal
+        let loaded = ClusterUnderLoad { cluster, clients, tasks, faults: Vec::new() };
+        loaded.until_answered().await;
+        loaded
     }
 
     /// Waits until clients have got more answers to changes.
@@ -227,14 +226,14 @@ fn check_owners(database: &TestPostgres) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_doubled_or_stale_while_members_are_killed_paused_and_restarted() {
     let database = TestPostgres::start();
-    let mut ordeal = Ordeal::begin(&database.url()).await;
+    let mut loaded = ClusterUnderLoad::begin(&database.url()).await;
     for _ in 0..rounds() {
-        ordeal.kill_the_leader(&database).await;
-        ordeal.roll().await;
-        ordeal.pause_the_leader(&database).await;
-        ordeal.start_together().await;
+        loaded.kill_the_leader(&database).await;
+        loaded.roll().await;
+        loaded.pause_the_leader(&database).await;
+        loaded.start_together().await;
     }
-    ordeal.end(&database).await;
+    loaded.end(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -244,17 +243,17 @@ async fn nothing_is_lost_when_the_standby_stops_and_when_it_is_promoted() {
     primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'second'");
     primary.sql("SELECT pg_reload_conf()");
     primary.wait_for("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", "1");
-    let mut ordeal = Ordeal::begin(&primary.url_with(&standby)).await;
-    ordeal.note("standby");
+    let mut loaded = ClusterUnderLoad::begin(&primary.url_with(&standby)).await;
+    loaded.note("standby");
     standby.stop();
     // Commits wait: nothing is acknowledged that only one of the two has.
     primary.wait_for("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'", "t");
     primary.wait_for("SELECT until < clock_timestamp() FROM bursar_store", "t");
     standby.start_again();
-    ordeal.until_answered().await;
-    ordeal.note("promotion");
+    loaded.until_answered().await;
+    loaded.note("promotion");
     primary.crash();
     assert_eq!(standby.sql("SELECT pg_promote()"), "t");
-    ordeal.until_answered().await;
-    ordeal.end(&standby).await;
+    loaded.until_answered().await;
+    loaded.end(&standby).await;
 }

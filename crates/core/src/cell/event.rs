@@ -174,7 +174,7 @@ pub enum Event {
         blocker: FundsBlocker,
     },
     /// An attempt was first reported running on a node. The ledger is notified for the first node.
-    MemberStarted {
+    AttemptStartedOnNode {
         /// The attempt.
         attempt: AttemptId,
         /// The node.
@@ -188,13 +188,13 @@ pub enum Event {
         usage: Vec<(AttemptId, u64)>,
     },
     /// An attempt ended on one of its nodes; its GPUs there are free.
-    MemberEnded {
+    AttemptEndedOnNode {
         /// The attempt.
         attempt: AttemptId,
         /// The node.
         node: NodeId,
         /// How it ended there.
-        end: MemberEnd,
+        end: AttemptNodeEnd,
         /// The exit code of its process there, if it was reported.
         exit_code: Option<i32>,
     },
@@ -396,7 +396,7 @@ pub enum StopReason {
 
 /// How an attempt ended on one of its nodes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MemberEnd {
+pub enum AttemptNodeEnd {
     /// It succeeded.
     Succeeded,
     /// It failed.

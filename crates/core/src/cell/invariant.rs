@@ -10,7 +10,7 @@ use std::fmt;
 
 use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::{AccountId, AttemptId, ClassRank, JobId};
-use super::jobs::attempt::{CellAttempt, MemberPhase};
+use super::jobs::attempt::{AttemptNodePhase, CellAttempt};
 use super::jobs::job::{CellJob, Phase, Waiting};
 use super::nodes::scope::covers;
 use super::share::accounts::Account;
@@ -90,7 +90,7 @@ impl Cell {
         for event in events {
             let Event::PlacementProposed { attempt, members, .. } = event else { continue };
             let Some((job, live)) = self.live(*attempt) else { continue };
-            let nodes = members.iter().map(|member| self.inventory.node(member.node));
+            let nodes = members.iter().map(|placement| self.inventory.node(placement.node));
             for offer in nodes.map(|record| &record.offer) {
                 if !covers(offer.scope.as_deref(), Some(&job.spec.account)) {
                     return Err(
@@ -202,9 +202,10 @@ impl Cell {
                 }
                 cpu += u64::from(shape.cpu_milli);
                 memory += u64::from(shape.memory_mib);
-                let live = self.live(*attempt).and_then(|(_, live)| live.member(id));
-                let live = live.is_some_and(|member| {
-                    member.gpus == held.gpus && !matches!(member.phase, MemberPhase::Ended(_))
+                let live = self.live(*attempt).and_then(|(_, live)| live.on_node(id));
+                let live = live.is_some_and(|on_node| {
+                    on_node.gpus == held.gpus
+                        && !matches!(on_node.phase, AttemptNodePhase::Ended(_))
                 });
                 if live == held.fenced {
                     return Err(
@@ -278,13 +279,13 @@ impl Cell {
                         format!("L10: {id:?} runs as {}, not {expected}", attempt.id).into()
                     );
                 }
-                for member in &attempt.members {
-                    let ended = matches!(member.phase, MemberPhase::Ended(_));
-                    let record = self.inventory.get(member.node);
+                for on_node in &attempt.nodes {
+                    let ended = matches!(on_node.phase, AttemptNodePhase::Ended(_));
+                    let record = self.inventory.get(on_node.node);
                     let held = record.is_some_and(|record| record.members.contains_key(&expected));
                     if held == ended {
                         return Err(
-                            format!("L10: {expected} and {:?} disagree", member.node).into()
+                            format!("L10: {expected} and {:?} disagree", on_node.node).into()
                         );
                     }
                 }

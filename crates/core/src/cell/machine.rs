@@ -110,12 +110,12 @@ impl Machine for Cell {
                 self.release_attempt(at, *attempt);
                 self.job_mut(attempt.job).phase = Phase::Waiting(Waiting::Funds(*blocker));
             }
-            Event::MemberStarted { attempt, node } => {
-                self.apply_member_started(at, *attempt, *node);
+            Event::AttemptStartedOnNode { attempt, node } => {
+                self.apply_started_on_node(at, *attempt, *node);
             }
             Event::UsageMetered { node, usage } => self.apply_metered(at, *node, usage),
-            Event::MemberEnded { attempt, node, end, exit_code } => {
-                self.apply_member_ended(*attempt, *node, *end, *exit_code);
+            Event::AttemptEndedOnNode { attempt, node, end, exit_code } => {
+                self.apply_ended_on_node(*attempt, *node, *end, *exit_code);
             }
             Event::FundingSet { attempt, funded_ms } => {
                 self.apply_funding_set(*attempt, *funded_ms);

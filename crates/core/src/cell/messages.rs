@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::command::{Command, Origin, Refusal};
 use super::event::{Event, JobOutcome};
 use super::ids::{AttemptId, JobId};
-use super::jobs::attempt::MemberPhase;
+use super::jobs::attempt::AttemptNodePhase;
 use super::nodes::node::NodeId;
 use super::nodes::owner::NodeKey;
 use super::state::Cell;
-use crate::message::{Mark, ProposedMember, ToCell, ToLedger};
+use crate::message::{Mark, ProposedNode, ToCell, ToLedger};
 
 impl From<ToCell> for Command {
     fn from(message: ToCell) -> Command {
@@ -51,7 +51,7 @@ struct Outgoing {
     /// One message to each shard, for any number of attempts.
     usage: BTreeMap<u16, Vec<(AttemptId, u64)>>,
     rest: Vec<(u16, ToLedger)>,
-    /// Lost nodes and ended members, by events that are not applied yet.
+    /// Lost nodes and attempts that ended on a node, by events that are not applied yet.
     gone: BTreeSet<NodeId>,
     ended: BTreeSet<(AttemptId, NodeId)>,
     /// Fences lifted by these events.
@@ -122,11 +122,11 @@ impl Cell {
     fn leaves_fences(&self, attempt: AttemptId, outgoing: &Outgoing) -> bool {
         let (_, live) = self.live(attempt).expect("only live attempts end");
         live.confirmed
-            && live.members.iter().any(|member| {
-                !matches!(member.phase, MemberPhase::Ended(_))
-                    && !outgoing.ended.contains(&(attempt, member.node))
-                    && !outgoing.gone.contains(&member.node)
-                    && self.inventory.node(member.node).alive
+            && live.nodes.iter().any(|on_node| {
+                !matches!(on_node.phase, AttemptNodePhase::Ended(_))
+                    && !outgoing.ended.contains(&(attempt, on_node.node))
+                    && !outgoing.gone.contains(&on_node.node)
+                    && self.inventory.node(on_node.node).alive
             })
     }
 
@@ -151,16 +151,16 @@ impl Cell {
         match event {
             Event::PlacementProposed { attempt, model, members } => {
                 let gpu_type = model.map(|model| self.models.get(model).clone());
-                let members = members.iter().map(|member| ProposedMember {
-                    node: NodeKey::of(&self.inventory.node(member.node).offer).full(),
+                let nodes = members.iter().map(|placement| ProposedNode {
+                    node: NodeKey::of(&self.inventory.node(placement.node).offer).full(),
                     // A node has at most 64 devices.
-                    gpus: member.gpus.len() as u16,
+                    gpus: placement.gpus.len() as u16,
                 });
-                let (attempt, members) = (*attempt, members.collect());
-                let message = ToLedger::PlacementProposed { attempt, gpu_type, members };
+                let (attempt, nodes) = (*attempt, nodes.collect());
+                let message = ToLedger::PlacementProposed { attempt, gpu_type, nodes };
                 outgoing.push(attempt.job, message);
             }
-            Event::MemberStarted { attempt, node: _ } => {
+            Event::AttemptStartedOnNode { attempt, node: _ } => {
                 let live = self.live(*attempt);
                 if live.is_some_and(|(_, live)| live.running_since.is_none()) {
                     let message = ToLedger::AttemptStarted { attempt: *attempt };
@@ -207,7 +207,7 @@ impl Cell {
             Event::NodeLost { node } | Event::NodeRemoved { node } => {
                 outgoing.gone.insert(*node);
             }
-            Event::MemberEnded { attempt, node, .. } => {
+            Event::AttemptEndedOnNode { attempt, node, .. } => {
                 outgoing.ended.insert((*attempt, *node));
             }
             Event::JobEnded { job, outcome } => {

@@ -15,7 +15,7 @@ use bursar_core::ledger::jobs::{
     Job, JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS,
 };
 use bursar_core::ledger::{Command, Ledger};
-use bursar_core::message::{ProposedMember, ToCell, ToLedger};
+use bursar_core::message::{ProposedNode, ToCell, ToLedger};
 use bursar_core::name::{AccountPath, GpuModel, HoldId, JobName, Region};
 use bursar_core::time::Timestamp;
 
@@ -147,7 +147,7 @@ fn receive(ledger: &Ledger, tenant: &AccountPath, words: &Words<'_>) -> Command 
         "proposes" => ToLedger::PlacementProposed {
             attempt: attempt(),
             gpu_type: Some(GpuModel::unchecked(words.word(5))),
-            members: words.rest(6).iter().map(|member| proposed(member)).collect(),
+            nodes: words.rest(6).iter().map(|node| proposed(node)).collect(),
         },
         "started" => ToLedger::AttemptStarted { attempt: attempt() },
         "metered" => ToLedger::UsageMetered(metered(ledger, tenant, words)),
@@ -178,9 +178,9 @@ fn receive(ledger: &Ledger, tenant: &AccountPath, words: &Words<'_>) -> Command 
     Command::Receive { cell, number, position: number * 10, message: Box::new(message) }
 }
 
-fn proposed(member: &str) -> ProposedMember {
-    let (node, gpus) = member.split_once(':').unwrap();
-    ProposedMember { node: node.into(), gpus: gpus.parse().unwrap() }
+fn proposed(node: &str) -> ProposedNode {
+    let (node, gpus) = node.split_once(':').unwrap();
+    ProposedNode { node: node.into(), gpus: gpus.parse().unwrap() }
 }
 
 /// `metered j 1 30m k 2 1h`: three words for each attempt.
@@ -272,16 +272,13 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         }
         Event::AttemptConfirmed(confirmed) => {
             let place = confirmed.cell.map_or("elsewhere", |cell| region(ledger, cell));
-            let members: Vec<String> = confirmed
-                .members
-                .iter()
-                .map(|member| format!(" {}:{}", member.node, member.gpus))
-                .collect();
+            let nodes: Vec<String> =
+                confirmed.nodes.iter().map(|on| format!(" {}:{}", on.node, on.gpus)).collect();
             format!(
                 "AttemptConfirmed {} {} in {place}{} at {} funded {}",
                 name(ledger, confirmed.job),
                 confirmed.number,
-                members.concat(),
+                nodes.concat(),
                 confirmed.per_gpu_hour,
                 funded(confirmed.funded_ms)
             )

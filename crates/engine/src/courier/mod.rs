@@ -29,9 +29,9 @@ use crate::writer::handle::Handle;
 const MAX_DELIVERY: usize = 512;
 /// How long to let the journal grow after two reads without messages. Most records of a busy sender
 /// are not messages, and waking for each batch costs more than reading it.
-const REST: Duration = Duration::from_millis(2);
+const BATCHING_DELAY: Duration = Duration::from_millis(2);
 /// The pause after a failed delivery.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A message on its way to its receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,10 +226,10 @@ where
             while durable.wait_beyond(self.delivered()) {
                 let Some(until) = durable.head() else { continue };
                 match self.step(until) {
-                    Ok(0) if in_vain > 0 => durable.pause(REST),
+                    Ok(0) if in_vain > 0 => durable.pause(BATCHING_DELAY),
                     Ok(0) => in_vain += 1,
                     Ok(_) => in_vain = 0,
-                    Err(error) if error.is_retryable() => durable.pause(RETRY),
+                    Err(error) if error.is_retryable() => durable.pause(RETRY_INTERVAL),
                     Err(error) => return Err(error),
                 }
             }

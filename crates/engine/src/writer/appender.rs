@@ -18,7 +18,7 @@ use crate::writer::pacing::{BATCHES_WITHOUT_WAIT, BatchPacer, WAIT_DIVISOR};
 
 /// An append in progress, with the answers that wait for it. Without an append the answers wait
 /// only for earlier ones.
-struct Flying<M: Machine> {
+struct AppendInFlight<M: Machine> {
     pending: Option<Pending>,
     waiting: Vec<PendingAnswer<M>>,
     records: u32,
@@ -70,7 +70,7 @@ impl<M: Machine> Appender<M> {
                 continue;
             }
             let Some(oldest) = flying.pop_front() else { return };
-            let gathering = match self.land(oldest, &mut self.expected()) {
+            let gathering = match self.finish_append(oldest, &mut self.expected()) {
                 Ok(gathering) => gathering,
                 Err((failure, waiting)) => {
                     reject_all(waiting, &failure);
@@ -120,7 +120,7 @@ impl<M: Machine> Appender<M> {
             return Some(load);
         }
         let flying = self.begin(load, &mut expected);
-        match self.land(flying, &mut expected) {
+        match self.finish_append(flying, &mut expected) {
             Ok(gathering) => pacer.answered(gathering.answers, gathering.write_time),
             Err((failure, waiting)) => {
                 reject_all(waiting, &failure);
@@ -130,7 +130,7 @@ impl<M: Machine> Appender<M> {
         None
     }
 
-    fn begin(&self, load: Load<M>, expected: &mut Head) -> Flying<M> {
+    fn begin(&self, load: Load<M>, expected: &mut Head) -> AppendInFlight<M> {
         let Load { records, waiting } = load;
         let begun = self.stopwatch.elapsed();
         let bytes = records.bytes();
@@ -145,16 +145,16 @@ impl<M: Machine> Appender<M> {
             }
             self.journal.begin_append(self.epoch, after, batch)
         });
-        Flying { pending, waiting, records: written, bytes, begun }
+        AppendInFlight { pending, waiting, records: written, bytes, begun }
     }
 
     /// Waits for one append and sends its answers.
-    fn land(
+    fn finish_append(
         &self,
-        oldest: Flying<M>,
+        oldest: AppendInFlight<M>,
         expected: &mut Head,
     ) -> Result<Gathering, (AppendError, Vec<PendingAnswer<M>>)> {
-        let Flying { pending, mut waiting, records, bytes, begun } = oldest;
+        let AppendInFlight { pending, mut waiting, records, bytes, begun } = oldest;
         match pending.map(Pending::wait) {
             Some(Ok(head)) => {
                 if self.depth == 1 {
@@ -170,7 +170,7 @@ impl<M: Machine> Appender<M> {
         if records > 0 {
             let nanos = u64::try_from(write_time.as_nanos()).unwrap_or(u64::MAX);
             self.write_nanos.store(nanos, Ordering::Relaxed);
-            self.observer.tell(Written { took: write_time, records });
+            self.observer.notify(Written { took: write_time, records });
         }
         let answers = waiting.len() + self.handoff.landed();
         for waiting in waiting.drain(..) {
@@ -184,7 +184,7 @@ impl<M: Machine> Appender<M> {
     }
 
     /// Rejects the appends after a failed one. The kind of the failure decides their outcome.
-    fn give_up(&self, failure: AppendError, flying: VecDeque<Flying<M>>) {
+    fn give_up(&self, failure: AppendError, flying: VecDeque<AppendInFlight<M>>) {
         for later in flying {
             // Each was sent. Only the journal knows whether it was written.
             let outcome = later.pending.map(Pending::wait);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bursar_journal::Head;
 
 #[derive(Debug)]
-struct Shown {
+struct DurableState {
     head: Option<Head>,
     /// Followers that wait for more.
     sleeping: usize,
@@ -16,18 +16,18 @@ struct Shown {
 /// The durable head of one journal. The writer publishes it, followers wait for it.
 #[derive(Debug)]
 pub struct Durable {
-    shown: Mutex<Shown>,
+    shown: Mutex<DurableState>,
     moved: Condvar,
 }
 
 impl Durable {
     /// No head is known yet.
     pub fn new() -> Durable {
-        let shown = Mutex::new(Shown { head: None, sleeping: 0, closed: false });
+        let shown = Mutex::new(DurableState { head: None, sleeping: 0, closed: false });
         Durable { shown, moved: Condvar::new() }
     }
 
-    fn shown(&self) -> MutexGuard<'_, Shown> {
+    fn shown(&self) -> MutexGuard<'_, DurableState> {
         // Nothing that holds this lock can panic half way.
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }

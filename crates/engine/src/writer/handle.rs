@@ -298,7 +298,7 @@ impl<M: Hosted> Handle<M> {
 
     /// Runs `work`, which reads the state and decides commands, all at one instant. `respond`
     /// receives its result once everything that it saw and decided is durable.
-    pub fn attend<T: Send + 'static>(
+    pub fn transact<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut dyn Transaction<M>) -> T + Send + 'static,
         respond: impl FnOnce(Result<Seen<T>, EngineError>) + Send + 'static,
@@ -325,10 +325,10 @@ impl<M: Hosted> Handle<M> {
         })));
     }
 
-    /// Like [`Handle::attend`], in as many turns as `turn` needs: until it returns a value. Other
+    /// Like [`Handle::transact`], in as many turns as `turn` needs: until it returns a value. Other
     /// messages are handled between two turns. If the state is rebuilt in between, nothing more is
     /// decided and the outcome is unknown.
-    pub fn attend_in_turns<T: Send + 'static>(
+    pub fn transact_in_turns<T: Send + 'static>(
         &self,
         mut turn: impl FnMut(&mut dyn Transaction<M>) -> Option<T> + Send + 'static,
         respond: impl FnOnce(Result<Seen<T>, EngineError>) + Send + 'static,

@@ -31,9 +31,9 @@ pub enum Urgency {
 }
 
 /// Messages taken out under one lock.
-const ROUND: usize = 256;
+const ROUND_MESSAGES: usize = 256;
 /// The part of a round that each lane always gets.
-const SHARE: usize = ROUND / 8;
+const LANE_MESSAGES: usize = ROUND_MESSAGES / 8;
 
 /// The sender of a message, as a number. Messages with the same number share their turns. Zero for
 /// the server itself.
@@ -334,11 +334,11 @@ fn take_round<M: Machine>(
     taken: &mut VecDeque<Taken<M>>,
     order: [Urgency; 3],
 ) {
-    let waiting = |lane: &Lane<M>| lane.len.min(SHARE);
-    let mut rest = ROUND - lanes.waiting.iter().map(waiting).sum::<usize>();
+    let waiting = |lane: &Lane<M>| lane.len.min(LANE_MESSAGES);
+    let mut rest = ROUND_MESSAGES - lanes.waiting.iter().map(waiting).sum::<usize>();
     for urgency in order {
         let lane = &mut lanes.waiting[urgency as usize];
-        let share = lane.len.min(SHARE);
+        let share = lane.len.min(LANE_MESSAGES);
         let more = (lane.len - share).min(rest);
         rest -= more;
         let turns = std::iter::from_fn(|| lane.pop()).take(share + more);

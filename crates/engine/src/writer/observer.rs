@@ -28,13 +28,13 @@ pub enum Trouble {
     NoSnapshot(ReplayError),
 }
 
-type Hears<T> = Option<Arc<dyn Fn(T) + Send + Sync>>;
+type Listener<T> = Option<Arc<dyn Fn(T) + Send + Sync>>;
 
 /// Called on threads of the engine after every durable write and with every trouble. Must not block.
 #[derive(Clone, Default)]
 pub struct Observer {
-    written: Hears<Written>,
-    trouble: Hears<Trouble>,
+    written: Listener<Written>,
+    trouble: Listener<Trouble>,
 }
 
 impl Observer {
@@ -50,7 +50,7 @@ impl Observer {
         self
     }
 
-    pub(crate) fn tell(&self, written: Written) {
+    pub(crate) fn notify(&self, written: Written) {
         if let Some(observe) = &self.written {
             observe(written);
         }

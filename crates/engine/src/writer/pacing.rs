@@ -16,7 +16,7 @@ use crate::writer::mailbox::Mailbox;
 pub(crate) const WAIT_DIVISOR: u32 = 4;
 /// A load that took as long to decide as this many writes is handed over although more could be
 /// added. Under such load, deciding is the bottleneck.
-const WRITES: u32 = 2;
+const MAX_WRITES_OF_LOAD: u32 = 2;
 /// The longest time for which the writer polls instead of sleeping.
 const MAX_POLL: Duration = Duration::from_micros(60);
 /// After a wait without result, this many batches are written without waiting.
@@ -51,7 +51,7 @@ impl BatchPacer {
     /// Whether deciding took so much longer than a write that the load should be written by the
     /// other thread while more is decided.
     pub(crate) fn is_long(&self, write_time: Duration) -> bool {
-        self.clock.elapsed().saturating_sub(self.begun) > write_time * WRITES
+        self.clock.elapsed().saturating_sub(self.begun) > write_time * MAX_WRITES_OF_LOAD
     }
 
     /// Records that the writer itself has just sent `answers` answers.
@@ -62,7 +62,7 @@ impl BatchPacer {
     }
 
     /// Polls for the next message before the writer sleeps.
-    pub(crate) fn linger<M: Machine>(&mut self, mailbox: &Mailbox<M>) {
+    pub(crate) fn poll_before_sleep<M: Machine>(&mut self, mailbox: &Mailbox<M>) {
         if self.answered > 0 {
             let limit = (self.write_time / 2).min(MAX_POLL);
             self.look(mailbox, limit);

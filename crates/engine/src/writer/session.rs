@@ -36,7 +36,7 @@ pub(super) type ReplyOf<C> = <<C as Codec>::Machine as Machine>::Reply;
 pub(super) type RefusalOf<C> = <<C as Codec>::Machine as Machine>::Refusal;
 
 /// Messages decided before the load is offered to the appender.
-const CHUNK: usize = 256;
+const CHUNK_MESSAGES: usize = 256;
 
 /// Due steps that can wait, in one round of messages. Messages wait for no more of them.
 const MAX_POSTPONABLE_STEPS: usize = 8;
@@ -142,7 +142,7 @@ impl<C: Codec> Session<'_, C> {
 
     /// The next message. `None` when a timer is due.
     fn wait(&mut self) -> Option<Message<C::Machine>> {
-        self.pacer.linger(self.mailbox);
+        self.pacer.poll_before_sleep(self.mailbox);
         let sleep = self.machine.next_deadline().and_then(|deadline| {
             // The machine's time may be ahead of a clock that was set back. Timers that are due by
             // the machine's time do not wait for the clock.
@@ -187,7 +187,7 @@ impl<C: Codec> Session<'_, C> {
                 self.mailbox.give_back();
                 break;
             }
-            if handled == CHUNK || load.records.bytes() >= self.batch_bytes {
+            if handled == CHUNK_MESSAGES || load.records.bytes() >= self.batch_bytes {
                 break;
             }
             next = self.mailbox.try_next();
@@ -197,7 +197,7 @@ impl<C: Codec> Session<'_, C> {
         }
         // Timers made due by the messages belong to the same durable write.
         self.advance(now, load);
-        self.use_quiet(now, load);
+        self.run_postponable_steps(now, load);
         if self.answered {
             self.mark_time(now, i64::MAX, load);
         }

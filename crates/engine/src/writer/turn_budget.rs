@@ -22,7 +22,7 @@ pub(super) struct TurnBudget {
 }
 
 /// A message that writes this much is expected to have taken long.
-const MUCH: usize = 16 << 10;
+const SLOW_MESSAGE_BYTES: usize = 16 << 10;
 
 impl TurnBudget {
     pub(super) fn begin<M: Machine>(load: &Load<M>) -> TurnBudget {
@@ -42,7 +42,7 @@ impl TurnBudget {
         if bytes < self.bytes || bytes - self.bytes >= MAX_TURN_BYTES {
             return true;
         }
-        if is_plain && !handled.is_multiple_of(8) && bytes - self.checked < MUCH {
+        if is_plain && !handled.is_multiple_of(8) && bytes - self.checked < SLOW_MESSAGE_BYTES {
             return false;
         }
         self.checked = bytes;

@@ -148,12 +148,12 @@ pub(super) struct Progress {
 
 /// A grant and its units on the line of its bucket. They never change.
 #[derive(Clone)]
-pub(super) struct Laid {
+pub(super) struct GrantUnits {
     pub(super) grant: u32,
     pub(super) units: Range<i128>,
 }
 
-impl Laid {
+impl GrantUnits {
     /// Whether the grant owns all these units.
     pub(super) fn owns(&self, start: u64, end: u64) -> bool {
         self.units.start <= start.into() && self.units.end >= end.into()
@@ -167,7 +167,7 @@ pub(super) struct BucketRow {
     pub(super) length: i128,
     pub(super) free: i128,
     /// The grant whose units were looked up last.
-    pub(super) known: Option<Laid>,
+    pub(super) known: Option<GrantUnits>,
     pub(super) dirty: bool,
 }
 

@@ -4,7 +4,7 @@ use bursar_core::digest::Digest;
 use bursar_journal::record::ledger::decode_record;
 use bursar_journal::{Head, Journal, StoredBatch};
 
-use super::{Fed, History};
+use super::{FedRecord, History};
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
 
@@ -73,7 +73,7 @@ impl<D: Database> History<D> {
                 let position = record.position;
                 let bodies = decode_record(record.kind, record.body)
                     .map_err(|error| HistoryError::Record { position, error })?;
-                history.apply_record(&Fed { position, at: record.time, bodies: &bodies })?;
+                history.apply_record(&FedRecord { position, at: record.time, bodies: &bodies })?;
             }
             let position = history.cache.progress.position;
             match last.filter(|head| head.position == position) {

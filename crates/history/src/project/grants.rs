@@ -5,7 +5,7 @@ use bursar_core::ledger::event::{GrantIssued, GrantOrigin, Piece};
 use bursar_core::time::Timestamp;
 use smallvec::SmallVec;
 
-use super::cache::{BucketRow, Laid};
+use super::cache::{BucketRow, GrantUnits};
 use super::live::HoldNumbers;
 use super::{History, Movement, Step};
 use crate::database::{Columns, Database};
@@ -221,7 +221,7 @@ impl<D: Database> History<D> {
     }
 
     /// The grant that owns a unit.
-    fn grant_at(&self, bucket: u32, unit: u64) -> Result<Option<Laid>, HistoryError> {
+    fn grant_at(&self, bucket: u32, unit: u64) -> Result<Option<GrantUnits>, HistoryError> {
         let rows = self.database.query(
             "SELECT number, start, amount FROM grants WHERE bucket = ?1 AND start <= ?2
              ORDER BY start DESC LIMIT 1",
@@ -230,7 +230,7 @@ impl<D: Database> History<D> {
         let Some(row) = rows.into_iter().next() else { return Ok(None) };
         let mut row = Columns::of(row);
         let (grant, start, amount) = (row.number()?, row.sum()?, row.sum()?);
-        Ok(Some(Laid { grant, units: start..start + amount }))
+        Ok(Some(GrantUnits { grant, units: start..start + amount }))
     }
 
     /// The accounts that own the units of pieces.

@@ -39,7 +39,7 @@ const MAX_UNWRITTEN: u64 = 4096;
 
 /// One record to apply.
 #[derive(Copy, Clone, Debug)]
-pub struct Fed<'a> {
+pub struct FedRecord<'a> {
     /// Its position in the journal.
     pub position: u64,
     /// When it happened.
@@ -62,9 +62,9 @@ pub(crate) struct Step {
     item: u32,
     at: Timestamp,
     /// The accounts that it concerns.
-    touched: Few<u32>,
+    touched: SmallSet<u32>,
     /// The jobs that it concerns.
-    jobs: Few<JobNo>,
+    jobs: SmallSet<JobNo>,
     /// For each event that names a hold by its number only, the number of that hold in history.
     holds: SmallVec<[i64; 2]>,
     /// The transfer whose new grants follow.
@@ -73,9 +73,9 @@ pub(crate) struct Step {
 
 /// A small set of distinct values, in order of insertion.
 #[derive(Default)]
-struct Few<T>(SmallVec<[T; 4]>);
+struct SmallSet<T>(SmallVec<[T; 4]>);
 
-impl<T: PartialEq> Few<T> {
+impl<T: PartialEq> SmallSet<T> {
     /// Adds a value. Returns whether it is new.
     fn insert(&mut self, thing: T) -> bool {
         let new = !self.0.contains(&thing);
@@ -129,7 +129,7 @@ impl<D: Database> History<D> {
     /// # Errors
     /// After any error nothing has changed since the last [`keep`](Self::keep), and feeding can be
     /// retried.
-    pub fn apply(&mut self, records: &[Fed<'_>]) -> Result<u64, HistoryError> {
+    pub fn apply(&mut self, records: &[FedRecord<'_>]) -> Result<u64, HistoryError> {
         self.take_in(|history| records.iter().try_for_each(|record| history.apply_record(record)))?;
         self.keep()
     }
@@ -189,7 +189,7 @@ impl<D: Database> History<D> {
     }
 
     /// Applies one record, unless it is already applied.
-    fn apply_record(&mut self, record: &Fed<'_>) -> Result<(), HistoryError> {
+    fn apply_record(&mut self, record: &FedRecord<'_>) -> Result<(), HistoryError> {
         let applied = self.cache.progress.position;
         if record.position <= applied {
             return Ok(());
@@ -198,7 +198,7 @@ impl<D: Database> History<D> {
             return Err(HistoryError::Gap { applied, fed: record.position });
         }
         for (item, body) in (0..).zip(record.bodies) {
-            let (touched, jobs) = (Few::default(), Few::default());
+            let (touched, jobs) = (SmallSet::default(), SmallSet::default());
             let (position, at) = (record.position, record.at);
             let (holds, transfer) = (SmallVec::new(), None);
             let mut step = Step { position, item, at, touched, jobs, holds, transfer };
@@ -216,8 +216,8 @@ impl<D: Database> History<D> {
     }
 
     /// Accounts and all their ancestors: a decision concerns the whole path.
-    fn with_ancestors(&mut self, touched: &Few<u32>) -> Result<Few<u32>, HistoryError> {
-        let mut all = Few::default();
+    fn with_ancestors(&mut self, touched: &SmallSet<u32>) -> Result<SmallSet<u32>, HistoryError> {
+        let mut all = SmallSet::default();
         for account in &touched.0 {
             let mut next = Some(*account);
             while let Some(account) = next.filter(|account| all.insert(*account)) {

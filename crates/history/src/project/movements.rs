@@ -7,7 +7,7 @@ use bursar_core::ledger::id::BucketNo;
 use bursar_core::ledger::refusal::Resource;
 use fefo::Span;
 
-use super::{Few, History, Step};
+use super::{History, SmallSet, Step};
 use crate::blocks::{Bytes, write_length};
 use crate::database::Database;
 use crate::error::HistoryError;
@@ -98,7 +98,7 @@ impl<D: Database> History<D> {
         accounts: &[u32],
         number: i64,
     ) -> Result<(), HistoryError> {
-        let mut touched = Few::default();
+        let mut touched = SmallSet::default();
         touched.extend(accounts.iter().copied());
         for account in self.with_ancestors(&touched)?.0 {
             self.cache.lists.push(list(account), number);

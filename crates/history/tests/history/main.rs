@@ -25,7 +25,7 @@ use bursar_core::ledger::{Event, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_history::query::{AsOf, AuditFilter, EntriesOf, SpendBy, TopBy};
-use bursar_history::{Entry, EntryType, Fed, History, HistoryError, Sqlite};
+use bursar_history::{Entry, EntryType, FedRecord, History, HistoryError, Sqlite};
 use support::{TempDir, accounts, all_entries, bodies, fed, feed};
 use traffic::World;
 
@@ -272,9 +272,9 @@ fn an_altered_record_is_found_before_a_change_gives_it_a_new_digest() {
     drop(other);
     let mut history = History::new(Sqlite::open(&file).expect("the same file"));
     let decoded: Vec<_> = rest.iter().map(bodies).collect();
-    let records: Vec<Fed<'_>> = (first.len() as u64 + 1..)
+    let records: Vec<FedRecord<'_>> = (first.len() as u64 + 1..)
         .zip(rest.iter().zip(&decoded))
-        .map(|(position, (decided, bodies))| Fed { position, at: decided.at, bodies })
+        .map(|(position, (decided, bodies))| FedRecord { position, at: decided.at, bodies })
         .collect();
     let error = history.apply(&records).expect_err("some hold of the first half changes");
     assert!(error.to_string().contains("does not match its digest"), "{error}");

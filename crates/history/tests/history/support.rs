@@ -7,7 +7,7 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::AccountNo;
 use bursar_core::time::Timestamp;
 use bursar_history::query::{AuditFilter, EntriesOf};
-use bursar_history::{Cursor, Entry, Fed, History, Sqlite};
+use bursar_history::{Cursor, Entry, FedRecord, History, Sqlite};
 use bursar_journal::record::ledger::LedgerBody;
 
 pub(crate) use crate::temp_dir::TempDir;
@@ -26,9 +26,9 @@ pub(crate) fn bodies(decided: &Decided) -> Vec<LedgerBody> {
 /// Feeds decisions from position 1, `at_once` records at a time.
 pub(crate) fn feed(history: &mut History<Sqlite>, decided: &[Decided], at_once: usize) {
     let decoded: Vec<Vec<LedgerBody>> = decided.iter().map(bodies).collect();
-    let records: Vec<Fed<'_>> = (1..)
+    let records: Vec<FedRecord<'_>> = (1..)
         .zip(decided.iter().zip(&decoded))
-        .map(|(position, (decided, bodies))| Fed { position, at: decided.at, bodies })
+        .map(|(position, (decided, bodies))| FedRecord { position, at: decided.at, bodies })
         .collect();
     for some in records.chunks(at_once) {
         history.apply(some).expect("history takes what was decided");

@@ -35,7 +35,7 @@ use crate::error::{AppendError, JournalError, LeaseError};
 use crate::journal::{BatchReader, Journal, Lease, Pending, first_record_at, no_snapshot};
 use crate::record::Batch;
 use crate::segment::{OpenSegment, Sealing, SegmentMark, SegmentStore};
-use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
+use crate::snapshot::{KEPT_SNAPSHOTS, Snapshot, SnapshotMark};
 pub use archive::PostgresTables;
 pub use laws::{BrokenLaw, LawOutcome, test_store};
 pub use leader::{Claim, LeadRow, PostgresLeader, StoredLead};
@@ -275,7 +275,7 @@ impl Journal for PostgresJournal {
             })?;
         }
         self.shared.query(Link::Reader, async |reader| {
-            snapshots::keep_snapshots(reader, machine, KEPT).await
+            snapshots::keep_snapshots(reader, machine, KEPT_SNAPSHOTS).await
         })
     }
 

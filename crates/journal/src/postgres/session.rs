@@ -103,7 +103,8 @@ where
     T: MakeTlsConnect<Socket, Stream: Send + 'static>,
 {
     let (client, mut connection) = config.connect(tls).await.map_err(|error| {
-        tls::distrust(&error).unwrap_or_else(|| described("connecting to PostgreSQL", &error))
+        tls::certificate_rejection(&error)
+            .unwrap_or_else(|| described("connecting to PostgreSQL", &error))
     })?;
     let seen = Arc::clone(warned);
     let driver = tokio::spawn(async move {
@@ -208,7 +209,7 @@ impl Appender {
 
 type Sent = Pin<Box<dyn Future<Output = AppendOutcome> + Send>>;
 
-struct Flying {
+struct AppendInFlight {
     outcome: Sent,
     answer: blocking::Sender<AppendOutcome>,
 }
@@ -218,7 +219,7 @@ struct Lane {
     machine: String,
     deadline: Duration,
     statement: Option<Statement>,
-    flying: VecDeque<Flying>,
+    flying: VecDeque<AppendInFlight>,
 }
 
 impl Lane {
@@ -228,7 +229,7 @@ impl Lane {
             let full = self.flying.len() >= PIPELINE_DEPTH;
             healthy = match next_step(&mut self.flying, &mut queue, full).await {
                 Step::Begin(job) => self.begin(job).await,
-                Step::Landed(outcome) => self.land(outcome),
+                Step::Landed(outcome) => self.finish_append(outcome),
                 Step::Closed => return,
             };
         }
@@ -263,7 +264,7 @@ impl Lane {
         // The first poll sends the statement. Polling in this order keeps the order on the wire.
         match poll_fn(|cx| Poll::Ready(outcome.as_mut().poll(cx))).await {
             Poll::Pending => {
-                self.flying.push_back(Flying { outcome, answer });
+                self.flying.push_back(AppendInFlight { outcome, answer });
                 true
             }
             Poll::Ready(done) => {
@@ -275,7 +276,7 @@ impl Lane {
     }
 
     /// Sends the outcome of the oldest append. After an unknown outcome nothing may follow.
-    fn land(&mut self, outcome: AppendOutcome) -> bool {
+    fn finish_append(&mut self, outcome: AppendOutcome) -> bool {
         let known = !matches!(outcome, Err(AppendError::Unknown(_)));
         if let Some(landed) = self.flying.pop_front() {
             // The receiver may have stopped waiting.
@@ -293,7 +294,7 @@ enum Step {
 
 /// Waits for the oldest append in progress or, unless there are enough, for a new one.
 async fn next_step(
-    flying: &mut VecDeque<Flying>,
+    flying: &mut VecDeque<AppendInFlight>,
     queue: &mut mpsc::Receiver<Job>,
     full: bool,
 ) -> Step {

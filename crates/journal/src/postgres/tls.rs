@@ -74,7 +74,7 @@ fn roots_of_the_system() -> Result<RootCertStore, JournalError> {
 
 /// Why a certificate was rejected, if that caused the error. The certificate may be replaced, so a
 /// retry is allowed.
-pub(super) fn distrust(error: &tokio_postgres::Error) -> Option<JournalError> {
+pub(super) fn certificate_rejection(error: &tokio_postgres::Error) -> Option<JournalError> {
     let mut cause = error.source();
     while let Some(inner) = cause {
         let wrapped = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);

@@ -64,7 +64,7 @@ stored_choice!(JobOutcome {
 });
 
 stored_enum!(ToLedger {
-    0 PlacementProposed { 0 attempt, 1 gpu_type = None, 2 members };
+    0 PlacementProposed { 0 attempt, 1 gpu_type = None, 2 nodes };
     1 AttemptStarted { 0 attempt };
     2 UsageMetered(usage);
     3 FundsNeeded { 0 attempt };

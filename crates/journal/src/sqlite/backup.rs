@@ -23,9 +23,9 @@ const IMPORTED_AT_ONCE: usize = 64;
 const STEP_PAGES: i32 = 1024;
 /// How often a tail with a missing batch is read again. A tail in use may have been written while
 /// it was read.
-const TRIES: u32 = 20;
+const MAX_TRIES: u32 = 20;
 /// The pause before each of these reads.
-const PAUSE: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a journal was not copied.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -194,11 +194,11 @@ fn begin(
             (head.sequence + 1..).zip(&behind).all(|(next, found)| next == found.sequence);
         tries += 1;
         // A batch that is still missing after this many reads was lost.
-        if is_whole || tries == TRIES {
+        if is_whole || tries == MAX_TRIES {
             return Ok((head, behind));
         }
         connection.execute_batch("ROLLBACK").map_err(failed)?;
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(RETRY_INTERVAL);
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Database {
 const PAGES_BESIDE_ROWS: u64 = 3;
 
 /// An error of the database.
-pub(super) enum Trouble {
+pub(super) enum DatabaseError {
     /// A write or sync failed: the journal must stop.
     Failed(String),
     /// No space is left. Nothing was changed.
@@ -32,12 +32,14 @@ pub(super) enum Trouble {
     Unknown(String),
 }
 
-impl From<Trouble> for AppendError {
-    fn from(trouble: Trouble) -> AppendError {
+impl From<DatabaseError> for AppendError {
+    fn from(trouble: DatabaseError) -> AppendError {
         match trouble {
-            Trouble::Full(reason) => AppendError::Full(reason),
-            Trouble::Corrupt(error) => AppendError::Corrupt(error),
-            Trouble::Failed(reason) | Trouble::Unknown(reason) => AppendError::Unknown(reason),
+            DatabaseError::Full(reason) => AppendError::Full(reason),
+            DatabaseError::Corrupt(error) => AppendError::Corrupt(error),
+            DatabaseError::Failed(reason) | DatabaseError::Unknown(reason) => {
+                AppendError::Unknown(reason)
+            }
         }
     }
 }
@@ -77,12 +79,12 @@ impl Database {
         &mut self,
         batches: &[Arc<StoredBatch>],
         checkpoint_bytes: u64,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DatabaseError> {
         if !batches.is_empty() {
             let bytes = self.run(|connection| schema::append(connection, batches))?;
             let Some(bytes) = bytes else {
                 let reason = "its head is not the batch that was moved into it last".into();
-                return Err(Trouble::Corrupt(JournalError::Damaged { part: "file", reason }));
+                return Err(DatabaseError::Corrupt(JournalError::Damaged { part: "file", reason }));
             };
             let grown = bytes + PAGES_BESIDE_ROWS * self.page_bytes;
             self.log_bytes = self.log_bytes.saturating_add(grown);
@@ -94,7 +96,7 @@ impl Database {
     pub(super) fn change<T>(
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, DatabaseError> {
         let changed = self.run(work)?;
         self.log_bytes = self.log_bytes.saturating_add(PAGES_BESIDE_ROWS * self.page_bytes);
         Ok(changed)
@@ -107,7 +109,7 @@ impl Database {
         through: u64,
         bytes: u64,
         checkpoint_bytes: u64,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, DatabaseError> {
         let deleted = self.run(|connection| segment_table::discard(connection, through, bytes))?;
         if deleted > 0 {
             // Pages that become free are not written, but for the ones that list them.
@@ -119,7 +121,7 @@ impl Database {
     }
 
     /// Moves the log into the file, if it has reached a number of bytes.
-    fn checkpoint(&mut self, checkpoint_bytes: u64) -> Result<(), Trouble> {
+    fn checkpoint(&mut self, checkpoint_bytes: u64) -> Result<(), DatabaseError> {
         if self.log_bytes < checkpoint_bytes {
             return Ok(());
         }
@@ -127,14 +129,18 @@ impl Database {
             // A reader may hold back part of the log. The next round moves it.
             Ok(left) => self.log_bytes = left * self.page_bytes,
             // The log keeps everything, and the batches are stored.
-            Err(Trouble::Full(_)) => {}
+            Err(DatabaseError::Full(_)) => {}
             Err(other) => return Err(other),
         }
         Ok(())
     }
 
     /// Makes `holder` the owner and returns its epoch.
-    pub(super) fn take_over(&mut self, id: JournalId, holder: &str) -> Result<Epoch, Trouble> {
+    pub(super) fn take_over(
+        &mut self,
+        id: JournalId,
+        holder: &str,
+    ) -> Result<Epoch, DatabaseError> {
         self.run(|connection| {
             let mut last = schema::read_ownership(connection)?;
             // A copy of a journal has batches of owners that the copy never had.
@@ -148,22 +154,23 @@ impl Database {
     fn run<T>(
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, Trouble> {
-        let connection = self.connection().map_err(|error| Trouble::Unknown(error.to_string()))?;
+    ) -> Result<T, DatabaseError> {
+        let connection =
+            self.connection().map_err(|error| DatabaseError::Unknown(error.to_string()))?;
         let error = match work(connection) {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
         Err(match error.sqlite_error_code() {
-            Some(ErrorCode::SystemIoFailure) => Trouble::Failed(error.to_string()),
+            Some(ErrorCode::SystemIoFailure) => DatabaseError::Failed(error.to_string()),
             // The transaction was rolled back: its commit mark was never written.
-            Some(ErrorCode::DiskFull) => Trouble::Full(error.to_string()),
+            Some(ErrorCode::DiskFull) => DatabaseError::Full(error.to_string()),
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                Trouble::Corrupt(failure("moving batches into the file", &error))
+                DatabaseError::Corrupt(failure("moving batches into the file", &error))
             }
             _ => {
                 self.connection = None;
-                Trouble::Unknown(error.to_string())
+                DatabaseError::Unknown(error.to_string())
             }
         })
     }

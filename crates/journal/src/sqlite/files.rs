@@ -11,7 +11,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use crate::chain::JournalId;
 use crate::error::JournalError;
 use crate::journal::no_snapshot;
-use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
+use crate::snapshot::{KEPT_SNAPSHOTS, Snapshot, SnapshotMark};
 
 /// `path` with a suffix.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -127,7 +127,7 @@ impl SnapshotFiles {
         file.sync_all().map_err(storage)?;
         fs::rename(&temporary, self.file(snapshot.mark())).map_err(storage)?;
         sync_directory(&self.path)?;
-        for old in self.list()?.into_iter().skip(KEPT) {
+        for old in self.list()?.into_iter().skip(KEPT_SNAPSHOTS) {
             fs::remove_file(self.file(old)).map_err(storage)?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bursar_core::time::Timestamp;
 
-use super::database::Trouble;
+use super::database::DatabaseError;
 use super::newest::Newest;
 use super::rows::Rows;
 use super::stored::{head_in_database, sealed, stored_head};
@@ -114,15 +114,15 @@ impl Journal for SqliteJournal {
         let mut writer = self.writer();
         self.check_running()?;
         let taken = database.take_over(self.id, holder).map_err(|trouble| match trouble {
-            Trouble::Failed(reason) => {
+            DatabaseError::Failed(reason) => {
                 database.close();
                 // Only the reason is needed here, not the error for an append.
                 let _ = self.stop(reason.clone());
                 JournalError::Stopped(reason)
             }
-            Trouble::Corrupt(error) => error,
-            Trouble::Full(reason) => JournalError::full("taking the lease", reason),
-            Trouble::Unknown(reason) => JournalError::storage("taking the lease", reason),
+            DatabaseError::Corrupt(error) => error,
+            DatabaseError::Full(reason) => JournalError::full("taking the lease", reason),
+            DatabaseError::Unknown(reason) => JournalError::storage("taking the lease", reason),
         })?;
         writer.epoch = taken;
         Ok(Lease { epoch: taken, holder: holder.to_owned(), ttl })

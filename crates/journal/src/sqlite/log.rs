@@ -22,7 +22,7 @@ const MAGIC_BIG_ENDIAN: u32 = 0x377f_0683;
 /// The smallest page size of SQLite.
 const LEAST_PAGE_BYTES: usize = 512;
 /// Commits that a power loss can leave after a torn frame.
-const TORN_AT_MOST: u32 = 1;
+const MAX_COMMITS_AFTER_TORN: u32 = 1;
 
 /// Rejects a log that has lost synced transactions.
 pub(super) fn check(path: &Path) -> Result<(), JournalError> {
@@ -38,7 +38,7 @@ pub(super) fn check(path: &Path) -> Result<(), JournalError> {
     }
     let page_bytes = page_bytes(path).map_err(storage)?;
     let lost = lost_commits(&mut file, &header, page_bytes).map_err(storage)?;
-    if lost > TORN_AT_MOST {
+    if lost > MAX_COMMITS_AFTER_TORN {
         return Err(damaged(&format!("{lost} transactions lie behind a damaged frame")));
     }
     Ok(())

@@ -35,12 +35,12 @@ use crate::error::{AppendError, JournalError};
 use crate::journal::MaintenanceUrgency;
 use crate::record::Batch;
 use crate::segment::{Places, SegmentMark, Segments};
-use database::{Database, Trouble};
+use database::{Database, DatabaseError};
 use files::{LockFile, SnapshotFiles};
 use newest::Newest;
 use rows::ReaderPool;
 use stored::{sealed, shrink, stored_head};
-use tail::{Occupied, Tail, WriteError};
+use tail::{OccupiedRange, Tail, WriteError};
 
 pub use archive::{ArchiveTotals, archive, sealed_segments};
 pub use inspect::{
@@ -179,7 +179,7 @@ impl SqliteJournal {
             None => Ok(()),
             Some(place) => match writer.tail.write(place, last) {
                 Ok(written) => {
-                    self.newest().frame = Some(Occupied::from(&written));
+                    self.newest().frame = Some(OccupiedRange::from(&written));
                     Ok(())
                 }
                 Err(WriteError::Full(_)) => Ok(()),
@@ -312,9 +312,9 @@ impl SqliteJournal {
     }
 
     /// Stops the journal after a failed write or sync of the database.
-    fn trouble(&self, database: &mut Database, trouble: Trouble) -> AppendError {
+    fn trouble(&self, database: &mut Database, trouble: DatabaseError) -> AppendError {
         match trouble {
-            Trouble::Failed(reason) => {
+            DatabaseError::Failed(reason) => {
                 database.close();
                 self.stop(reason)
             }

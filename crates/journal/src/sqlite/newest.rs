@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::tail::{Occupied, Recovered, Tail, TailBatch};
+use super::tail::{OccupiedRange, Recovered, Tail, TailBatch};
 use crate::chain::{Head, StoredBatch};
 use crate::error::JournalError;
 
@@ -13,7 +13,7 @@ pub(super) struct Newest {
     /// The batches that are not known to be in the database. The last one is the head.
     pub(super) waiting: VecDeque<TailBatch>,
     /// Where the newest frame of the tail is.
-    pub(super) frame: Option<Occupied>,
+    pub(super) frame: Option<OccupiedRange>,
 }
 
 impl Newest {
@@ -25,14 +25,14 @@ impl Newest {
     }
 
     /// The part of the tail that the waiting batches occupy.
-    pub(super) fn occupied(&self) -> Option<Occupied> {
-        Occupied::by(&self.waiting)
+    pub(super) fn occupied(&self) -> Option<OccupiedRange> {
+        OccupiedRange::by(&self.waiting)
     }
 
     /// Adds a batch that is in the tail.
     pub(super) fn push(&mut self, added: TailBatch) {
         self.head = added.batch.head();
-        self.frame = Some(Occupied::from(&added));
+        self.frame = Some(OccupiedRange::from(&added));
         self.waiting.push_back(added);
     }
 

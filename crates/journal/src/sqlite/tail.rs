@@ -28,7 +28,7 @@ use crate::error::{JournalError, is_full};
 /// share one.
 const PAGE: usize = 4096;
 /// The step in which the file grows. A sync that extends a file takes twice the time.
-const GROWTH: u64 = 256 << 10;
+const GROWTH_BYTES: u64 = 256 << 10;
 /// The first bytes of a frame. 0xff is not valid in UTF-8, so no text of a user contains them.
 const MAGIC: &[u8; 16] = b"\xffbursar tail v1\xff";
 /// The bytes of [`MAGIC`] that all versions share.
@@ -47,21 +47,21 @@ pub(super) struct TailBatch {
 /// The part of the file that must not be overwritten: from the oldest waiting batch, in a circle,
 /// to the end of the newest. If both positions are equal, all of the file is occupied.
 #[derive(Copy, Clone)]
-pub(super) struct Occupied {
+pub(super) struct OccupiedRange {
     start: u64,
     end: u64,
 }
 
-impl From<&TailBatch> for Occupied {
-    fn from(waiting: &TailBatch) -> Occupied {
-        Occupied { start: waiting.start, end: waiting.end }
+impl From<&TailBatch> for OccupiedRange {
+    fn from(waiting: &TailBatch) -> OccupiedRange {
+        OccupiedRange { start: waiting.start, end: waiting.end }
     }
 }
 
-impl Occupied {
-    pub(super) fn by(waiting: &VecDeque<TailBatch>) -> Option<Occupied> {
+impl OccupiedRange {
+    pub(super) fn by(waiting: &VecDeque<TailBatch>) -> Option<OccupiedRange> {
         let (oldest, newest) = waiting.front().zip(waiting.back())?;
-        Some(Occupied { start: oldest.start, end: newest.end })
+        Some(OccupiedRange { start: oldest.start, end: newest.end })
     }
 
     /// Whether it is at least half of a file of this length.
@@ -156,7 +156,7 @@ impl Tail {
     pub(super) fn recover(&self, head: Head) -> Result<Recovered, JournalError> {
         let mut found = self.scan()?;
         let newest = found.last_key_value();
-        let frame = newest.map(|(_, frame)| Occupied::from(frame));
+        let frame = newest.map(|(_, frame)| OccupiedRange::from(frame));
         let newest = newest.map(|(sequence, _)| *sequence);
         let mut found = found.split_off(&(head.sequence + 1));
         let mut chain = Chain::from(head);
@@ -174,7 +174,7 @@ impl Tail {
             }
             Some(_) | None => {
                 // Earlier builds wrote larger frames, beside which another might not fit.
-                let fits = |frame: &Occupied| {
+                let fits = |frame: &OccupiedRange| {
                     frame.end - frame.start <= largest(self.capacity) && frame.end <= self.capacity
                 };
                 let frame = frame.filter(fits);
@@ -213,14 +213,14 @@ impl Tail {
     pub(super) fn place(
         &self,
         payload: usize,
-        waiting: Option<Occupied>,
-        newest: Option<Occupied>,
+        waiting: Option<OccupiedRange>,
+        newest: Option<OccupiedRange>,
     ) -> Option<u64> {
         let bytes = frame_bytes(payload);
         if bytes > largest(self.capacity) {
             return None;
         }
-        let Some(Occupied { start, end }) = waiting else {
+        let Some(OccupiedRange { start, end }) = waiting else {
             let is_free = newest.is_none_or(|newest| bytes <= newest.start);
             return Some(newest.filter(|_| !is_free).map_or(0, |newest| newest.end));
         };
@@ -259,7 +259,7 @@ impl Tail {
         if end <= self.length {
             return Ok(());
         }
-        let longer = (self.length + GROWTH).max(end).min(self.capacity.max(end));
+        let longer = (self.length + GROWTH_BYTES).max(end).min(self.capacity.max(end));
         let zeros = vec![0; usize::try_from(longer - self.length).expect("it fits in memory")];
         self.file.write_all_at(&zeros, self.length)?;
         self.length = longer;
@@ -274,7 +274,7 @@ pub(super) struct Recovered {
     /// The number of the newest batch with a complete frame, whether the database has it or not.
     pub(super) newest: Option<u64>,
     /// Where that frame is.
-    pub(super) frame: Option<Occupied>,
+    pub(super) frame: Option<OccupiedRange>,
 }
 
 /// The size of the largest frame: there is always space for another one beside it.
@@ -433,13 +433,13 @@ mod tests {
         let path = directory.join("journal.db");
         let mut tail = Tail::open(&path, JournalId([3; 16]), CAPACITY, false).expect("a new file");
         let mut waiting = VecDeque::<TailBatch>::new();
-        let mut newest = None::<Occupied>;
+        let mut newest = None::<OccupiedRange>;
         let (mut wrapped, mut refused, mut alone) = (0, 0, 0);
         let mut random = 1_u64;
         for sequence in 1..=2_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let payload = usize::try_from(random >> 33).expect("31 bits") % (3 * PAGE);
-            let occupied = Occupied::by(&waiting);
+            let occupied = OccupiedRange::by(&waiting);
             let Some(start) = tail.place(payload, occupied, newest) else {
                 assert!(!waiting.is_empty(), "there is always space beside the newest");
                 refused += 1;
@@ -459,7 +459,7 @@ mod tests {
             let Ok(written) = tail.write(start, batch(sequence, payload)) else {
                 panic!("there is space");
             };
-            newest = Some(Occupied::from(&written));
+            newest = Some(OccupiedRange::from(&written));
             waiting.push_back(written);
             match random >> 60 {
                 0 => waiting.clear(),

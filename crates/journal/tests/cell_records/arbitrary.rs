@@ -5,13 +5,13 @@ use bursar_core::cell::command::{
 };
 use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::event::{
-    AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, StopReason,
+    AttemptNodeEnd, AttemptOutcome, Event, JobOutcome, Placement, StopReason,
 };
 use bursar_core::cell::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
 use bursar_core::cell::image::{CellAside, Timer};
 use bursar_core::cell::nodes::node::{GpuSet, NodeId};
 use bursar_core::cell::schedule::shape::{GpuDemand, ModelId};
-use bursar_core::message::{ProposedMember, ToLedger};
+use bursar_core::message::{ProposedNode, ToLedger};
 use bursar_core::name::{ClassName, GpuModel};
 use bursar_core::time::Timestamp;
 use bursar_journal::record::cell::{Author, CellHeader, CellOutcome, CommandKind};
@@ -242,8 +242,7 @@ impl Source {
             0 => ToLedger::PlacementProposed {
                 attempt: self.attempt(),
                 gpu_type: self.maybe(Source::model),
-                members: self
-                    .list(|source| ProposedMember { node: source.name(), gpus: source.u16() }),
+                nodes: self.list(|source| ProposedNode { node: source.name(), gpus: source.u16() }),
             },
             1 => ToLedger::AttemptStarted { attempt: self.attempt() },
             2 => ToLedger::UsageMetered(self.usage()),
@@ -354,12 +353,16 @@ impl Source {
                 funded_ms: self.maybe(Source::i64),
             },
             21 => Event::PlacementRefused { attempt, blocker: self.blocker() },
-            22 => Event::MemberStarted { attempt, node: self.node() },
+            22 => Event::AttemptStartedOnNode { attempt, node: self.node() },
             23 => Event::UsageMetered { node: self.node(), usage: self.usage() },
-            24 => Event::MemberEnded {
+            24 => Event::AttemptEndedOnNode {
                 attempt,
                 node: self.node(),
-                end: self.pick(&[MemberEnd::Succeeded, MemberEnd::Failed, MemberEnd::Stopped]),
+                end: self.pick(&[
+                    AttemptNodeEnd::Succeeded,
+                    AttemptNodeEnd::Failed,
+                    AttemptNodeEnd::Stopped,
+                ]),
                 exit_code: self.maybe(Source::i32),
             },
             25 => Event::FundingSet { attempt, funded_ms: self.maybe(Source::i64) },

@@ -17,7 +17,7 @@ use bursar_core::ledger::jobs::{
     AttemptEnd, EndReason, JobOrder, JobState, JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS,
 };
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
-use bursar_core::message::{ProposedMember, ToCell};
+use bursar_core::message::{ProposedNode, ToCell};
 
 use super::Source;
 
@@ -124,8 +124,8 @@ impl Source {
         }
     }
 
-    fn member(&mut self) -> ProposedMember {
-        ProposedMember { node: self.name(), gpus: self.u32() as u16 }
+    fn proposed_node(&mut self) -> ProposedNode {
+        ProposedNode { node: self.name(), gpus: self.u32() as u16 }
     }
 
     fn attempt(&mut self) -> AttemptId {
@@ -288,7 +288,7 @@ impl Source {
                 cell: self.maybe(Source::cell),
                 number: self.u32(),
                 gpu_type: self.maybe(Source::model),
-                members: self.list(Source::member),
+                nodes: self.list(Source::proposed_node),
                 per_gpu_hour: self.credits(),
                 funded_ms: self.maybe(Source::length),
             })),

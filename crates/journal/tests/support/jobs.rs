@@ -120,7 +120,7 @@ fn message(world: &mut World) {
         (false, _) => ToLedger::PlacementProposed {
             attempt,
             gpu_type: Some("H100".into()),
-            members: Default::default(),
+            nodes: Default::default(),
         },
         (true, 0) => ToLedger::FundsNeeded { attempt },
         (true, 1) => {

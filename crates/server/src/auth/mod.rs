@@ -28,8 +28,8 @@ use crate::request::Failure;
 const PREFIX: &str = "bur_";
 /// The id of the root key.
 const ROOT: &str = "root";
-const SECRET: usize = 32;
-const CHECKSUM: usize = 6;
+const SECRET_LETTERS: usize = 32;
+const CHECKSUM_LETTERS: usize = 6;
 
 /// The hash of a whole key.
 pub fn hash(key: &str) -> [u8; 32] {
@@ -39,13 +39,13 @@ pub fn hash(key: &str) -> [u8; 32] {
 fn checksum(text: &str) -> String {
     let digest = hash(text);
     let bits = u128::from_le_bytes(digest[..16].try_into().expect("sixteen of thirty-two bytes"));
-    base32(bits, CHECKSUM)
+    base32(bits, CHECKSUM_LETTERS)
 }
 
 /// Generates the bearer secret of a key.
 pub fn make_key(id: &str) -> String {
     let bits = || (u128::from(random_bits()) << 64) | u128::from(random_bits());
-    let secret = base32(bits(), SECRET / 2) + &base32(bits(), SECRET / 2);
+    let secret = base32(bits(), SECRET_LETTERS / 2) + &base32(bits(), SECRET_LETTERS / 2);
     let text = format!("{PREFIX}{id}_{secret}");
     let checksum = checksum(&text);
     text + &checksum
@@ -63,12 +63,12 @@ pub(crate) fn is_key(text: &str) -> bool {
 
 /// The id in a key, if its form and checksum are right.
 pub(crate) fn key_id(key: &str) -> Option<&str> {
-    let text = key.get(..key.len().checked_sub(CHECKSUM)?)?;
+    let text = key.get(..key.len().checked_sub(CHECKSUM_LETTERS)?)?;
     if !key.is_ascii() || checksum(text) != key[text.len()..] {
         return None;
     }
     let (id, secret) = text.strip_prefix(PREFIX)?.rsplit_once('_')?;
-    (secret.len() == SECRET).then_some(id)
+    (secret.len() == SECRET_LETTERS).then_some(id)
 }
 
 /// The key, or the person of an identity provider, that authenticated a request.

@@ -9,7 +9,7 @@ use bursar_engine::{CellCodec, DirectoryCodec, LedgerCodec, ReplayError, replay_
 use bursar_journal::Journal;
 use bursar_journal::postgres::{PostgresJournal, PostgresStore};
 
-use super::postgres::{Beside, OptionsOf, Placed, is_unknown, read_again};
+use super::postgres::{LocalFiles, OptionsOf, Placed, is_unknown, read_again};
 use super::{BackupError, Watch, read_backup};
 use crate::store::{DIRECTORY, LEDGER, Store};
 
@@ -17,13 +17,13 @@ use crate::store::{DIRECTORY, LEDGER, Store};
 pub fn migrate(
     data: &Path,
     options: OptionsOf<'_>,
-    beside: &Beside<'_>,
+    local: &LocalFiles<'_>,
     watch: &dyn Watch,
 ) -> Result<(), BackupError> {
     super::ledger_file(data)?;
     // Locks the folder until the end: no server writes meanwhile.
     let source = Store::open(data)?;
-    let (key, logs) = beside.check(data, watch)?;
+    let (key, logs) = local.check(data, watch)?;
     // Journals are opened in a verified copy, because opening one creates files beside it.
     let folder = tempfile::tempdir()?;
     let copy = folder.path().join("store");

@@ -36,7 +36,7 @@ const KEY: &str = "checkpoint.key";
 /// The folder of the output of jobs.
 const LOGS: &str = "logs";
 /// Files that an open journal has beside its own and a backup does not need.
-const BESIDE: [&str; 4] = ["-wal", "-shm", "-tail", ".lock"];
+const OPEN_JOURNAL_SUFFIXES: [&str; 4] = ["-wal", "-shm", "-tail", ".lock"];
 
 /// Receives the progress and the results of a backup or a restore.
 pub trait Watch {
@@ -70,11 +70,11 @@ pub fn ledger_file(data: &Path) -> Result<PathBuf, BackupError> {
 pub fn check_folder(data: &Path) -> Result<(), BackupError> {
     let Some(first) = Manifest::read(data)? else { return Ok(()) };
     let mut outcome = first.check(data);
-    for _ in 0..TRIES {
+    for _ in 0..MAX_TRIES {
         if outcome.is_ok() {
             break;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(RETRY_INTERVAL);
         outcome = first.check(data);
     }
     outcome?;
@@ -82,26 +82,26 @@ pub fn check_folder(data: &Path) -> Result<(), BackupError> {
 }
 
 /// How often a folder is checked again.
-const TRIES: u32 = 20;
+const MAX_TRIES: u32 = 20;
 /// How long to wait before each repetition.
-const PAUSE: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A temporary folder inside the target in which everything is prepared. A failure before the end
 /// leaves an empty target.
-struct Making {
+struct StagingFolder {
     folder: tempfile::TempDir,
     target: PathBuf,
 }
 
-impl Making {
-    fn begin(target: &Path) -> Result<Making, BackupError> {
+impl StagingFolder {
+    fn begin(target: &Path) -> Result<StagingFolder, BackupError> {
         if target.exists() && fs::read_dir(target).map_or(true, |mut all| all.next().is_some()) {
             return Err(BackupError::NotEmpty(target.to_owned()));
         }
         make_folder(target)?;
         // Readable by the owner only, and on the file system of the target.
         let folder = tempfile::Builder::new().prefix(".making-").tempdir_in(target)?;
-        Ok(Making { folder, target: target.to_owned() })
+        Ok(StagingFolder { folder, target: target.to_owned() })
     }
 
     fn path(&self) -> &Path {
@@ -146,7 +146,7 @@ pub fn backup(
         let next = "choose a place outside of it, best on another disk";
         return Err(BackupError::because(why).with_next(next));
     }
-    let making = Making::begin(target)?;
+    let making = StagingFolder::begin(target)?;
     // First, so that there is no output of an attempt after the cut.
     if logs && data.join(LOGS).is_dir() {
         copy_all_logs(&data.join(LOGS), making.path())?;
@@ -194,7 +194,7 @@ fn remove_archive(file: &Path) {
 
 /// Trims the copies to the largest consistent cut, checks them and moves them into the target.
 fn conclude(
-    making: Making,
+    making: StagingFolder,
     known: Option<Manifest>,
     watch: &dyn Watch,
 ) -> Result<Report, BackupError> {
@@ -236,7 +236,7 @@ pub fn restore(
     watch: &dyn Watch,
 ) -> Result<Report, BackupError> {
     let (manifest, known) = read_backup(backup)?;
-    let making = Making::begin(data)?;
+    let making = StagingFolder::begin(data)?;
     let mut restored = Manifest::new()?;
     copy_machines(backup, &known, making.path())?;
     restored.earlier_signers.clone_from(&manifest.earlier_signers);

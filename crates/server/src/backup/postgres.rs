@@ -16,7 +16,7 @@ use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::{Head, Journal, JournalError};
 
 use super::check::Heads;
-use super::{BackupError, KEY, LOGS, Making, SetBack, Watch};
+use super::{BackupError, KEY, LOGS, SetBack, StagingFolder, Watch};
 use crate::store::{DIRECTORY, LEDGER, Manifest, make_folder};
 
 /// The options of a machine's journal in the database.
@@ -25,17 +25,17 @@ pub type OptionsOf<'a> = &'a dyn Fn(&str) -> PostgresOptions;
 /// Copies the journals of a PostgreSQL store into a backup.
 pub fn backup(
     options: OptionsOf<'_>,
-    beside: &Beside<'_>,
+    local: &LocalFiles<'_>,
     target: &Path,
     watch: &dyn Watch,
 ) -> Result<Report, BackupError> {
     let store = PostgresStore::open(options("store"))?;
-    let making = Making::begin(target)?;
-    if let Some(key) = beside.key {
+    let making = StagingFolder::begin(target)?;
+    if let Some(key) = local.key {
         super::copy_key(key, store.signer(), making.path())?;
     }
     // Before the journals, so that none is of an attempt behind the cut.
-    if let Some(state) = beside.state {
+    if let Some(state) = local.state {
         let logs = state.join(LOGS);
         if !logs.is_dir() {
             let next = "give the folder of `bursar serve --state`";
@@ -71,7 +71,7 @@ pub fn backup(
 }
 
 /// Where the parts of a store are that a database does not keep.
-pub struct Beside<'a> {
+pub struct LocalFiles<'a> {
     /// The file of the key that signs checkpoints.
     pub key: Option<&'a Path>,
     /// The folder of `bursar serve --state`.
@@ -83,11 +83,11 @@ pub fn restore(
     backup: &Path,
     options: OptionsOf<'_>,
     until: Option<Timestamp>,
-    beside: &Beside<'_>,
+    local: &LocalFiles<'_>,
     watch: &dyn Watch,
 ) -> Result<Report, BackupError> {
     let (manifest, known) = super::read_backup(backup)?;
-    let (key, logs) = beside.check(backup, watch)?;
+    let (key, logs) = local.check(backup, watch)?;
     // The journals are verified in a copy, because opening one creates files beside it.
     let folder = tempfile::tempdir()?;
     super::copy_machines(backup, &known, folder.path())?;
@@ -105,7 +105,7 @@ pub fn restore(
     if let Some((key, bytes)) = key {
         placed.write_key(key, &bytes)?;
     }
-    let signer = match beside.key {
+    let signer = match local.key {
         Some(_) => super::signer_of(&backup.join(KEY))?,
         None => None,
     };
@@ -252,7 +252,7 @@ pub(super) fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), Ba
 /// A file to write, and its contents.
 pub(super) type NewFile<'a> = (&'a Path, Vec<u8>);
 
-impl Beside<'_> {
+impl LocalFiles<'_> {
     /// Checks, before anything is written, that everything has a place. Reports what is left out.
     pub(super) fn check(
         &self,

@@ -5,12 +5,11 @@
 //! archive lags.
 
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::holds::archive::{
-    ArchivedAnswer, ArchivedJob, ArchivedName, RecalledRecord,
-};
+use bursar_core::ledger::holds::archive::{ArchivedAnswer, ArchivedName, RecalledRecord};
 use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, Name};
-use bursar_core::ledger::jobs::view::member_of_array;
+use bursar_core::ledger::jobs::ArchivedJob;
+use bursar_core::ledger::jobs::view::job_of_array;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::name::{AccountPath, HoldId};
 use bursar_core::time::Timestamp;
@@ -26,7 +25,7 @@ use crate::request::{Caller, Failure};
 
 /// What the archive has under the names and the idempotency key of a request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct ArchiveRecords {
     /// The position of the archive; 0 if it was not asked.
     pub(crate) position: u64,
     /// Holds, charges and movements.
@@ -37,14 +36,14 @@ pub(crate) struct Looked {
     pub(crate) answers: Vec<(ArchivedAnswer, Vec<RecalledRecord>)>,
 }
 
-impl Looked {
+impl ArchiveRecords {
     /// What the archive has under an idempotency key.
-    pub(super) async fn under_key(app: &App, key: u128) -> Result<Looked, Failure> {
-        Ok(Looked::of(app.archive.recall(Vec::new(), vec![key]).await?))
+    pub(super) async fn under_key(app: &App, key: u128) -> Result<ArchiveRecords, Failure> {
+        Ok(ArchiveRecords::of(app.archive.recall(Vec::new(), vec![key]).await?))
     }
 
-    fn of(found: Vec<Recall>) -> Looked {
-        let mut looked = Looked { position: u64::MAX, ..Looked::default() };
+    fn of(found: Vec<Recall>) -> ArchiveRecords {
+        let mut looked = ArchiveRecords { position: u64::MAX, ..ArchiveRecords::default() };
         for found in found {
             looked.position = looked.position.min(found.position);
             looked.jobs.extend(found.jobs);
@@ -57,7 +56,7 @@ impl Looked {
     }
 
     /// The same, from before the jobs that the ledger still has as they are here.
-    pub(super) fn before_live_jobs(mut self, ledger: &Ledger) -> Looked {
+    pub(super) fn before_live_jobs(mut self, ledger: &Ledger) -> ArchiveRecords {
         let is_live = |found: &ArchivedJob| ledger.job(found.number) == Some(&found.job);
         if self.jobs.iter().any(is_live) {
             self.position = self.position.saturating_sub(1);
@@ -146,9 +145,9 @@ impl LookUps {
         let holds = self.holds.iter().map(|hold| (Resource::Hold, tenant, hold.clone().into()));
         let named = [&self.target, &self.created].into_iter().flatten();
         let array = self.created.iter().filter(|(what, _)| *what == Resource::Job);
-        let members = self.array.unwrap_or(1);
+        let count = self.array.unwrap_or(1);
         let array = array.flat_map(|(what, id)| {
-            (0..members).map(|index| (*what, tenant, member_of_array(id, index)))
+            (0..count).map(|index| (*what, tenant, job_of_array(id, index)))
         });
         named.map(|(what, id)| (*what, tenant, id.clone())).chain(array).chain(holds).collect()
     }
@@ -159,21 +158,23 @@ impl LookUps {
 
     /// Asks the archive, if that needs no read; `None` if it may have something. Without a known tenant nothing is
     /// looked up: the ledger says whether it has to be.
-    pub(crate) fn at_once(&self, app: &App) -> Option<Looked> {
+    pub(crate) fn at_once(&self, app: &App) -> Option<ArchiveRecords> {
         let tenant = self.tenant.as_deref();
         let number = tenant.and_then(|tenant| app.archive.known_tenant(tenant));
-        let (Some(tenant), Some(number)) = (tenant, number) else { return Some(Looked::default()) };
+        let (Some(tenant), Some(number)) = (tenant, number) else {
+            return Some(ArchiveRecords::default());
+        };
         let position = app.archive.excludes(&self.names(number), &self.keys(tenant))?;
-        Some(Looked { position, ..Looked::default() })
+        Some(ArchiveRecords { position, ..ArchiveRecords::default() })
     }
 
     /// Asks the archive.
-    pub(crate) async fn look_up(self, app: &App) -> Result<Looked, Failure> {
+    pub(crate) async fn look_up(self, app: &App) -> Result<ArchiveRecords, Failure> {
         let Some(tenant) = self.tenant.clone() else { return self.in_all_tenants(app).await };
         match app.archive.tenant(&app.ledger, &tenant).await? {
             Some(number) => self.in_tenant(app, (tenant, number)).await,
             // Nothing was ever stored under it.
-            None => Ok(Looked::default()),
+            None => Ok(ArchiveRecords::default()),
         }
     }
 
@@ -184,14 +185,14 @@ impl LookUps {
     ) -> LookupResult {
         let (names, keys) = (self.names(number), self.keys(&tenant));
         if let Some(position) = app.archive.excludes(&names, &keys) {
-            return Ok(Looked { position, ..Looked::default() });
+            return Ok(ArchiveRecords { position, ..ArchiveRecords::default() });
         }
-        Ok(Looked::of(app.archive.recall(names, keys).await?))
+        Ok(ArchiveRecords::of(app.archive.recall(names, keys).await?))
     }
 
     /// Looks the target up in every tenant, then the rest in those that have it.
     async fn in_all_tenants(self, app: &App) -> LookupResult {
-        let Some((what, id)) = self.target.clone() else { return Ok(Looked::default()) };
+        let Some((what, id)) = self.target.clone() else { return Ok(ArchiveRecords::default()) };
         let look = move |ledger: &Ledger| {
             let named = |tenant: AccountNo| {
                 let path = ledger.account(tenant).path.clone();
@@ -202,7 +203,8 @@ impl LookUps {
         };
         let tenants = app.ledger.read(look).await?.value;
         let target = LookUps { created: None, holds: Vec::new(), keys: Vec::new(), ..self.clone() };
-        let mut all = Looked { position: app.archive.position(), ..Looked::default() };
+        let mut all =
+            ArchiveRecords { position: app.archive.position(), ..ArchiveRecords::default() };
         for (path, number, is_live) in tenants {
             let mut found = target.in_tenant(app, (path.clone(), number)).await?;
             if is_live || !found.records.is_empty() || !found.jobs.is_empty() {
@@ -217,7 +219,7 @@ impl LookUps {
     }
 }
 
-type LookupResult = Result<Looked, Failure>;
+type LookupResult = Result<ArchiveRecords, Failure>;
 
 /// The tenant of a caller, or the one that its request names.
 pub(crate) fn asked_tenant(caller: &Caller) -> Option<AccountPath> {
@@ -300,7 +302,7 @@ impl Change {
             look_ups.tenant = found.ok().map(|path| AccountPath::from(tenant_of(&path)));
         }
         self.looked = match look_ups.look_up(app).await {
-            Err(_) if first => Looked::default(),
+            Err(_) if first => ArchiveRecords::default(),
             looked => looked?,
         };
         Ok(self)
@@ -363,8 +365,8 @@ impl Change {
         look_ups.target.iter().any(|(what, id)| gone(*what, id))
             || (self.is_compared()
                 && made.is_some_and(|(what, id, _)| {
-                    let mut members = 1..plan.array.unwrap_or(1);
-                    gone(*what, id) || members.any(|index| gone(*what, &member_of_array(id, index)))
+                    let mut indexes = 1..plan.array.unwrap_or(1);
+                    gone(*what, id) || indexes.any(|index| gone(*what, &job_of_array(id, index)))
                 }))
             || look_ups.keys(tenant).iter().any(|key| looked.lacks_answer(ledger, now, *key))
             || self.lacks_holds(ledger, tenant)

@@ -3,7 +3,7 @@
 use bursar_core::ledger::holds::archive::{ArchivedName, RecalledRecord};
 use bursar_core::ledger::{Accepted, Ledger, Reply};
 
-use crate::render::{self, AnswerShape, Shown};
+use crate::render::{self, AnswerBody, AnswerShape};
 
 /// A finished change.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub struct Done {
     /// The HTTP status.
     pub status: u16,
     /// The body; `None` for 204.
-    pub body: Option<Shown>,
+    pub body: Option<AnswerBody>,
     /// Whether this is the stored answer to an earlier request.
     pub replayed: bool,
     /// The ledger's position.

@@ -20,18 +20,18 @@ use bursar_engine::{Seen, Transaction, Urgency};
 use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::auth::{Principal, tenant_of};
-use crate::machines::gateway::Posted;
+use crate::machines::gateway::PostedWork;
 use crate::net::counting::CountPlace;
 use crate::net::limits::Priority;
 use crate::operations::Operation;
 use crate::render::AnswerShape;
 use crate::request::{Caller, Failure};
-pub(crate) use archive_lookup::{LookUps, Looked, asked_tenant, may_have_forgotten};
+pub(crate) use archive_lookup::{ArchiveRecords, LookUps, asked_tenant, may_have_forgotten};
 pub use done::{AcceptedChange, AnsweredBefore, Done, Finish};
 pub use find::find;
 pub(crate) use find::{ambiguous, find_in, hold_in};
 pub use fingerprint::{fingerprint, fingerprint_of, key_hash};
-pub use ready::{Probe, ReadyChange};
+pub use ready::{OperationKey, ReadyChange};
 pub(crate) use used_key::being_archived;
 
 /// The target of a change.
@@ -84,7 +84,7 @@ pub struct Change {
     /// A further precondition, checked unless the request was answered before.
     check: Option<Check>,
     /// What the archive has under its names and its key.
-    looked: Looked,
+    looked: ArchiveRecords,
     /// The holds of the job that it refunds.
     holds: Vec<HoldId>,
     /// How often it was looked up again.
@@ -119,7 +119,7 @@ impl ChangePlan {
             fingerprint,
             batch: None,
             check: None,
-            looked: Looked::default(),
+            looked: ArchiveRecords::default(),
             holds: Vec::new(),
             looks: 0,
         }
@@ -149,18 +149,18 @@ impl Change {
     }
 
     /// Checks whether its key was used for another batch; `None` if the key is its own.
-    pub fn probe(&self) -> Option<Probe> {
+    pub fn probe(&self) -> Option<OperationKey> {
         let (key, batch) = (self.caller.idempotency_key.clone()?, self.batch?);
         let looked = self.looked.clone();
-        Some(Probe { target: self.plan.target.clone(), key, batch, looked })
+        Some(OperationKey { target: self.plan.target.clone(), key, batch, looked })
     }
 
     /// Posts it alone: what ends or meters goes first under load.
-    pub fn post(self, app: &App) -> Posted<Seen<Decision>> {
+    pub fn post(self, app: &App) -> PostedWork<Seen<Decision>> {
         // Settlements and metering free credits and must not wait behind what takes them.
         let urgency = if self.meters() { Urgency::Urgent } else { Urgency::Ordinary };
         let ledger = app.ledger.with_urgency(urgency);
-        ledger.attend(|ledger| self.decide(ledger))
+        ledger.transact(|ledger| self.decide(ledger))
     }
 
     /// Whether it settles or meters something.
@@ -179,8 +179,8 @@ impl Change {
     }
 
     /// Decides it at once, unless it has to be counted in steps before: then it comes back.
-    pub fn post_uncounted(self, app: &App) -> Posted<Seen<Uncounted>> {
-        app.ledger.attend(|ledger| {
+    pub fn post_uncounted(self, app: &App) -> PostedWork<Seen<Uncounted>> {
+        app.ledger.transact(|ledger| {
             let command = self.to_be_counted();
             if command.is_some_and(|command| ledger.machine().must_count_in_steps(command)) {
                 return Uncounted::Returned(Box::new(self));
@@ -190,9 +190,9 @@ impl Change {
     }
 
     /// Counts and decides it in turns with others, in a place for counts.
-    pub fn post_counted(self, app: &App, place: CountPlace) -> Posted<Seen<Decision>> {
+    pub fn post_counted(self, app: &App, place: CountPlace) -> PostedWork<Seen<Decision>> {
         let mut change = Some((self, place));
-        app.ledger.attend_in_turns(move |ledger| {
+        app.ledger.transact_in_turns(move |ledger| {
             change.as_ref().is_none_or(|(change, _)| change.prepare(ledger)).then_some(())?;
             Some(change.take()?.0.decide(ledger))
         })

@@ -2,8 +2,8 @@
 
 use bursar_api::Code;
 use bursar_core::ledger::command::{Command, RefundOf};
-use bursar_core::ledger::holds::archive::ArchivedJob;
 use bursar_core::ledger::id::Name;
+use bursar_core::ledger::jobs::ArchivedJob;
 use bursar_core::ledger::jobs::view::first_of_array;
 use bursar_core::ledger::refusal::{Refusal, Resource};
 use bursar_core::ledger::state::short_fingerprint;
@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::auth::tenant_of;
 use crate::followers::past_jobs;
 use crate::operations::Operation;
-use crate::render::Shown;
+use crate::render::AnswerBody;
 use crate::request::{Caller, Failure};
 
 impl Change {
@@ -108,8 +108,8 @@ impl Change {
             |name: &str| self.looked.jobs.iter().find(|found| found.job.order.id.as_str() == name);
         let array = || named(&first_of_array(&id)).filter(|found| found.job.is_first_of_array());
         // Any other has a name that one of the array would have.
-        let member = || self.plan.array.and_then(|_| self.looked.jobs.first());
-        let found = named(&id).or_else(array).or_else(member)?.clone();
+        let first = || self.plan.array.and_then(|_| self.looked.jobs.first());
+        let found = named(&id).or_else(array).or_else(first)?.clone();
         let is_own = found.job.order.id == *id || found.job.is_first_of_array();
         let (fingerprint, batch) = (self.fingerprint, self.batch);
         let envelope = Envelope { fingerprint, batch, ..Envelope::default() };
@@ -153,7 +153,7 @@ impl SubmittedBefore {
         let seen = past_jobs::shown(app, restored).await?;
         let body = serde_json::to_value(&seen.value);
         let body = body.expect("the bodies have only plain fields and string keys");
-        let (body, position) = (Some(Shown::Other(body)), seen.position);
+        let (body, position) = (Some(AnswerBody::Other(body)), seen.position);
         Ok(Some(Done { status: 200, body, replayed: false, position }))
     }
 }
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::auth::Principal;
     use crate::auth::permissions::Authority;
-    use crate::change::{ChangePlan, Looked};
+    use crate::change::{ArchiveRecords, ChangePlan};
     use crate::render::AnswerShape;
 
     const HOUR_MS: i64 = 3_600_000;
@@ -374,7 +374,11 @@ mod tests {
             let mut world = World::new();
             let forget = world.archived(9);
             assert_eq!(forget.jobs.len(), 1);
-            let found = Looked { position: 9, jobs: forget.jobs.clone(), ..Looked::default() };
+            let found = ArchiveRecords {
+                position: 9,
+                jobs: forget.jobs.clone(),
+                ..ArchiveRecords::default()
+            };
             let known = |world: &World| {
                 let looked = found.clone().before_live_jobs(&world.ledger);
                 let mut change = made().after_looks(looks);
@@ -433,8 +437,11 @@ mod tests {
             let single = submission_of("x", None).look_ups().names(AccountNo(0));
             assert!(single.len() < 3, "{single:?}");
             let found = forget.jobs.iter().filter(|found| found.job.order.id.as_str() == name);
-            change.looked =
-                Looked { position, jobs: found.cloned().collect(), ..Looked::default() };
+            change.looked = ArchiveRecords {
+                position,
+                jobs: found.cloned().collect(),
+                ..ArchiveRecords::default()
+            };
             let before = change.submitted_before().expect("its id is taken");
             assert!(!before.is_same);
             let mut early = submission_of("x", Some(10));

@@ -9,7 +9,7 @@ use bursar_core::time::Timestamp;
 use bursar_engine::Transaction;
 
 use super::Target;
-use super::archive_lookup::Looked;
+use super::archive_lookup::ArchiveRecords;
 use super::done::{AnsweredBefore, Done, Finish};
 use super::find::{exists, find_in};
 use super::fingerprint::key_hash;
@@ -17,14 +17,14 @@ use crate::auth::tenant_of;
 use crate::request::{Caller, Failure, reused};
 
 /// The idempotency key of a batch's operation.
-pub struct Probe {
+pub struct OperationKey {
     pub(super) target: Target,
     pub(super) key: Name,
     pub(super) batch: u128,
-    pub(super) looked: Looked,
+    pub(super) looked: ArchiveRecords,
 }
 
-impl Probe {
+impl OperationKey {
     /// The account that it names.
     pub fn account(&self) -> Option<&AccountPath> {
         match &self.target {
@@ -71,7 +71,7 @@ pub struct ReadyChange {
     pub(super) finish: Finish,
     /// The resource that it creates, if the caller chose the id.
     pub(super) chosen: Option<(Resource, Name)>,
-    pub(super) looked: Looked,
+    pub(super) looked: ArchiveRecords,
 }
 
 impl ReadyChange {

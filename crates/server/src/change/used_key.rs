@@ -12,7 +12,7 @@ use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::time::Timestamp;
 
 use super::MAX_LOOKS;
-use super::archive_lookup::Looked;
+use super::archive_lookup::ArchiveRecords;
 use crate::app::App;
 use crate::machines::directory::DirectoryAnswer;
 use crate::request::{Failure, reused};
@@ -27,7 +27,7 @@ enum UsedKey {
     Unknown,
 }
 
-fn used_for(ledger: &Ledger, now: Timestamp, key: u128, looked: &Looked) -> UsedKey {
+fn used_for(ledger: &Ledger, now: Timestamp, key: u128, looked: &ArchiveRecords) -> UsedKey {
     if let Some(kept) = ledger.kept_fingerprint(key) {
         return UsedKey::For(kept);
     }
@@ -49,14 +49,14 @@ impl App {
     pub async fn require_unused_key(&self, envelope: &Envelope) -> Result<(), Failure> {
         let Some(key) = envelope.key else { return Ok(()) };
         let position = self.archive.excludes(&[], &[key]).unwrap_or(0);
-        let mut looked = Looked { position, ..Looked::default() };
+        let mut looked = ArchiveRecords { position, ..ArchiveRecords::default() };
         for _ in 0..=MAX_LOOKS {
             let (now, known) = (self.clock.now(), looked);
             let used = move |ledger: &Ledger| used_for(ledger, now, key, &known);
             match self.ledger.read(used).await?.value {
                 UsedKey::For(first) if first != envelope.fingerprint => return Err(reused()),
                 UsedKey::For(_) | UsedKey::Never => return Ok(()),
-                UsedKey::Unknown => looked = Looked::under_key(self, key).await?,
+                UsedKey::Unknown => looked = ArchiveRecords::under_key(self, key).await?,
             }
         }
         Err(being_archived())

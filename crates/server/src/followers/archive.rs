@@ -26,16 +26,16 @@ use crate::net::turns::Turns;
 use crate::request::Failure;
 
 /// The pause of the thread while there is little to archive.
-const PACE: Duration = Duration::from_millis(50);
+const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 /// The most look-ups that run at once, each on a thread. Queries of history have others.
 const MAX_LOOK_UPS: usize = 32;
 /// The most that leaves memory in one decision, so that no request waits long for it.
-const STEP: usize = 1024;
+const MAX_STEP_ENTRIES: usize = 1024;
 
 /// How often, and after which pause each, a request looks whether the archive was compared with the journal. That is
 /// done right after a start.
-const LOOKS: u32 = 400;
-const LOOK_PAUSE: Duration = Duration::from_millis(5);
+const MAX_COMPARED_CHECKS: u32 = 400;
+const COMPARED_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Which keys refund the jobs that a region ran, and their holds.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ impl Default for LedgerOptions {
 
 impl LedgerOptions {
     fn window(self) -> ClosedWindow {
-        ClosedWindow { keep: self.closed_memory, most: STEP }
+        ClosedWindow { keep: self.closed_memory, most: MAX_STEP_ENTRIES }
     }
 }
 
@@ -180,7 +180,7 @@ impl ArchiveService {
         let state = Arc::<Mutex<ArchiveState>>::default();
         let noted = Arc::clone(&state);
         let note = move |work: Result<ArchiveWork, &ArchiveStepError>| report(&noted, work);
-        let (written, pace) = (Arc::clone(&archive), (options.window(), PACE));
+        let (written, pace) = (Arc::clone(&archive), (options.window(), IDLE_INTERVAL));
         let (handle, engine) = (ledger.handle(), Arc::downgrade(ledger));
         let epoch = move || Some(engine.upgrade()?.tenure()?.lease().epoch);
         let archiver = Archiver::watched((journal, durable), handle, written, pace, epoch, note);
@@ -237,12 +237,12 @@ impl ArchiveService {
         names: Vec<ArchivedId>,
         keys: Vec<u128>,
     ) -> Result<Vec<Recall>, Failure> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_COMPARED_CHECKS {
             let is_compared = self.archive.position() > 0 || self.archive.mark().position == 0;
             if is_compared {
                 break;
             }
-            tokio::time::sleep(LOOK_PAUSE).await;
+            tokio::time::sleep(COMPARED_CHECK_INTERVAL).await;
         }
         let turn = self.turns.take().await?;
         let archive = Arc::clone(&self.archive);

@@ -16,7 +16,7 @@ use crate::render::time;
 const HOUR_MS: i64 = 3_600_000;
 
 /// How long before an expiry a warning comes, the longest first.
-const BEFORE: [(&str, i64); 5] = [
+const WARNING_TIMES: [(&str, i64); 5] = [
     ("30d", 720 * HOUR_MS),
     ("14d", 336 * HOUR_MS),
     ("7d", 168 * HOUR_MS),
@@ -25,10 +25,10 @@ const BEFORE: [(&str, i64); 5] = [
 ];
 
 /// The most buckets that one step looks at, for each time before.
-const STEP: usize = 256;
+const MAX_STEP_BUCKETS: usize = 256;
 
 /// The pause between two steps.
-const PAUSE: Duration = Duration::from_secs(1);
+const STEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Credits of an account that expire soon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ struct ExpiryWarning {
 
 /// Up to which expiry warnings were given, for each time before.
 #[derive(Clone, Debug)]
-struct Warned([(Timestamp, BucketNo); BEFORE.len()]);
+struct WarningProgress([(Timestamp, BucketNo); WARNING_TIMES.len()]);
 
 /// The end of an instant: no bucket comes after it.
 fn end_of(at: Timestamp) -> (Timestamp, BucketNo) {
@@ -51,25 +51,25 @@ fn end_of(at: Timestamp) -> (Timestamp, BucketNo) {
 
 /// The end of the time in which a warning is the last one.
 fn next_before(index: usize) -> i64 {
-    BEFORE.get(index + 1).map_or(0, |(_, millis)| *millis)
+    WARNING_TIMES.get(index + 1).map_or(0, |(_, millis)| *millis)
 }
 
-impl Warned {
+impl WarningProgress {
     /// What a start finds: every expiry in the next 30 days gets one warning, so that none is
     /// missing because no server ran when it was due.
-    fn at_start(now: Timestamp) -> Warned {
-        Warned(std::array::from_fn(|index| end_of(now.plus_millis(next_before(index)))))
+    fn at_start(now: Timestamp) -> WarningProgress {
+        WarningProgress(std::array::from_fn(|index| end_of(now.plus_millis(next_before(index)))))
     }
 
     /// The warnings that are due.
     fn next(&mut self, ledger: &Ledger, now: Timestamp) -> Vec<ExpiryWarning> {
         let mut warnings = Vec::new();
-        for (index, (before, millis)) in BEFORE.into_iter().enumerate() {
+        for (index, (before, millis)) in WARNING_TIMES.into_iter().enumerate() {
             let place = &mut self.0[index];
             let until = now.plus_millis(millis);
-            let found = ledger.expiring_after(*place, until, STEP);
+            let found = ledger.expiring_after(*place, until, MAX_STEP_BUCKETS);
             *place = match found.last() {
-                Some(last) if found.len() == STEP => (last.expires_at, last.bucket),
+                Some(last) if found.len() == MAX_STEP_BUCKETS => (last.expires_at, last.bucket),
                 Some(_) | None => end_of(until).max(*place),
             };
             // After a jump of the clock only the last of several warnings is given.
@@ -91,9 +91,9 @@ impl Warned {
 pub async fn run(app: Arc<App>) {
     let mut warned = None;
     loop {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(STEP_INTERVAL).await;
         let now = app.clock.now();
-        let mut next = warned.clone().unwrap_or_else(|| Warned::at_start(now));
+        let mut next = warned.clone().unwrap_or_else(|| WarningProgress::at_start(now));
         let due = app.ledger.peek(move |ledger| {
             let warnings = next.next(ledger, now);
             (next, warnings)
@@ -157,7 +157,11 @@ mod tests {
     }
 
     /// The times before of the warnings that each look gives, by day.
-    fn looks(ledger: &Ledger, warned: &mut Warned, days: &[i64]) -> Vec<(i64, &'static str)> {
+    fn looks(
+        ledger: &Ledger,
+        warned: &mut WarningProgress,
+        days: &[i64],
+    ) -> Vec<(i64, &'static str)> {
         let mut given = Vec::new();
         for day in days {
             given.extend(warned.next(ledger, at(*day)).into_iter().map(|one| (*day, one.before)));
@@ -168,12 +172,12 @@ mod tests {
     #[test]
     fn each_expiry_is_pointed_out_once_at_each_time_before() {
         let ledger = with_grants([at(40), at(40)]);
-        let mut warned = Warned::at_start(at(0));
+        let mut warned = WarningProgress::at_start(at(0));
         let days: Vec<i64> = (0..50).collect();
         let given = looks(&ledger, &mut warned, &days);
         assert_eq!(given, [(10, "30d"), (26, "14d"), (33, "7d"), (39, "1d")]);
         let almost = at(40).plus_millis(-HOUR_MS);
-        let last = Warned::at_start(at(39)).next(&ledger, almost);
+        let last = WarningProgress::at_start(at(39)).next(&ledger, almost);
         assert_eq!(last.len(), 1, "both grants in one line: {last:?}");
         assert_eq!((last[0].before, last[0].expires_at), ("6h", at(40)));
     }
@@ -181,16 +185,16 @@ mod tests {
     #[test]
     fn a_start_and_a_jump_of_the_clock_give_one_warning() {
         let ledger = with_grants([at(10), at(90)]);
-        assert_eq!(looks(&ledger, &mut Warned::at_start(at(0)), &[0, 1]), [(0, "14d")]);
-        let mut warned = Warned::at_start(at(0));
+        assert_eq!(looks(&ledger, &mut WarningProgress::at_start(at(0)), &[0, 1]), [(0, "14d")]);
+        let mut warned = WarningProgress::at_start(at(0));
         assert_eq!(looks(&ledger, &mut warned, &[0, 88, 89]), [(0, "14d"), (88, "7d"), (89, "1d")]);
     }
 
     #[test]
     fn many_expiries_take_several_steps_and_none_is_left_out() {
-        let count = 3 * i64::try_from(STEP).expect("small") + 7;
+        let count = 3 * i64::try_from(MAX_STEP_BUCKETS).expect("small") + 7;
         let ledger = with_grants((0..count).map(|number| at(5).plus_millis(number)));
-        let mut warned = Warned::at_start(at(0));
+        let mut warned = WarningProgress::at_start(at(0));
         let mut firsts = Vec::new();
         for _ in 0..6 {
             let given = warned.next(&ledger, at(0));

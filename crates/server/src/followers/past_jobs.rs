@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bursar_api::jobs::job::Job;
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::event::subject::Subject;
-use bursar_core::ledger::holds::archive::{ArchivedHold, ArchivedJob, RecalledRecord};
+use bursar_core::ledger::holds::archive::{ArchivedHold, RecalledRecord};
 use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, JobNo, Name};
+use bursar_core::ledger::jobs::ArchivedJob;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Ledger, jobs as core};
 use bursar_core::machine::Machine;
@@ -29,7 +30,7 @@ use crate::render::{self, time};
 use crate::request::{Caller, Failure};
 
 /// The number of jobs that are restored in one step.
-const CHUNK: u32 = 100;
+const STEP_JOBS: u32 = 100;
 
 /// A job as it was at its end, with its last hold.
 pub(crate) struct Restored {
@@ -219,7 +220,7 @@ pub(crate) async fn only_forgotten(
 
 /// The filter of a list of forgotten jobs.
 #[derive(Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct PastJobFilter {
     /// The caller.
     pub(crate) principal: Principal,
     /// The account at or below which they were submitted.
@@ -231,7 +232,7 @@ pub(crate) struct Wanted {
 /// Up to `most` forgotten jobs with a number below `before`, newest first.
 pub(crate) async fn list_forgotten(
     app: &App,
-    wanted: &Wanted,
+    wanted: &PastJobFilter,
     mut before: JobNo,
     most: usize,
 ) -> Result<Vec<(JobNo, Job)>, Failure> {
@@ -250,9 +251,9 @@ pub(crate) async fn list_forgotten(
     let tenant = tenant.flatten().map(|tenant| tenant.0);
     let mut found = Vec::new();
     while found.len() < most {
-        let ask = app
-            .history
-            .ask(seen.position, move |history| history.past_jobs(tenant, before, ended_by, CHUNK));
+        let ask = app.history.ask(seen.position, move |history| {
+            history.past_jobs(tenant, before, ended_by, STEP_JOBS)
+        });
         let rows = ask.await?.0;
         let Some(last) = rows.last().map(|row| row.job) else { break };
         before = last;
@@ -265,10 +266,10 @@ pub(crate) async fn list_forgotten(
 /// Of these jobs, those that the ledger has forgotten and the filter accepts.
 async fn shown_of(
     app: &App,
-    wanted: &Wanted,
+    wanted: &PastJobFilter,
     rows: Vec<PastJob>,
 ) -> Result<Vec<(JobNo, Job)>, Failure> {
-    let Wanted { principal, account, shown } = wanted.clone();
+    let PastJobFilter { principal, account, shown } = wanted.clone();
     let look = move |ledger: &Ledger| {
         let mut rows = rows;
         rows.retain(|row| {

@@ -14,10 +14,10 @@ use bursar_core::name::AccountPath;
 use crate::app::App;
 
 /// The number of entities of each kind in one step.
-const STEP: u32 = 64;
+const STEP_ENTITIES: u32 = 64;
 
 /// The pause between two steps.
-const PAUSE: Duration = Duration::from_millis(250);
+const STEP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Where the next step begins.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ struct Places {
 type Broken = Vec<(Option<AccountPath>, String)>;
 
 /// The result of one step.
-struct Look {
+struct StepOutcome {
     checked: u32,
     next: Places,
     broken: Broken,
@@ -41,7 +41,7 @@ struct Look {
 
 /// The numbers of a step, and where the next begins.
 fn step(first: u32, count: u32) -> (std::ops::Range<u32>, u32) {
-    let end = count.min(first.saturating_add(STEP));
+    let end = count.min(first.saturating_add(STEP_ENTITIES));
     (first.min(end)..end, if end >= count { 0 } else { end })
 }
 
@@ -52,10 +52,10 @@ fn note(ledger: &Ledger, broken: &mut Broken, outcome: Result<(), Violation>) {
     }
 }
 
-fn look(ledger: &Ledger, first: Places) -> Look {
+fn look(ledger: &Ledger, first: Places) -> StepOutcome {
     let mut broken = Vec::new();
     let (accounts, account) = step(first.account, ledger.account_count());
-    let checked = u32::try_from(accounts.len()).unwrap_or(STEP);
+    let checked = u32::try_from(accounts.len()).unwrap_or(STEP_ENTITIES);
     for number in accounts.map(AccountNo) {
         note(ledger, &mut broken, invariant::check_account(ledger, number));
     }
@@ -67,7 +67,7 @@ fn look(ledger: &Ledger, first: Places) -> Look {
     for number in holds.map(HoldNo) {
         note(ledger, &mut broken, invariant::check_hold(ledger, number));
     }
-    Look { checked, next: Places { account, grant, hold, ..first }, broken }
+    StepOutcome { checked, next: Places { account, grant, hold, ..first }, broken }
 }
 
 /// Recounts the budgets of the next account that has any. Walks all holds, so it is only for a
@@ -103,7 +103,7 @@ pub async fn run(app: Arc<App>) {
     let mut next = Places::default();
     let mut round = 0;
     loop {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(STEP_INTERVAL).await;
         round = (round + 1) % CELL_ROUNDS;
         if round == 0 {
             look_at_cells(&app).await;

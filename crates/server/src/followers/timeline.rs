@@ -65,7 +65,7 @@ pub(crate) struct Step<E> {
 
 /// An event of one of the machines.
 #[derive(Clone, Debug)]
-pub(crate) enum Happened {
+pub(crate) enum MachineEvent {
     /// In the ledger.
     Ledger(Box<Event>),
     /// In a cell.
@@ -73,7 +73,7 @@ pub(crate) enum Happened {
 }
 
 /// The events of one machine that concern a job, oldest first.
-pub(crate) type Stream = Vec<Step<Happened>>;
+pub(crate) type Stream = Vec<Step<MachineEvent>>;
 
 /// The last batch without a record at or after `since`.
 pub(super) fn batch_before(journal: &dyn Journal, since: Timestamp) -> Result<Head, ReadBackError> {
@@ -176,7 +176,7 @@ impl Collecting {
         }
     }
 
-    fn add(&mut self, record: &Record<'_>, event: Happened) {
+    fn add(&mut self, record: &Record<'_>, event: MachineEvent) {
         if self.steps.len() < MAX_ENTRIES {
             let heard = self.heard.clone();
             self.steps.push(Step { at: record.time, position: record.position, heard, event });
@@ -207,7 +207,7 @@ pub(crate) fn of_ledger(
                 holds.extend((placed.job == Some(job)).then_some(placed.hold));
             }
             if concerns(&event, job, &holds, closes) {
-                collecting.add(record, Happened::Ledger(Box::new(event)));
+                collecting.add(record, MachineEvent::Ledger(Box::new(event)));
             }
         }
     })?;
@@ -242,7 +242,7 @@ pub(crate) fn of_cell(
                 collecting.hear(0, *position);
             }
             if is_about(&event, job) {
-                collecting.add(record, Happened::Cell(Box::new(event)));
+                collecting.add(record, MachineEvent::Cell(Box::new(event)));
             }
         }
     })?;
@@ -263,8 +263,8 @@ fn is_about(event: &cell::Event, job: JobId) -> bool {
         Of::PlacementProposed { attempt, .. }
         | Of::PlacementConfirmed { attempt, .. }
         | Of::PlacementRefused { attempt, .. }
-        | Of::MemberStarted { attempt, .. }
-        | Of::MemberEnded { attempt, .. }
+        | Of::AttemptStartedOnNode { attempt, .. }
+        | Of::AttemptEndedOnNode { attempt, .. }
         | Of::FundingSet { attempt, .. }
         | Of::FundsNeeded { attempt }
         | Of::FundingEnded { attempt }

@@ -23,7 +23,7 @@ use crate::followers::timeline::{ReadBackError, batch_before};
 /// The most records that are read for one answer.
 const MAX_READ: u64 = 20_000;
 /// The batches that are read at once, backwards.
-const BATCHES: u64 = 256;
+const BATCHES_PER_READ: u64 = 256;
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub(crate) fn newest<T>(
     };
     let (mut found, mut read) = (Vec::new(), 0);
     while last > 0 {
-        let start = journal.head_at(last.saturating_sub(BATCHES))?;
+        let start = journal.head_at(last.saturating_sub(BATCHES_PER_READ))?;
         let (entries, records) = entries_of(journal, of, (start, last), span)?;
         read += records;
         let mut chosen = choose(entries).into_iter();
@@ -311,8 +311,8 @@ fn of_cell(event: &cell::Event, about: &mut Vec<About>) {
         Of::PlacementProposed { attempt, .. }
         | Of::PlacementConfirmed { attempt, .. }
         | Of::PlacementRefused { attempt, .. }
-        | Of::MemberStarted { attempt, .. }
-        | Of::MemberEnded { attempt, .. }
+        | Of::AttemptStartedOnNode { attempt, .. }
+        | Of::AttemptEndedOnNode { attempt, .. }
         | Of::FundingSet { attempt, .. }
         | Of::FundsNeeded { attempt }
         | Of::FundingEnded { attempt }

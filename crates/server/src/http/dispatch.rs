@@ -14,7 +14,7 @@ use axum::http::{Method, Request};
 use axum::response::{IntoResponse, Response};
 use tower::Service;
 
-use super::extract::{Params, Path, Sent, receive};
+use super::extract::{Params, ParsedBody, Path, receive};
 use super::handlers::accounts::balance;
 use super::handlers::credits::{charges, holds};
 use super::middleware::{RequestFacts, admit, observed, while_key_works};
@@ -151,11 +151,17 @@ impl HotRoute {
             HotRoute::Balance => {
                 Box::pin(balance::get(app, caller, id(), Params::of(parts)?)).await
             }
-            HotRoute::Charge => charges::charge(app, caller, Sent::read(parts, body)?).await,
-            HotRoute::Place => holds::place(app, caller, Sent::read(parts, body)?).await,
-            HotRoute::Capture => holds::capture(app, caller, id(), Sent::read(parts, body)?).await,
-            HotRoute::Settle => holds::settle(app, caller, id(), Sent::read(parts, body)?).await,
-            HotRoute::Release => holds::release(app, caller, id(), Sent::read(parts, body)?).await,
+            HotRoute::Charge => charges::charge(app, caller, ParsedBody::read(parts, body)?).await,
+            HotRoute::Place => holds::place(app, caller, ParsedBody::read(parts, body)?).await,
+            HotRoute::Capture => {
+                holds::capture(app, caller, id(), ParsedBody::read(parts, body)?).await
+            }
+            HotRoute::Settle => {
+                holds::settle(app, caller, id(), ParsedBody::read(parts, body)?).await
+            }
+            HotRoute::Release => {
+                holds::release(app, caller, id(), ParsedBody::read(parts, body)?).await
+            }
         }
     }
 }

@@ -75,9 +75,9 @@ impl RequestEntry {
                 if leader.leads() || path != READYZ {
                     return dispatcher.answer(request).await;
                 }
-                Ok(self.about_itself(path))
+                Ok(self.own_state(path))
             }
-            (None, _) if is_own => Ok(self.about_itself(path)),
+            (None, _) if is_own => Ok(self.own_state(path)),
             (None, None) => {
                 let detail =
                     format!("this server cannot serve requests now; try again ({STARTING})");
@@ -115,12 +115,12 @@ impl RequestEntry {
     }
 
     /// Whether this process lives and is ready, and its metrics.
-    fn about_itself(&self, path: &str) -> Response {
+    fn own_state(&self, path: &str) -> Response {
         match path {
             HEALTHZ => axum::Json(json!({ "status": "ok" })).into_response(),
             METRICS => system::counters(self.metrics.text(0, 0)),
             _ => {
-                let (owner, reason) = self.standing();
+                let (owner, reason) = self.leader_and_reason();
                 let ready = owner.is_some() && reason != DRAINING;
                 let body = json!({
                     "ready": ready, "machines": {}, "reason": reason, "owner": owner,
@@ -132,7 +132,7 @@ impl RequestEntry {
     }
 
     /// The URL of the member that answers, if there is one, and why this one does not.
-    fn standing(&self) -> (Option<String>, String) {
+    fn leader_and_reason(&self) -> (Option<String>, String) {
         let Some((leader, forwarder)) = &self.cluster else { return (None, STARTING.to_owned()) };
         match &*leader.role().borrow() {
             Role::Standby { reason, .. } => (forwarder.other_leader(), reason.clone()),

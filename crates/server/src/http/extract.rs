@@ -22,7 +22,7 @@ use crate::request::{Caller, Failure};
 
 /// A body larger than [`MAX_BODY`] is read and dropped up to this size, so that the client sees the
 /// answer.
-const READ_ON: usize = 32 << 20;
+const MAX_DRAINED_BYTES: usize = 32 << 20;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Stands for the platform where a tenant is named.
@@ -95,41 +95,41 @@ impl<S: Send + Sync> FromRequest<S> for Tree {
 }
 
 /// A body as raw bytes.
-pub(crate) struct Arrived(pub Bytes);
+pub(crate) struct RawBody(pub Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Arrived {
+impl<S: Send + Sync> FromRequest<S> for RawBody {
     type Rejection = Failure;
 
-    async fn from_request(request: Request, _: &S) -> Result<Arrived, Failure> {
+    async fn from_request(request: Request, _: &S) -> Result<RawBody, Failure> {
         let (parts, body) = request.into_parts();
-        receive(&parts, body).await.map(Arrived)
+        receive(&parts, body).await.map(RawBody)
     }
 }
 
 /// A parsed body, and the fingerprint of its request.
-pub(crate) struct Sent<T> {
+pub(crate) struct ParsedBody<T> {
     pub(crate) value: T,
     pub(crate) fingerprint: u128,
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Sent<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for ParsedBody<T> {
     type Rejection = Failure;
 
-    async fn from_request(request: Request, _: &S) -> Result<Sent<T>, Failure> {
+    async fn from_request(request: Request, _: &S) -> Result<ParsedBody<T>, Failure> {
         let (parts, body) = request.into_parts();
-        Sent::read(&parts, &receive(&parts, body).await?)
+        ParsedBody::read(&parts, &receive(&parts, body).await?)
     }
 }
 
-impl<T: DeserializeOwned> Sent<T> {
+impl<T: DeserializeOwned> ParsedBody<T> {
     /// Parses a received body.
-    pub(crate) fn read(parts: &Parts, body: &[u8]) -> Result<Sent<T>, Failure> {
+    pub(crate) fn read(parts: &Parts, body: &[u8]) -> Result<ParsedBody<T>, Failure> {
         let fingerprint =
             |canonical: &[u8]| fingerprint_of(parts.method.as_str(), parts.uri.path(), canonical);
         let tree = json::parse(body)?;
         let mut canonical = Vec::with_capacity(body.len() + 16);
         json::canonical(&tree, &mut canonical);
-        Ok(Sent { value: json::convert(tree)?, fingerprint: fingerprint(&canonical) })
+        Ok(ParsedBody { value: json::convert(tree)?, fingerprint: fingerprint(&canonical) })
     }
 }
 
@@ -233,7 +233,7 @@ where
                 pieces.extend_from_slice(&data);
             }
         }
-        if seen > READ_ON {
+        if seen > MAX_DRAINED_BYTES {
             break;
         }
     }

@@ -11,7 +11,7 @@ use crate::render::time;
 use crate::request::Failure;
 
 /// The most entries that one read of the ledger visits. A read may render each of them.
-const STEPS: usize = 2_000;
+const MAX_VISITED: usize = 2_000;
 
 /// The result of one step: entries with their places, newest first, and the place to continue from.
 pub(super) struct PageStep<T> {
@@ -30,7 +30,7 @@ impl<T> PageStep<T> {
         let mut step = PageStep { found: Vec::new(), next: None };
         let mut last = None;
         for (examined, place) in places.enumerate() {
-            if examined == STEPS || step.found.len() == wanted {
+            if examined == MAX_VISITED || step.found.len() == wanted {
                 step.next = last;
                 break;
             }
@@ -159,7 +159,11 @@ mod tests {
         let found: Vec<u128> = step.found.into_iter().map(|(place, _)| place).collect();
         assert_eq!((found, step.next), (vec![999_998, 999_996], Some(999_996)));
         let step = PageStep::over(2, (0..1_000_000).rev(), |_| None::<u128>);
-        assert_eq!(step.next, Some(1_000_000 - STEPS as u128), "a step without entries is bounded");
+        assert_eq!(
+            step.next,
+            Some(1_000_000 - MAX_VISITED as u128),
+            "a step without entries is bounded"
+        );
         assert_eq!(rendered, 4);
     }
 

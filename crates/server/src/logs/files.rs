@@ -12,7 +12,7 @@ use super::index::Owner;
 use super::{NodeTag, Output, TenantTag};
 
 /// The most bytes of one read.
-const PIECE: u64 = 64 << 10;
+const MAX_READ_BYTES: u64 = 64 << 10;
 
 /// An existing file.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Files {
         };
         file.seek(SeekFrom::Start(offset))?;
         let mut piece = Vec::new();
-        file.take(PIECE).read_to_end(&mut piece)?;
+        file.take(MAX_READ_BYTES).read_to_end(&mut piece)?;
         Ok(piece)
     }
 

@@ -156,7 +156,7 @@ impl std::fmt::Display for LogError {
 }
 
 /// A task of the writer.
-enum Work {
+enum WriterTask {
     Append {
         output: Output,
         offset: u64,
@@ -208,7 +208,7 @@ pub type FreeSpace = Box<dyn Fn(&Path) -> std::io::Result<u64> + Send>;
 pub struct LogStore {
     files: Arc<Files>,
     gauges: Arc<Gauges>,
-    writer: SyncSender<Work>,
+    writer: SyncSender<WriterTask>,
     readings: Arc<Semaphore>,
 }
 
@@ -266,7 +266,7 @@ impl LogStore {
         data: Vec<u8>,
     ) -> Result<u64, LogError> {
         let (done, answer) = oneshot::channel();
-        self.send(Work::Append { output, offset, data, done })?;
+        self.send(WriterTask::Append { output, offset, data, done })?;
         answer.await.unwrap_or(Err(LogError::Busy))
     }
 
@@ -276,7 +276,7 @@ impl LogStore {
     /// If too much waits to be written.
     pub fn tail(&self, output: Output, text: &str) -> Result<(), LogError> {
         let data = last(text, MAX_TAIL_BYTES).as_bytes().to_vec();
-        self.send(Work::Tail { output, data })
+        self.send(WriterTask::Tail { output, data })
     }
 
     /// Stores the final message of an agent for an attempt. The first message is kept.
@@ -291,10 +291,10 @@ impl LogStore {
         text: &str,
     ) -> Result<(), LogError> {
         let message = first(text, MAX_MESSAGE_BYTES).to_owned();
-        self.send(Work::Note { node, tenant, attempt: attempt.to_owned(), message })
+        self.send(WriterTask::Note { node, tenant, attempt: attempt.to_owned(), message })
     }
 
-    fn send(&self, work: Work) -> Result<(), LogError> {
+    fn send(&self, work: WriterTask) -> Result<(), LogError> {
         self.writer.try_send(work).map_err(|error| match error {
             TrySendError::Full(_) | TrySendError::Disconnected(_) => LogError::Busy,
         })
@@ -341,24 +341,24 @@ impl LogStore {
 }
 
 /// Runs the writer until the store is dropped.
-fn write(mut keeper: Keeper, limits: LogLimits, work: &Receiver<Work>) {
+fn write(mut keeper: Keeper, limits: LogLimits, work: &Receiver<WriterTask>) {
     let mut meters = Meters::new(limits);
     let clock = Stopwatch::start();
     for work in work {
         let now = clock.elapsed();
         match work {
-            Work::Append { output, offset, data, done } => {
+            WriterTask::Append { output, offset, data, done } => {
                 let kept = meters.take(output.node, data.len(), now);
                 let kept = kept.and_then(|()| keeper.append(&output, offset, &data));
                 // The caller may have gone.
                 let _gone = done.send(kept);
             }
-            Work::Tail { output, data } => {
+            WriterTask::Tail { output, data } => {
                 let kept = meters.take(output.node, data.len(), now);
                 let kept = kept.and_then(|()| keeper.tail(&output, &data));
                 warn(&output.attempt, kept);
             }
-            Work::Note { node, tenant, attempt, message } => {
+            WriterTask::Note { node, tenant, attempt, message } => {
                 let kept = meters.take(node, message.len(), now);
                 let kept = kept.and_then(|()| keeper.note(tenant, &attempt, &message));
                 warn(&attempt, kept);

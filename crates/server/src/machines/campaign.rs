@@ -10,26 +10,28 @@ use bursar_journal::JournalError;
 use bursar_journal::postgres::{Announcement, Claim, MemberStanding, PostgresLeader, StoredLead};
 use tokio::sync::watch;
 
-use super::leader::{ASK_WITHIN, Candidate, DRAINING, Role};
+use super::leader::{Candidate, DRAINING, MEMBER_REQUEST_TIMEOUT, Role};
 use super::losses::Losses;
-use super::pace::{LEAD_TTL, LOOK_WITHIN, Look, Pace, SeenLead, looks_after, until_renewal};
+use super::pace::{
+    CHECK_TIMEOUT, LEAD_TTL, LeaderCheck, Pace, SeenLead, checks_after, until_renewal,
+};
 use super::trust::Trust;
 use crate::ids::random_bits;
 
 /// How often a member writes its row.
-const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time between two looks of a standby at the lead, and how much it is varied, so that servers started at
 /// the same time do not claim together.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOOK_JITTER_MS: u64 = 100;
+const LEAD_POLL_INTERVAL: Duration = Duration::from_millis(100);
+const LEAD_POLL_JITTER_MS: u64 = 100;
 /// Why a member does not claim yet.
-const WAITING: &str = "it waits until the last leader cannot believe in its lead any more";
+const WAITING_REASON: &str = "it waits until the last leader cannot believe in its lead any more";
 /// The delay after a failed renewal.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a leader that shall hand over waits for the requests in progress.
-const HAND_OVER_WITHIN: Duration = Duration::from_secs(1);
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it looks whether they have ended.
-const HAND_OVER_STEP: Duration = Duration::from_millis(5);
+const HAND_OVER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The largest accepted difference between the clocks of this server and of the store.
 const MAX_GAP_MS: i64 = 2_000;
 
@@ -111,7 +113,7 @@ impl Campaign {
             }
         }
         self.give_up();
-        if let Err(error) = self.store.leave(&self.candidate.member.start, ASK_WITHIN) {
+        if let Err(error) = self.store.leave(&self.candidate.member.start, MEMBER_REQUEST_TIMEOUT) {
             tracing::warn!(%error, "this member is still listed; it is gone in 15 seconds");
         }
     }
@@ -128,7 +130,7 @@ impl Campaign {
     /// draining, and another member can own the machines.
     fn announce(&mut self, within: Duration) -> bool {
         let now = self.trust.clock.elapsed();
-        if self.announced.is_none_or(|last| now >= last + ANNOUNCE_EVERY) {
+        if self.announced.is_none_or(|last| now >= last + ANNOUNCE_INTERVAL) {
             self.announced = Some(now);
             self.must_wait = self.announce_now(within);
         }
@@ -159,8 +161,8 @@ impl Campaign {
     }
 
     fn claim(&mut self) -> Duration {
-        let later = LOOK_EVERY + Duration::from_millis(random_bits() % LOOK_JITTER_MS);
-        let must_wait = self.announce(LOOK_WITHIN);
+        let later = LEAD_POLL_INTERVAL + Duration::from_millis(random_bits() % LEAD_POLL_JITTER_MS);
+        let must_wait = self.announce(CHECK_TIMEOUT);
         match self.compare_clocks(LEAD_TTL / 3) {
             Ok((owner, _)) if must_wait => {
                 self.stand_by(owner, DRAINING.into());
@@ -190,7 +192,7 @@ impl Campaign {
         let Some(row) = self.seen.claimable(start, now, self.has_others).cloned() else {
             let are_old = self.losses.are_old(now);
             let reason = are_old.then(|| self.must_not_lead()).flatten();
-            self.stand_by(None, reason.unwrap_or_else(|| WAITING.into()));
+            self.stand_by(None, reason.unwrap_or_else(|| WAITING_REASON.into()));
             return later;
         };
         if let Some(reason) = self.must_not_lead() {
@@ -260,7 +262,7 @@ impl Campaign {
             Ok(true) => {
                 self.lease = lease;
                 self.trust.extend(asked, lease);
-                let (looks, within) = looks_after(lease, took, self.turn);
+                let (looks, within) = checks_after(lease, took, self.turn);
                 self.turn = self.turn.wrapping_add(1);
                 for look in looks.iter().copied() {
                     if let Some(later) = self.look(look, within, term) {
@@ -279,31 +281,32 @@ impl Campaign {
             }
             Err(error) => self.step_down(error.to_string()),
         }
-        RETRY
+        RETRY_INTERVAL
     }
 
     /// Looks at one thing while leading. Returns when to go on if this server leads no more.
-    fn look(&mut self, look: Look, within: Duration, term: u64) -> Option<Duration> {
+    fn look(&mut self, look: LeaderCheck, within: Duration, term: u64) -> Option<Duration> {
         match look {
-            Look::Clocks => {
+            LeaderCheck::Clocks => {
                 if let Err(error) = self.compare_clocks(within) {
                     tracing::warn!(%error, "the clocks were not compared");
                 }
             }
-            Look::Losses => match self.losses.find(&self.store, self.trust.clock.elapsed(), within)
-            {
-                Ok(None) => {}
-                Ok(Some(lost)) => {
-                    self.step_down(lost);
-                    self.release(term);
-                    return Some(LOOK_EVERY);
+            LeaderCheck::Losses => {
+                match self.losses.find(&self.store, self.trust.clock.elapsed(), within) {
+                    Ok(None) => {}
+                    Ok(Some(lost)) => {
+                        self.step_down(lost);
+                        self.release(term);
+                        return Some(LEAD_POLL_INTERVAL);
+                    }
+                    Err(error) => tracing::warn!(%error, "the journals were not compared"),
                 }
-                Err(error) => tracing::warn!(%error, "the journals were not compared"),
-            },
-            Look::Members => {
+            }
+            LeaderCheck::Members => {
                 if self.announce(within) {
                     self.hand_over(term);
-                    return Some(LOOK_EVERY);
+                    return Some(LEAD_POLL_INTERVAL);
                 }
             }
         }
@@ -317,9 +320,9 @@ impl Campaign {
         self.trust.is_ending.store(true, Ordering::SeqCst);
         let begun = self.trust.clock.elapsed();
         while self.trust.in_progress.load(Ordering::SeqCst) > 0
-            && self.trust.clock.elapsed() < begun + HAND_OVER_WITHIN
+            && self.trust.clock.elapsed() < begun + HAND_OVER_TIMEOUT
         {
-            std::thread::sleep(HAND_OVER_STEP);
+            std::thread::sleep(HAND_OVER_POLL_INTERVAL);
         }
         self.step_down(DRAINING.into());
         self.release(term);

@@ -25,7 +25,7 @@ use crate::auth::Principal;
 use crate::followers::cell_copy::{CellCopy, NewCellCopy};
 use crate::followers::error::FollowerError;
 use crate::machines::gateway::Gateway;
-use crate::machines::regions::Measured;
+use crate::machines::regions::LastMeasurement;
 use crate::net::turns::Turns;
 use crate::net::waits::{Wait, Waits};
 use crate::request::Failure;
@@ -104,7 +104,7 @@ pub struct CellService {
     /// Looks at the copy; each takes a thread.
     pub(crate) looks: Arc<Turns>,
     /// Counts that are answered without a key.
-    pub(crate) measurement: Measured<RegionCounts>,
+    pub(crate) measurement: LastMeasurement<RegionCounts>,
     _follower: Follower,
 }
 
@@ -233,14 +233,14 @@ impl CellService {
             copy,
             questions: Questions::new(),
             looks: Turns::new("looks at this region", MAX_LOOKS),
-            measurement: Measured::default(),
+            measurement: LastMeasurement::default(),
             _follower: follower,
         })
     }
 
     /// Evaluates hypothetical questions on copies of the cell. `ask` may change its copy; each
     /// question gets a fresh one. One caller at a time, without using the writer's time.
-    pub async fn suppose<Q: Send + 'static, A: Send + 'static>(
+    pub async fn evaluate<Q: Send + 'static, A: Send + 'static>(
         &self,
         principal: &Principal,
         mut questions: Vec<Q>,

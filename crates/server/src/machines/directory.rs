@@ -21,9 +21,9 @@ use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
 
 /// How long a request waits until this server has the lease of the directory, or has it again after a late renewal.
-const LEASE_WITHIN: Duration = Duration::from_secs(2);
+const LEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it looks.
-const LEASE_STEP: Duration = Duration::from_millis(20);
+const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The lease under which the directory is served, if it is served.
 pub type TenureOf = Box<dyn Fn() -> Option<Arc<LeaseTrust>> + Send + Sync>;
@@ -120,9 +120,9 @@ impl DirectoryService {
             match self.read_again().await {
                 Err(failure)
                     if failure.problem.code == Code::Unavailable
-                        && watch.elapsed() < LEASE_WITHIN =>
+                        && watch.elapsed() < LEASE_TIMEOUT =>
                 {
-                    tokio::time::sleep(LEASE_STEP).await;
+                    tokio::time::sleep(LEASE_POLL_INTERVAL).await;
                 }
                 read => return read,
             }

@@ -19,12 +19,12 @@ use crate::telemetry::trace;
 pub type Answered<M> = Seen<Result<<M as Machine>::Reply, <M as Machine>::Refusal>>;
 
 /// A pending answer.
-pub struct Posted<T> {
+pub struct PostedWork<T> {
     receiver: oneshot::Receiver<Result<T, EngineError>>,
     machine: &'static str,
 }
 
-impl<T> Posted<T> {
+impl<T> PostedWork<T> {
     /// Waits for the answer.
     pub async fn answer(self) -> Result<T, Failure> {
         match self.receiver.instrument(trace::step("decide", self.machine)).await {
@@ -87,7 +87,7 @@ impl<M: Hosted> Gateway<M> {
     }
 
     /// Posts a command. Messages posted one after the other are decided in that order.
-    pub fn post(&self, envelope: M::Envelope, command: M::Command) -> Posted<Answered<M>> {
+    pub fn post(&self, envelope: M::Envelope, command: M::Command) -> PostedWork<Answered<M>> {
         self.post_noted(envelope, command, || {})
     }
 
@@ -98,7 +98,7 @@ impl<M: Hosted> Gateway<M> {
         envelope: M::Envelope,
         command: M::Command,
         note: impl FnOnce() + Send + 'static,
-    ) -> Posted<Answered<M>> {
+    ) -> PostedWork<Answered<M>> {
         let (sender, receiver) = oneshot::channel();
         let waiting = WaitingCount::begin(&self.waiting);
         self.in_turn().submit(envelope, command, move |answer| {
@@ -107,36 +107,36 @@ impl<M: Hosted> Gateway<M> {
             // The caller may have gone; the decision stands.
             let _ = sender.send(answer);
         });
-        Posted { receiver, machine: type_name::<M>() }
+        PostedWork { receiver, machine: type_name::<M>() }
     }
 
     /// Posts work that reads the state and decides commands, all at one instant.
-    pub fn attend<T: Send + 'static>(
+    pub fn transact<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut dyn Transaction<M>) -> T + Send + 'static,
-    ) -> Posted<Seen<T>> {
+    ) -> PostedWork<Seen<T>> {
         let (sender, receiver) = oneshot::channel();
         let waiting = WaitingCount::begin(&self.waiting);
-        self.in_turn().attend(work, move |seen| {
+        self.in_turn().transact(work, move |seen| {
             drop(waiting);
             // The caller may have gone; the decisions stand.
             let _ = sender.send(seen);
         });
-        Posted { receiver, machine: type_name::<M>() }
+        PostedWork { receiver, machine: type_name::<M>() }
     }
 
     /// Posts work in several turns. Other messages are handled between two turns.
-    pub fn attend_in_turns<T: Send + 'static>(
+    pub fn transact_in_turns<T: Send + 'static>(
         &self,
         turn: impl FnMut(&mut dyn Transaction<M>) -> Option<T> + Send + 'static,
-    ) -> Posted<Seen<T>> {
+    ) -> PostedWork<Seen<T>> {
         let (sender, receiver) = oneshot::channel();
         let waiting = WaitingCount::begin(&self.waiting);
-        self.in_turn().attend_in_turns(turn, move |seen| {
+        self.in_turn().transact_in_turns(turn, move |seen| {
             drop(waiting);
             let _ = sender.send(seen);
         });
-        Posted { receiver, machine: type_name::<M>() }
+        PostedWork { receiver, machine: type_name::<M>() }
     }
 
     /// Posts commands that are applied all or not at all.
@@ -150,7 +150,7 @@ impl<M: Hosted> Gateway<M> {
             drop(waiting);
             let _ = sender.send(answer);
         });
-        Posted { receiver, machine: type_name::<M>() }.answer().await
+        PostedWork { receiver, machine: type_name::<M>() }.answer().await
     }
 
     /// Reads the state after the commands that wait. Answers once everything that was read is

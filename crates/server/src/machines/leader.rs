@@ -20,9 +20,9 @@ use super::trust::{InProgress, Trust};
 use crate::telemetry::Metrics;
 
 /// How long a request about the members may take in the store.
-pub(crate) const ASK_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const MEMBER_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long its caller waits, behind others.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Why a member that is draining does not lead.
 pub(crate) const DRAINING: &str = "this member is draining";
 
@@ -59,17 +59,21 @@ pub(crate) struct Leader {
     role: watch::Receiver<Role>,
     gap: watch::Receiver<Option<String>>,
     losses: Arc<LossWatch>,
-    asks: Mutex<Option<Sender<Ask>>>,
+    requests: Mutex<Option<Sender<MemberRequest>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// A request about the members.
-type Ask = Box<dyn FnOnce(&PostgresLeader) + Send>;
+type MemberRequest = Box<dyn FnOnce(&PostgresLeader) + Send>;
 
 /// Carries out requests on a connection of their own, so that none delays a renewal. Then the state of this member is
 /// read at once: it may have been changed.
-fn answer_asks(store: &PostgresLeader, asks: &Receiver<Ask>, look: &Sender<()>) {
-    while let Ok(ask) = asks.recv() {
+fn answer_member_requests(
+    store: &PostgresLeader,
+    requests: &Receiver<MemberRequest>,
+    look: &Sender<()>,
+) {
+    while let Ok(ask) = requests.recv() {
         ask(store);
         // The other thread ends after this one.
         let _ = look.send(());
@@ -88,7 +92,7 @@ impl Leader {
         let trust = Arc::new(Trust::new());
         let (show, role) = watch::channel(Role::Unknown);
         let (show_gap, gap) = watch::channel(None);
-        let (asks, asked) = channel();
+        let (requests, asked) = channel();
         let member = candidate.member.clone();
         let losses = Arc::<LossWatch>::default();
         let remembered = Losses::new(Arc::clone(&losses));
@@ -96,11 +100,11 @@ impl Leader {
             Campaign::new(store, candidate, Arc::clone(&trust), (show, show_gap), remembered);
         let (look, looks) = channel();
         let named = |name: &str| std::thread::Builder::new().name(name.into());
-        let members =
-            named("bursar-members").spawn(move || answer_asks(&of_asks, &asked, &look))?;
+        let members = named("bursar-members")
+            .spawn(move || answer_member_requests(&of_asks, &asked, &look))?;
         let campaign = named("bursar-leader").spawn(move || campaign.run(&looks))?;
-        let (asks, threads) = (Mutex::new(Some(asks)), Mutex::new(vec![members, campaign]));
-        Ok(Leader { member, trust, role, gap, losses, asks, threads })
+        let (requests, threads) = (Mutex::new(Some(requests)), Mutex::new(vec![members, campaign]));
+        Ok(Leader { member, trust, role, gap, losses, requests, threads })
     }
 
     /// What is known of losses.
@@ -124,13 +128,13 @@ impl Leader {
         work: impl FnOnce(&PostgresLeader) -> T + Send + 'static,
     ) -> Option<T> {
         let (done, answer) = tokio::sync::oneshot::channel();
-        let ask: Ask = Box::new(move |store| {
+        let ask: MemberRequest = Box::new(move |store| {
             // The caller may have gone.
             let _ = done.send(work(store));
         });
-        let asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        asks?.send(ask).ok()?;
-        tokio::time::timeout(ANSWER_WITHIN, answer).await.ok()?.ok()
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        requests?.send(ask).ok()?;
+        tokio::time::timeout(ANSWER_TIMEOUT, answer).await.ok()?.ok()
     }
 
     /// Whether this server leads, so that no other server can.
@@ -158,7 +162,7 @@ impl Leader {
 
     /// Gives up leadership. Call it after all machines were released.
     pub(crate) fn stop(&self) {
-        self.asks.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
             // The thread has reported its panic; the lease then expires.

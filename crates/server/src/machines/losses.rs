@@ -8,10 +8,10 @@ use bursar_journal::JournalError;
 use bursar_journal::postgres::{MachineHeads, PostgresLeader, StoredLoss};
 
 /// Why a process ends after an operator accepted a loss.
-const OUTLIVED: &str = "a loss of the store was accepted, and the state of this process contains what was lost: \
+const STOP_AFTER_ACCEPTED_LOSS: &str = "a loss of the store was accepted, and the state of this process contains what was lost: \
     start it again";
 /// How often a standby compares the store with what it saw.
-const COMPARE_EVERY: Duration = Duration::from_secs(1);
+const COMPARE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The heads of journals that this process knows to be durable.
 pub(crate) type DurableHeads = Box<dyn Fn() -> MachineHeads + Send + Sync>;
@@ -38,7 +38,7 @@ impl LossWatch {
 
     /// Why this process must end, if it must.
     pub(crate) fn ended(&self) -> Option<String> {
-        self.outlived.load(Ordering::SeqCst).then(|| OUTLIVED.to_owned())
+        self.outlived.load(Ordering::SeqCst).then(|| STOP_AFTER_ACCEPTED_LOSS.to_owned())
     }
 }
 
@@ -96,6 +96,6 @@ impl Losses {
 
     /// Whether the store was not compared for a while.
     pub(super) fn are_old(&self, now: Duration) -> bool {
-        self.compared.is_none_or(|last| now >= last + COMPARE_EVERY)
+        self.compared.is_none_or(|last| now >= last + COMPARE_INTERVAL)
     }
 }

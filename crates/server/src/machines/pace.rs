@@ -7,39 +7,40 @@ use bursar_journal::postgres::LeadRow;
 /// How long the store keeps a leader that does not renew, if it answers quickly.
 pub(super) const LEAD_TTL: Duration = Duration::from_secs(3);
 /// The same at most, if it answers slowly.
-const LONGEST_TTL: Duration = Duration::from_secs(10);
+const MAX_LEAD_TTL: Duration = Duration::from_secs(10);
 /// How often the slowest of the recent answers must fit into a lease.
-const ANSWERS_IN_A_LEASE: u32 = 8;
+const ANSWERS_PER_LEASE: u32 = 8;
 /// For how long a member that was just started leaves the claim of a lead that was not given up to others, which
 /// remember more: they compare what they saw every second, and connect within five.
-const FRESH_FOR: Duration = Duration::from_secs(7);
+const CLAIM_DELAY_AFTER_START: Duration = Duration::from_secs(7);
 /// How long a leader waits for the store's clock, its heads, and its announcement. Bounded so that
 /// it does not lose leadership over them. After a renewal that took longer it does one of them, in turn.
-pub(super) const LOOK_WITHIN: Duration = Duration::from_millis(350);
+pub(super) const CHECK_TIMEOUT: Duration = Duration::from_millis(350);
 
 /// What a leader looks at after a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum LeaderCheck {
     Clocks,
     Losses,
     Members,
 }
 
-const LOOKS: [Look; 3] = [Look::Clocks, Look::Losses, Look::Members];
+const LEADER_CHECKS: [LeaderCheck; 3] =
+    [LeaderCheck::Clocks, LeaderCheck::Losses, LeaderCheck::Members];
 
 /// What to look at after a renewal that took so long, and how long each may take: all, or one in turn while a
 /// renewal like this one still comes in time after it.
-pub(super) fn looks_after(
+pub(super) fn checks_after(
     lease: Duration,
     took: Duration,
     turn: usize,
-) -> (&'static [Look], Duration) {
-    if took <= LOOK_WITHIN {
-        return (&LOOKS, LOOK_WITHIN);
+) -> (&'static [LeaderCheck], Duration) {
+    if took <= CHECK_TIMEOUT {
+        return (&LEADER_CHECKS, CHECK_TIMEOUT);
     }
-    let spare = (lease * 2 / 3).saturating_sub(took * 2).min(LOOK_WITHIN);
-    let turn = turn % LOOKS.len();
-    let looks = if spare.is_zero() { &[][..] } else { &LOOKS[turn..=turn] };
+    let spare = (lease * 2 / 3).saturating_sub(took * 2).min(CHECK_TIMEOUT);
+    let turn = turn % LEADER_CHECKS.len();
+    let looks = if spare.is_zero() { &[][..] } else { &LEADER_CHECKS[turn..=turn] };
     (looks, spare)
 }
 
@@ -65,7 +66,7 @@ impl Pace {
     /// The lease to ask for: a database with slow commits has a leader as well.
     pub(super) fn lease(&self) -> Duration {
         let slowest = self.recent.iter().max().copied().unwrap_or_default();
-        (slowest * ANSWERS_IN_A_LEASE).clamp(LEAD_TTL, LONGEST_TTL)
+        (slowest * ANSWERS_PER_LEASE).clamp(LEAD_TTL, MAX_LEAD_TTL)
     }
 }
 
@@ -98,7 +99,7 @@ impl SeenLead {
     ) -> Option<&LeadRow> {
         let row = self.row.as_ref()?;
         // Others that remember more of the store compare it meanwhile.
-        let is_fresh = has_others && now < self.first? + FRESH_FOR;
+        let is_fresh = has_others && now < self.first? + CLAIM_DELAY_AFTER_START;
         let is_over = now >= self.since + row.lease && !is_fresh;
         (row.is_free || row.holder == start || is_over).then_some(row)
     }
@@ -110,13 +111,13 @@ mod tests {
 
     #[test]
     fn work_after_a_renewal_does_not_delay_the_next_one() {
-        for took in [Duration::ZERO, LOOK_WITHIN, LEAD_TTL / 3, LEAD_TTL] {
+        for took in [Duration::ZERO, CHECK_TIMEOUT, LEAD_TTL / 3, LEAD_TTL] {
             let next = took + until_renewal(LEAD_TTL, took);
             assert_eq!(next, took.max(LEAD_TTL / 3), "after {took:?}");
         }
         // A slow renewal; or one that is just not slow, with a clock read, a comparison and an announcement that all
         // take the longest allowed time. A quarter of the time of trust is left for the next renewal.
-        for slow in [LEAD_TTL / 3, 4 * LOOK_WITHIN] {
+        for slow in [LEAD_TTL / 3, 4 * CHECK_TIMEOUT] {
             assert!(
                 slow + until_renewal(LEAD_TTL, slow) < LEAD_TTL / 2,
                 "it is still believed after {slow:?}"
@@ -126,16 +127,16 @@ mod tests {
 
     #[test]
     fn everything_is_looked_at_also_when_renewals_are_slow_and_none_comes_too_late_over_it() {
-        assert_eq!(looks_after(LEAD_TTL, LOOK_WITHIN, 7), (&LOOKS[..], LOOK_WITHIN));
+        assert_eq!(checks_after(LEAD_TTL, CHECK_TIMEOUT, 7), (&LEADER_CHECKS[..], CHECK_TIMEOUT));
         for took in [400, 600, 900].map(Duration::from_millis) {
-            let looks: Vec<Look> =
-                (0..3).flat_map(|turn| looks_after(LEAD_TTL, took, turn).0).copied().collect();
-            assert_eq!(looks, LOOKS, "after {took:?}");
-            let (_, within) = looks_after(LEAD_TTL, took, 0);
+            let looks: Vec<LeaderCheck> =
+                (0..3).flat_map(|turn| checks_after(LEAD_TTL, took, turn).0).copied().collect();
+            assert_eq!(looks, LEADER_CHECKS, "after {took:?}");
+            let (_, within) = checks_after(LEAD_TTL, took, 0);
             let next = (took + within).max(LEAD_TTL / 3) + took;
             assert!(next <= LEAD_TTL * 2 / 3, "after {took:?}");
         }
-        assert_eq!(looks_after(LEAD_TTL, LEAD_TTL / 3, 0).0, &[]);
+        assert_eq!(checks_after(LEAD_TTL, LEAD_TTL / 3, 0).0, &[]);
     }
 
     #[test]
@@ -174,7 +175,7 @@ mod tests {
         assert!(seen.claimable("other", Duration::ZERO, true).is_some(), "it is its own");
         assert!(seen.claimable("me", LEAD_TTL, false).is_some(), "it is alone");
         assert_eq!(seen.claimable("me", LEAD_TTL, true), None);
-        assert!(seen.claimable("me", FRESH_FOR, true).is_some());
+        assert!(seen.claimable("me", CLAIM_DELAY_AFTER_START, true).is_some());
     }
 
     #[test]
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(attempts, 1);
         pace.note(commit);
         let lease = pace.lease();
-        assert_eq!(lease, LONGEST_TTL);
+        assert_eq!(lease, MAX_LEAD_TTL);
         assert!(lease / 3 + commit < lease * 2 / 3, "a renewal comes before the trust ends");
         for _ in 0..8 {
             pace.note(Duration::from_millis(5));

@@ -14,18 +14,18 @@ use crate::machines::cells::SHARD;
 use crate::request::Failure;
 
 /// How long to wait before checking again whether messages have arrived.
-const STEP: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// For each cell: the number of the last message that the ledger sent to it, and of the last one
 /// received from it.
-type Correspondence = Vec<(CellNo, u64, u64)>;
+type MessageCounts = Vec<(CellNo, u64, u64)>;
 
 /// The messages that the ledger has sent and received, and the deadline of its next timer.
-fn progress(ledger: &Ledger) -> (Correspondence, Option<Timestamp>) {
-    (correspondence(ledger), ledger.next_deadline())
+fn progress(ledger: &Ledger) -> (MessageCounts, Option<Timestamp>) {
+    (message_counts(ledger), ledger.next_deadline())
 }
 
-fn correspondence(ledger: &Ledger) -> Correspondence {
+fn message_counts(ledger: &Ledger) -> MessageCounts {
     ledger.cells().map(|(cell, book)| (cell, book.sent, book.mark.number)).collect()
 }
 
@@ -37,7 +37,7 @@ impl App {
             if self.is_quiet().await? {
                 return Ok(());
             }
-            tokio::time::sleep(STEP).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -58,7 +58,7 @@ impl App {
                 return Ok(false);
             }
         }
-        Ok(self.ledger.read(correspondence).await?.value == before)
+        Ok(self.ledger.read(message_counts).await?.value == before)
     }
 
     /// Waits until the machines are quiet if the clock is manual, so that the effects of a request
@@ -95,7 +95,7 @@ impl App {
     ) -> Result<Timestamp, Failure> {
         let next = self.directory.current().next_price_change(sent_until);
         if next.is_some_and(|next| next <= now) {
-            self.tell_prices().await?;
+            self.send_prices().await?;
         }
         Ok(now)
     }

@@ -18,7 +18,7 @@ use crate::telemetry::monotonic::Stopwatch;
 
 /// The delays between two checks for a price that takes effect. Clocks may stand still, and cells
 /// may be away for a while.
-const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+const MIN_WAIT: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The label of every GPU type that the platform neither has nor prices.
@@ -29,14 +29,14 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// What was measured last of a machine. Requests without a key share it: they are neither counted nor
 /// shed, so one measurement is made at a time, and none while the last one is young.
-pub(crate) struct Measured<T> {
+pub(crate) struct LastMeasurement<T> {
     last: Arc<tokio::sync::Mutex<Option<(Stopwatch, T)>>>,
     max_age: Duration,
 }
 
-impl<T: Clone + Send + 'static> Measured<T> {
-    fn new(max_age: Duration) -> Measured<T> {
-        Measured { last: Arc::default(), max_age }
+impl<T: Clone + Send + 'static> LastMeasurement<T> {
+    fn new(max_age: Duration) -> LastMeasurement<T> {
+        LastMeasurement { last: Arc::default(), max_age }
     }
 
     /// The last measurement, or a new one on a thread that may wait, once `ready` is.
@@ -62,9 +62,9 @@ impl<T: Clone + Send + 'static> Measured<T> {
     }
 }
 
-impl Default for Measured<RegionCounts> {
-    fn default() -> Measured<RegionCounts> {
-        Measured::new(MAX_AGE)
+impl Default for LastMeasurement<RegionCounts> {
+    fn default() -> LastMeasurement<RegionCounts> {
+        LastMeasurement::new(MAX_AGE)
     }
 }
 
@@ -144,7 +144,7 @@ fn counts(cell: &Cell) -> RegionCounts {
 
 impl App {
     /// Sends the current list prices to the cells. They weigh usage until a price is pinned.
-    pub async fn tell_prices(&self) -> Result<(), Failure> {
+    pub async fn send_prices(&self) -> Result<(), Failure> {
         let directory = self.directory.current();
         let now = self.clock.now();
         let mut types: Vec<_> =
@@ -166,7 +166,7 @@ impl App {
     }
 
     /// Sends the cells which classes may preempt which.
-    pub async fn tell_classes(&self) -> Result<(), Failure> {
+    pub async fn send_classes(&self) -> Result<(), Failure> {
         let directory = self.directory.current();
         for cell in self.cells.iter() {
             for (class, _) in directory.classes() {
@@ -191,14 +191,14 @@ impl App {
             let next = self.directory.current().next_price_change(sent_until);
             let wait = next.and_then(|next| self.clock.until(next)).unwrap_or(MAX_WAIT);
             tokio::select! {
-                () = tokio::time::sleep(wait.clamp(SHORTEST_WAIT, MAX_WAIT)) => {}
+                () = tokio::time::sleep(wait.clamp(MIN_WAIT, MAX_WAIT)) => {}
                 () = self.prices_set.notified() => {}
             }
             let now = self.clock.now();
             if next.is_none_or(|next| next > now) {
                 continue;
             }
-            match self.tell_prices().await {
+            match self.send_prices().await {
                 Ok(()) => sent_until = now,
                 Err(failure) => {
                     tracing::warn!(detail = %failure.problem.detail, "prices were not sent to the cells");
@@ -272,17 +272,17 @@ mod tests {
     #[tokio::test]
     async fn one_measurement_serves_all_who_ask_until_it_is_old() {
         let made = Arc::new(AtomicU32::new(0));
-        let ask = |measured: &Arc<Measured<u32>>| {
+        let ask = |measured: &Arc<LastMeasurement<u32>>| {
             let (measured, made) = (Arc::clone(measured), Arc::clone(&made));
             async move {
                 let measure = move || made.fetch_add(1, Ordering::SeqCst) + 1;
                 measured.get(std::future::ready(Ok(())), measure).await
             }
         };
-        let young = Arc::new(Measured::new(Duration::MAX));
+        let young = Arc::new(LastMeasurement::new(Duration::MAX));
         let answers = join_all((0..100).map(|_| ask(&young))).await;
         assert_eq!(answers, vec![Some(1); 100]);
-        let old = Arc::new(Measured::new(Duration::ZERO));
+        let old = Arc::new(LastMeasurement::new(Duration::ZERO));
         assert_eq!((ask(&old).await, ask(&old).await), (Some(2), Some(3)));
         // One that cannot be made now leaves the next one free.
         let unready = || async { Err(Failure::invalid("x", "not now")) };

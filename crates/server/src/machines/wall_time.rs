@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::request::Failure;
 
 /// How often the clock is checked, for the log.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How an operator fixes a clock that jumped ahead, or expiry that waits for a clock.
 const REMEDY: &str = "look at this machine's clock. If it is right as it is now: `bursar admin accept-clock`, \
      or restart with --accept-clock. If it is wrong: set it right and accept nothing while it is behind";
@@ -25,7 +25,7 @@ const REMEDY_CLOCK_BEHIND: &str = "look at this machine's clock. If it is wrong,
 
 /// The faults of the clocks, as texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TimeTrouble {
+pub struct ClockFaults {
     /// The wall clock is not followed.
     pub clock: Option<String>,
     /// No grant expires.
@@ -36,10 +36,10 @@ pub struct TimeTrouble {
     pub is_behind: bool,
 }
 
-impl TimeTrouble {
+impl ClockFaults {
     /// The value for `/readyz`; null without a fault.
     pub fn shown(&self) -> Value {
-        if *self == TimeTrouble::default() {
+        if *self == ClockFaults::default() {
             return Value::Null;
         }
         let next = (self.clock.is_some() || self.expiry.is_some()).then(|| self.remedy());
@@ -57,7 +57,7 @@ impl TimeTrouble {
 
 impl App {
     /// The present faults of the clocks.
-    pub fn time_trouble(&self) -> TimeTrouble {
+    pub fn time_trouble(&self) -> ClockFaults {
         let alarm = self.clock.alarm();
         let is_behind = alarm.as_ref().is_some_and(|alarm| alarm.ahead_ms <= 0);
         let clock = alarm.map(|alarm| match alarm.ahead_ms {
@@ -75,7 +75,7 @@ impl App {
                 .to_owned()
         });
         let database = self.leader.as_ref().and_then(|leader| leader.clock_gap());
-        TimeTrouble { clock, expiry, database, is_behind }
+        ClockFaults { clock, expiry, database, is_behind }
     }
 
     /// Updates the metrics of the wall clock.
@@ -137,7 +137,7 @@ pub(crate) fn behind(millis: i64) -> Failure {
 
 /// Logs every change of the clock faults.
 pub async fn watch(app: Arc<App>) {
-    let mut said = TimeTrouble::default();
+    let mut said = ClockFaults::default();
     loop {
         // The clock compares its readings when it is read.
         let _ = app.clock.now();
@@ -149,11 +149,11 @@ pub async fn watch(app: Arc<App>) {
             if let Some(trouble) = &now.database {
                 tracing::error!("{trouble}");
             }
-            if now == TimeTrouble::default() {
+            if now == ClockFaults::default() {
                 tracing::info!("the wall clock is followed again");
             }
             said = now;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }

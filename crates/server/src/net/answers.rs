@@ -15,7 +15,7 @@ use crate::net::limits::Priority;
 use crate::request::Failure;
 
 /// Smaller answers are not counted: requests in flight and connections bound them.
-const LARGE: u64 = 64 << 10;
+const LARGE_ANSWER_BYTES: u64 = 64 << 10;
 /// The most unread bytes of one tenant, or of one key of the platform.
 const MAX_SENDER: u64 = 256 << 20;
 /// The most unread bytes of all.
@@ -80,7 +80,7 @@ impl LargeAnswers {
     ) -> Result<Response, Failure> {
         let bytes = response.body().size_hint().exact().unwrap_or(0);
         // Without a sender it is a file of the dashboard or the description: all share one copy.
-        if bytes < LARGE || sender == 0 {
+        if bytes < LARGE_ANSWER_BYTES || sender == 0 {
             return Ok(response);
         }
         let mut unread = self.unread();
@@ -169,9 +169,12 @@ mod tests {
         assert!(refused.retry_after.is_some());
         held.push(hold(1, Priority::Change).expect("a change is answered"));
         held.push(hold(2, READ).expect("another sender has its own part"));
-        let small = answers.hold((1, READ), answer(LARGE - 1));
+        let small = answers.hold((1, READ), answer(LARGE_ANSWER_BYTES - 1));
         assert!(small.is_ok(), "small answers are not counted");
-        assert!(answers.hold((0, READ), answer(LARGE)).is_ok(), "nor those without a key");
+        assert!(
+            answers.hold((0, READ), answer(LARGE_ANSWER_BYTES)).is_ok(),
+            "nor those without a key"
+        );
         drop(held);
         let left = answers.unread();
         assert_eq!((left.all, left.senders.len()), (0, 0));
@@ -180,13 +183,17 @@ mod tests {
     #[tokio::test]
     async fn an_answer_is_unread_until_its_last_byte_is_dropped() {
         let answers = Arc::new(LargeAnswers::default());
-        let response = answers.hold((1, READ), answer(LARGE)).expect("there is room");
-        assert_eq!(response.body().size_hint().exact(), Some(LARGE), "its length is still known");
+        let response = answers.hold((1, READ), answer(LARGE_ANSWER_BYTES)).expect("there is room");
+        assert_eq!(
+            response.body().size_hint().exact(),
+            Some(LARGE_ANSWER_BYTES),
+            "its length is still known"
+        );
         let mut bytes = response.into_body().collect().await.expect("no error").to_bytes();
-        assert_eq!(bytes.len() as u64, LARGE);
+        assert_eq!(bytes.len() as u64, LARGE_ANSWER_BYTES);
         let rest = bytes.split_off(bytes.len() - 1);
         drop(bytes);
-        assert_eq!(answers.unread().all, LARGE);
+        assert_eq!(answers.unread().all, LARGE_ANSWER_BYTES);
         drop(rest);
         assert_eq!(answers.unread().all, 0);
     }
@@ -195,9 +202,10 @@ mod tests {
     fn all_together_are_bounded() {
         let answers = Arc::new(LargeAnswers::default());
         answers.unread().all = MAX_ALL;
-        let refused = answers.hold((1, READ), answer(LARGE)).map(drop).expect_err("it is full");
+        let refused =
+            answers.hold((1, READ), answer(LARGE_ANSWER_BYTES)).map(drop).expect_err("it is full");
         assert_eq!(refused.problem.code, Code::Unavailable);
         answers.unread().all = 0;
-        assert!(answers.hold((1, READ), answer(LARGE)).is_ok());
+        assert!(answers.hold((1, READ), answer(LARGE_ANSWER_BYTES)).is_ok());
     }
 }

@@ -69,7 +69,7 @@ impl Connections {
     }
 
     /// Waits until there is a place for one more connection.
-    pub(super) async fn vacancy(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn wait_for_slot(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.places).acquire_owned().await.ok()
     }
 
@@ -129,17 +129,17 @@ mod tests {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         let mut kept = Vec::new();
         for _ in 0..6 {
-            let permit = connections.vacancy().await.expect("a place is free");
+            let permit = connections.wait_for_slot().await.expect("a place is free");
             kept.push(connections.admit(permit, address("2001:db8::1")).expect("in its share"));
         }
-        let permit = connections.vacancy().await.expect("a place is free");
+        let permit = connections.wait_for_slot().await.expect("a place is free");
         assert!(connections.admit(permit, address("2001:db8::2")).is_none(), "the same network");
-        let permit = connections.vacancy().await.expect("the refused one took no place");
+        let permit = connections.wait_for_slot().await.expect("the refused one took no place");
         let other =
             connections.admit(permit, address("::ffff:192.0.2.1")).expect("another address");
         assert_eq!(other.address, address("192.0.2.1"));
         kept.pop();
-        let permit = connections.vacancy().await.expect("a place is free");
+        let permit = connections.wait_for_slot().await.expect("a place is free");
         assert!(connections.admit(permit, address("2001:db8::2")).is_some());
         drop((kept, other));
         assert!(connections.by_address.lock().expect("no panic before").is_empty());

@@ -117,13 +117,13 @@ impl Limits {
                 Err(until) => {
                     let wait = until.wait_time_from(DefaultClock::default().now());
                     let seconds = wait.as_secs() + 1;
-                    let standing = standing(&policies, name, 0, seconds);
-                    return Err(refusal(name, seconds).with_headers(standing));
+                    let standing = rate_limit_headers(&policies, name, 0, seconds);
+                    return Err(refusal(name, seconds).with_headers(rate_limit_headers));
                 }
             }
         }
         let (remaining, name) = left.expect("every key has a bucket");
-        Ok(standing(&policies, name, remaining, 1))
+        Ok(rate_limit_headers(&policies, name, remaining, 1))
     }
 
     /// Takes tokens from the bucket of operations: the tenant's, or that of a platform key.
@@ -173,7 +173,7 @@ impl Limits {
 }
 
 /// The rate limit headers of an answer: all policies, and the bucket with the fewest tokens left.
-fn standing(policies: &[String], name: &str, remaining: u32, seconds: u64) -> HeaderMap {
+fn rate_limit_headers(policies: &[String], name: &str, remaining: u32, seconds: u64) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut insert = |name: &'static str, value: String| {
         if let Ok(value) = HeaderValue::from_str(&value) {

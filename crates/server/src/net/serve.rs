@@ -115,7 +115,7 @@ pub(crate) async fn serve(
     tokio::pin!(stop);
     loop {
         let permit = tokio::select! {
-            permit = connections.vacancy() => permit,
+            permit = connections.wait_for_slot() => permit,
             () = &mut stop => break,
         };
         let Some(permit) = permit else { break };

@@ -17,7 +17,7 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_SECONDS: u64 = 2;
 
 /// The places of one tenant, and how many requests of it wait for one or have one.
-type Share = (usize, Arc<Semaphore>);
+type TenantTurns = (usize, Arc<Semaphore>);
 
 /// Work of one kind that runs on threads of the blocking pool.
 pub(crate) struct Turns {
@@ -26,7 +26,7 @@ pub(crate) struct Turns {
     all: Arc<Semaphore>,
     of_tenant: usize,
     timeout: Duration,
-    tenants: Mutex<HashMap<u64, Share>>,
+    tenants: Mutex<HashMap<u64, TenantTurns>>,
 }
 
 /// A turn. The work keeps it until it is done, even if its caller goes away.
@@ -75,7 +75,7 @@ impl Turns {
         Arc::new(Turns { what, all, of_tenant, timeout, tenants: Mutex::default() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Share>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, TenantTurns>> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -16,9 +16,9 @@ use tokio::time::sleep;
 use crate::telemetry::monotonic::Stopwatch;
 
 /// The largest piece that is handed over at once.
-const PIECE: usize = 16 << 10;
+const PIECE_BYTES: usize = 16 << 10;
 /// Entries of answers that have ended are removed when there are this many.
-const SWEEP: usize = 64;
+const SWEEP_ENTRIES: usize = 64;
 
 /// The answers of one connection.
 pub(super) struct UnreadAnswers {
@@ -59,7 +59,7 @@ impl UnreadAnswers {
             let progress = AnswerProgress { at: self.clock.elapsed(), unsent: 0, waits: true };
             let progress = Arc::new(Mutex::new(progress));
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            if answers.len() >= SWEEP {
+            if answers.len() >= SWEEP_ENTRIES {
                 answers.retain(|answer| answer.strong_count() > 0);
             }
             answers.push(Arc::downgrade(&progress));
@@ -131,7 +131,7 @@ impl WatchedBody {
         if self.rest.is_empty() {
             return None;
         }
-        let bytes = self.rest.split_to(self.rest.len().min(PIECE));
+        let bytes = self.rest.split_to(self.rest.len().min(PIECE_BYTES));
         locked(&self.progress).unsent += 1;
         let (progress, of) = (Arc::clone(&self.progress), Arc::clone(&self.of));
         Some(Bytes::from_owner(UnsentPiece { bytes, progress, of }))
@@ -206,14 +206,14 @@ mod tests {
     #[tokio::test]
     async fn an_answer_is_handed_over_whole_and_in_pieces() {
         let answers = impatient();
-        let response = answers.watch(answer(3 * PIECE + 1));
-        assert_eq!(response.body().size_hint().exact(), Some(3 * PIECE as u64 + 1));
+        let response = answers.watch(answer(3 * PIECE_BYTES + 1));
+        assert_eq!(response.body().size_hint().exact(), Some(3 * PIECE_BYTES as u64 + 1));
         let mut body = response.into_body();
         let mut pieces = Vec::new();
         while let Some(frame) = body.frame().await {
             pieces.push(frame.expect("no error").into_data().expect("data").len());
         }
-        assert_eq!(pieces, [PIECE, PIECE, PIECE, 1]);
+        assert_eq!(pieces, [PIECE_BYTES, PIECE_BYTES, PIECE_BYTES, 1]);
         drop(body);
         assert!(!answers.is_stalled(), "all of it is gone");
     }

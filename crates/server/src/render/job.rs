@@ -112,7 +112,7 @@ fn attempt(
     Attempt {
         id: attempt_name(ids, number, own),
         region: region.unwrap_or_default(),
-        nodes: own.members.iter().map(|member| bare_name(&member.node).to_owned()).collect(),
+        nodes: own.nodes.iter().map(|on| bare_name(&on.node).to_owned()).collect(),
         gpu_type: own.gpu_type.as_ref().map(GpuModel::to_string).unwrap_or_default(),
         per_gpu_hour: sum(own.per_gpu_hour),
         started_at: own.started_at.map(time),

@@ -111,7 +111,7 @@ fn value(body: impl Serialize) -> Value {
 /// tree.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub enum Shown {
+pub enum AnswerBody {
     /// A hold.
     Hold(Box<hold::Hold>),
     /// A charge.
@@ -120,33 +120,33 @@ pub enum Shown {
     Other(Value),
 }
 
-impl Shown {
+impl AnswerBody {
     /// Appends the body as JSON to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Shown::Hold(hold) => serde_json::to_writer(out, hold),
-            Shown::Charge(charge) => serde_json::to_writer(out, charge),
-            Shown::Other(value) => serde_json::to_writer(out, value),
+            AnswerBody::Hold(hold) => serde_json::to_writer(out, hold),
+            AnswerBody::Charge(charge) => serde_json::to_writer(out, charge),
+            AnswerBody::Other(value) => serde_json::to_writer(out, value),
         }
         .expect("the bodies have only plain fields and string keys");
     }
 }
 
 /// The body of an accepted change.
-pub fn reply(ledger: &Ledger, reply: &Reply, shape: &AnswerShape) -> Shown {
+pub fn reply(ledger: &Ledger, reply: &Reply, shape: &AnswerShape) -> AnswerBody {
     let shown = match (reply, shape) {
         (Reply::Hold(reply), AnswerShape::Hold { closing }) => {
             let own = ledger.hold(reply.hold);
-            own.map(|own| Shown::Hold(Box::new(hold_as(ledger, own, reply, *closing))))
+            own.map(|own| AnswerBody::Hold(Box::new(hold_as(ledger, own, reply, *closing))))
         }
         (Reply::Charge { hold, requested, charged, spendable_after }, AnswerShape::Charge) => {
             let made = ledger.hold(*hold);
             made.map(|made| charge_as(ledger, made, (*requested, *charged), *spendable_after))
         }
         (Reply::Archived(record), shape) => archived_reply(ledger, record, shape),
-        (other, shape) => Some(Shown::Other(other_reply(ledger, other, shape))),
+        (other, shape) => Some(AnswerBody::Other(other_reply(ledger, other, shape))),
     };
-    shown.unwrap_or(Shown::Other(Value::Null))
+    shown.unwrap_or(AnswerBody::Other(Value::Null))
 }
 
 /// The body of an answer that the archive has. What it shows is in the ledger under its name, or comes with it.
@@ -155,7 +155,7 @@ pub fn archived_answer(
     replied: &Reply,
     (of, shown): (&ArchivedName, &[RecalledRecord]),
     shape: &AnswerShape,
-) -> Shown {
+) -> AnswerBody {
     let ArchivedName { what, tenant, name } = of;
     let hold_of = |kind| {
         let number = ledger.find_hold(*tenant, kind, name);
@@ -167,7 +167,7 @@ pub fn archived_answer(
     };
     let body = match (replied, shape) {
         (Reply::Hold(replied), AnswerShape::Hold { closing }) => hold_of(HoldKind::Hold)
-            .map(|own| Shown::Hold(Box::new(hold_as(ledger, own, replied, *closing)))),
+            .map(|own| AnswerBody::Hold(Box::new(hold_as(ledger, own, replied, *closing)))),
         (Reply::Charge { requested, charged, spendable_after, .. }, AnswerShape::Charge) => {
             let own = hold_of(HoldKind::Charge);
             own.map(|own| charge_as(ledger, own, (*requested, *charged), *spendable_after))
@@ -184,11 +184,11 @@ pub fn archived_answer(
                 }
                 (None, Some(RecalledRecord::Hold(_)) | None) => None,
             };
-            body.map(Shown::Other)
+            body.map(AnswerBody::Other)
         }
         (replied, shape) => Some(reply(ledger, replied, shape)),
     };
-    body.unwrap_or(Shown::Other(Value::Null))
+    body.unwrap_or(AnswerBody::Other(Value::Null))
 }
 
 fn charge_as(
@@ -196,25 +196,29 @@ fn charge_as(
     own: &Hold,
     (requested, charged): (Credits, Credits),
     spendable_after: i128,
-) -> Shown {
+) -> AnswerBody {
     let mut shown = charge(ledger, own);
     shown.requested = sum(requested);
     shown.charged = sum(charged);
     shown.spendable_after = Sum::from_micros(spendable_after);
-    Shown::Charge(Box::new(shown))
+    AnswerBody::Charge(Box::new(shown))
 }
 
 /// The body of an answer about something that the ledger has forgotten.
-fn archived_reply(ledger: &Ledger, record: &RecalledRecord, shape: &AnswerShape) -> Option<Shown> {
+fn archived_reply(
+    ledger: &Ledger,
+    record: &RecalledRecord,
+    shape: &AnswerShape,
+) -> Option<AnswerBody> {
     match record {
         RecalledRecord::Hold(record) => match shape {
-            AnswerShape::Charge => Some(Shown::Charge(Box::new(charge(ledger, &record.hold)))),
+            AnswerShape::Charge => Some(AnswerBody::Charge(Box::new(charge(ledger, &record.hold)))),
             AnswerShape::Hold { closing } => {
                 let mut shown = archived_hold(ledger, &record.hold);
                 if *closing {
                     show_returned(ledger, &record.hold, &mut shown);
                 }
-                Some(Shown::Hold(Box::new(shown)))
+                Some(AnswerBody::Hold(Box::new(shown)))
             }
             AnswerShape::Nothing
             | AnswerShape::Account
@@ -228,7 +232,7 @@ fn archived_reply(ledger: &Ledger, record: &RecalledRecord, shape: &AnswerShape)
         },
         RecalledRecord::Movement(parts) => {
             let amount = credits_of(parts.iter().map(|part| &part.movement.pieces));
-            Some(Shown::Other(movement(ledger, parts.first()?, parts.iter(), amount, shape)))
+            Some(AnswerBody::Other(movement(ledger, parts.first()?, parts.iter(), amount, shape)))
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::auth::{Principal, tenant_of};
 use crate::render::time;
 
 /// The accounts at which two paths part: the first segments in which they differ, with those before.
-fn parting<'a>(own: &'a str, other: &'a str) -> (&'a str, &'a str) {
+fn diverging_accounts<'a>(own: &'a str, other: &'a str) -> (&'a str, &'a str) {
     let ends = |path: &'a str| {
         let colons = path.match_indices(':').map(|(at, _)| at);
         colons.chain([path.len()]).map(|end| &path[..end]).collect::<Vec<&str>>()
@@ -56,7 +56,8 @@ pub(crate) fn preemption(
         }
         PreemptionCause::Share { victim_used, taker_used, ran_ms, quantum_ms } => {
             // Without the other job, the accounts part at the tenants or below.
-            let (ours, theirs) = path.map_or((tenant_of(own), ""), |path| parting(own, path));
+            let (ours, theirs) =
+                path.map_or((tenant_of(own), ""), |path| diverging_accounts(own, path));
             let credits = |micros: u64| Sum::from_micros(micros.into());
             let seconds = |ms: i64| u64::try_from(ms / 1000).unwrap_or(0);
             shown.usage = principal.sees(ours).then(|| credits(victim_used));
@@ -93,7 +94,7 @@ pub(crate) fn preemption(
 
 #[cfg(test)]
 mod tests {
-    use super::parting;
+    use super::diverging_accounts;
 
     #[test]
     fn accounts_are_compared_where_their_paths_part() {
@@ -104,7 +105,7 @@ mod tests {
             ("acme:nlp", "acme:nlp2", ("acme:nlp", "acme:nlp2")),
             ("acme", "acme:nlp", ("acme", "acme:nlp")),
         ] {
-            assert_eq!(parting(own, other), parts, "{own} and {other}");
+            assert_eq!(diverging_accounts(own, other), parts, "{own} and {other}");
         }
     }
 }

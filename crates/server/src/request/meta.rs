@@ -57,12 +57,12 @@ pub(crate) async fn scope<T>(meta: Meta, work: impl Future<Output = T>) -> (T, E
 }
 
 /// The data of a request, for work that continues after its answer has begun.
-pub(crate) struct Carried(Option<Meta>);
+pub(crate) struct CarriedMeta(Option<Meta>);
 
-impl Carried {
+impl CarriedMeta {
     /// The data of the current request.
-    pub(crate) fn of_request() -> Carried {
-        Carried(META.try_with(Meta::clone).ok())
+    pub(crate) fn of_request() -> CarriedMeta {
+        CarriedMeta(META.try_with(Meta::clone).ok())
     }
 
     /// Runs `work` with the data of the request.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::stopping::spawn_vital;
-use super::storage::{Storage, keep_noting};
+use super::storage::{Storage, write_manifest_periodically};
 use crate::app::App;
 use crate::followers::{expiry, selfcheck};
 use crate::machines::wall_time;
@@ -13,7 +13,7 @@ use crate::machines::wall_time;
 /// Starts the tasks. None of them may end before the server does.
 pub(super) fn start_tasks(app: &Arc<App>, storage: &Storage) {
     if let Some(store) = &storage.store {
-        let noting = keep_noting(Arc::clone(store), storage.machines());
+        let noting = write_manifest_periodically(Arc::clone(store), storage.machines());
         spawn_vital("the manifest writer", noting);
     }
     spawn_vital("the clock watcher", wall_time::watch(Arc::clone(app)));
@@ -36,8 +36,8 @@ async fn follow_directory(app: Arc<App>) {
             continue;
         }
         let noted = async {
-            app.tell_prices().await?;
-            app.tell_classes().await
+            app.send_prices().await?;
+            app.send_classes().await
         };
         if let Err(failure) = noted.await {
             tracing::warn!(detail = %failure.problem.detail, "prices and classes were not sent to the cells");

@@ -16,7 +16,7 @@ use crate::machines::leader::{Candidate, Leader, Role};
 use crate::telemetry::Metrics;
 
 /// The pause before a server of several tries again to take a machine over.
-const TAKEOVER_RETRY: Duration = Duration::from_millis(100);
+const TAKEOVER_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The identity of this server among those that share the store.
 pub(super) struct Identity {
@@ -35,7 +35,7 @@ impl Identity {
         let (holder, observer) = (self.holder.clone(), self.observer(machine));
         let (max_gap, default) = (self.max_gap, EngineOptions::default());
         // The leader takes over at once what it lost before.
-        let retry = if self.leader.is_some() { TAKEOVER_RETRY } else { default.retry };
+        let retry = if self.leader.is_some() { TAKEOVER_RETRY_INTERVAL } else { default.retry };
         EngineOptions { holder, observer, permit, max_gap, retry, ..default }
     }
 

@@ -12,11 +12,11 @@ use crate::config::ConfigError;
 
 /// How long the thread waits when there is nothing to seal. Snapshots, which make room for it, are
 /// far less frequent.
-const EVERY: Duration = Duration::from_secs(5);
+const SEAL_INTERVAL: Duration = Duration::from_secs(5);
 /// The least bytes of records in a segment.
-const LEAST_BYTES: u64 = 1 << 20;
+const MIN_SEGMENT_BYTES: u64 = 1 << 20;
 /// The most bytes of records in a segment: a reader has one in memory.
-const MAX_BYTES: u64 = 1 << 30;
+const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 
 /// When old records are sealed, and how.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,8 +43,10 @@ impl Default for SegmentOptions {
 impl SegmentOptions {
     /// Rejects numbers that make no sense.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if !(LEAST_BYTES..=MAX_BYTES).contains(&self.segment_bytes) {
-            let must = format!("[journal] segment_bytes must be {LEAST_BYTES} to {MAX_BYTES}");
+        if !(MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&self.segment_bytes) {
+            let must = format!(
+                "[journal] segment_bytes must be {MIN_SEGMENT_BYTES} to {MAX_SEGMENT_BYTES}"
+            );
             return Err(ConfigError::Contradiction(must));
         }
         if !(1..=19).contains(&self.compression) {
@@ -76,7 +78,7 @@ impl Stop {
     fn wait(&self) {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         // Whether it was woken or has waited long enough is asked by the caller.
-        let _ = self.changed.wait_timeout_while(lock, EVERY, |()| !self.is_asked());
+        let _ = self.changed.wait_timeout_while(lock, SEAL_INTERVAL, |()| !self.is_asked());
     }
 
     fn ask(&self) {

@@ -263,8 +263,8 @@ fn measure_of(writers: &Writers) -> Box<dyn Fn(&App) + Send + Sync> {
 /// Sends the cells what they may have missed while no server ran, and takes over the clock if the
 /// configuration says so.
 async fn catch_up(app: &App, config: &Config) -> Result<(), StartError> {
-    app.tell_prices().await?;
-    app.tell_classes().await?;
+    app.send_prices().await?;
+    app.send_classes().await?;
     app.quiesce_if_manual().await?;
     if config.accept_clock {
         match app.accept_clock("start").await {

@@ -36,7 +36,7 @@ pub(super) async fn follow_stop(
 }
 
 /// How often to check whether a machine has ended.
-pub(super) const WATCH_STEP: Duration = Duration::from_millis(100);
+pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Waits until the process must restart, and returns the reason.
 pub(super) async fn until_ended(app: &App) -> String {
@@ -51,7 +51,7 @@ pub(super) async fn until_ended(app: &App) -> String {
             tracing::error!(%reason, "this process cannot continue and ends");
             return reason;
         }
-        tokio::time::sleep(WATCH_STEP).await;
+        tokio::time::sleep(WATCH_INTERVAL).await;
     }
 }
 

@@ -226,13 +226,16 @@ pub(super) fn note_signer(store: &Store, file: &Path, public_key: &str) {
 }
 
 /// How often the heads of the journals are written to the manifest.
-pub(super) const MANIFEST_EVERY: Duration = Duration::from_secs(30);
+pub(super) const MANIFEST_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Writes the heads of the journals to the manifest periodically.
-pub(super) async fn keep_noting(store: Arc<Store>, machines: Vec<(String, Arc<dyn Journal>)>) {
+pub(super) async fn write_manifest_periodically(
+    store: Arc<Store>,
+    machines: Vec<(String, Arc<dyn Journal>)>,
+) {
     let machines = Arc::new(machines);
     loop {
-        tokio::time::sleep(MANIFEST_EVERY).await;
+        tokio::time::sleep(MANIFEST_INTERVAL).await;
         let (store, machines) = (Arc::clone(&store), Arc::clone(&machines));
         // An error here is a panic, which the panic hook has reported.
         let _ = tokio::task::spawn_blocking(move || note_heads(&store, &machines, false)).await;

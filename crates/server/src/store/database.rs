@@ -16,7 +16,7 @@ use crate::start::{CellJournals, StartError};
 
 /// How often journals that do not fit together are read: a previous owner may have had appends in
 /// progress during the first read.
-const LOOKS: u32 = 3;
+const MAX_READS: u32 = 3;
 /// How long to wait between two reads, so that those appends end.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -80,7 +80,7 @@ impl Database {
         let cells: Vec<_> =
             cells.iter().map(|(region, journal)| (region.as_str(), &**journal)).collect();
         let mut outcome = check_marks(ledger, &cells);
-        for _ in 1..LOOKS {
+        for _ in 1..MAX_READS {
             if !matches!(outcome, Err(CutError::Older { .. })) {
                 break;
             }

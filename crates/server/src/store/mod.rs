@@ -43,7 +43,7 @@ pub(crate) fn restored_at(generation: u32) -> Timestamp {
 
 /// A batch that a machine's journal is known to have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bound {
+pub struct KnownBatch {
     sequence: u64,
     position: u64,
     hash: String,
@@ -62,7 +62,7 @@ pub struct StoredMachine {
     #[serde(default)]
     pub tail_bytes: u64,
     /// A batch that its journal has.
-    pub head: Option<Bound>,
+    pub head: Option<KnownBatch>,
 }
 
 /// The contents of a data folder.
@@ -94,10 +94,10 @@ pub struct Manifest {
     pub machines: Vec<StoredMachine>,
 }
 
-impl Bound {
-    fn of(head: Head) -> Bound {
+impl KnownBatch {
+    fn of(head: Head) -> KnownBatch {
         let Head { sequence, position, hash } = head;
-        Bound { sequence, position, hash: hash.to_string() }
+        KnownBatch { sequence, position, hash: hash.to_string() }
     }
 
     fn head(&self) -> Option<Head> {
@@ -194,7 +194,8 @@ impl Manifest {
     /// Adds a machine, or updates the head of a listed one. `tail`: the length of its tail, if it
     /// holds a frame.
     pub fn note(&mut self, name: &str, id: JournalId, head: Head, tail: Option<u64>) {
-        let (name, journal, head) = (name.to_owned(), Some(id.to_string()), Some(Bound::of(head)));
+        let (name, journal, head) =
+            (name.to_owned(), Some(id.to_string()), Some(KnownBatch::of(head)));
         let (tail, tail_bytes) = (tail.is_some(), tail.unwrap_or_default());
         let machine = StoredMachine { name, journal, tail, tail_bytes, head };
         let name = machine.name.as_str();
@@ -227,7 +228,7 @@ impl Manifest {
                 // It was being created when the server ended: its file is complete, or has nothing.
                 continue;
             };
-            let bound = machine.head.as_ref().and_then(Bound::head);
+            let bound = machine.head.as_ref().and_then(KnownBatch::head);
             let (Some(id), Some(bound)) = (unhex(journal).map(JournalId), bound) else {
                 let reason = format!("what it says of {} cannot be read", machine.name);
                 return refuse(&folder.join(MANIFEST), &reason);
@@ -242,7 +243,8 @@ impl Manifest {
 
     /// Whether these are the heads in the manifest.
     fn ends_at(&self, heads: &[(String, Head)]) -> bool {
-        let known = self.machines.iter().map(|machine| machine.head.as_ref().and_then(Bound::head));
+        let known =
+            self.machines.iter().map(|machine| machine.head.as_ref().and_then(KnownBatch::head));
         known.eq(heads.iter().map(|(_, head)| Some(*head)))
     }
 

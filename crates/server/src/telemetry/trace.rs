@@ -115,9 +115,9 @@ pub(crate) fn step(name: &'static str, of: &str) -> Span {
 
 /// Writes JSON lines without terminal control characters. JSON itself escapes line breaks and
 /// quotes, so text from a caller can neither begin a new line nor control a terminal.
-struct Visible<W>(W);
+struct EscapingWriter<W>(W);
 
-impl<W: Write> Write for Visible<W> {
+impl<W: Write> Write for EscapingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match std::str::from_utf8(bytes) {
             Ok(text) => self.0.write_all(escaped_lines(text).as_bytes())?,
@@ -198,7 +198,7 @@ fn lines<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
         .flatten_event(true)
         .with_current_span(true)
         .with_span_list(false)
-        .with_writer(|| Visible(std::io::stderr()))
+        .with_writer(|| EscapingWriter(std::io::stderr()))
 }
 
 fn provider(endpoint: &str) -> Result<SdkTracerProvider, TracingError> {
@@ -277,7 +277,7 @@ mod tests {
         let lines = tracing_subscriber::fmt::layer()
             .json()
             .flatten_event(true)
-            .with_writer(move || Visible(writer.clone()));
+            .with_writer(move || EscapingWriter(writer.clone()));
         let hostile = "x\n{\"level\":\"ERROR\"}\r\u{1b}]0;t\u{7}\u{7f}\u{9b}2J\u{202e}\u{2028}";
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
             tracing::warn!(attempt = %hostile, debug = ?hostile, "said {hostile}");

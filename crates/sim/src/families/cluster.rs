@@ -94,9 +94,9 @@ const MACHINES: [(u32, Machine); 10] = [
 ];
 
 /// Thousandths of a core and GiB: the request of a task beside its GPUs.
-type Rest = (u32, u32);
+type HostRequest = (u32, u32);
 
-const WITHOUT_GPU: [(u32, Rest); 5] = [
+const WITHOUT_GPU: [(u32, HostRequest); 5] = [
     (35, (12_500, 56)),
     (26, (32_000, 48)),
     (17, (8_000, 30)),
@@ -104,7 +104,7 @@ const WITHOUT_GPU: [(u32, Rest); 5] = [
     (10, (16_500, 50)),
 ];
 
-const WITH_A_SHARE: [(u32, Rest); 6] = [
+const WITH_A_SHARE: [(u32, HostRequest); 6] = [
     (37, (3_200, 6)),
     (20, (12_000, 46)),
     (16, (8_000, 30)),
@@ -113,7 +113,7 @@ const WITH_A_SHARE: [(u32, Rest); 6] = [
     (6, (6_000, 10)),
 ];
 
-const WITH_ONE: [(u32, Rest); 10] = [
+const WITH_ONE: [(u32, HostRequest); 10] = [
     (25, (11_300, 48)),
     (16, (11_500, 47)),
     (13, (3_200, 6)),
@@ -127,7 +127,7 @@ const WITH_ONE: [(u32, Rest); 10] = [
 ];
 
 /// Per GPU, for tasks with two or more.
-const WITH_GANGS: [(u32, Rest); 4] =
+const WITH_GANGS: [(u32, HostRequest); 4] =
     [(45, (8_000, 32)), (35, (11_000, 40)), (12, (15_000, 80)), (8, (4_000, 32))];
 
 /// Thousandths of a GPU.

@@ -106,7 +106,7 @@ const EXPONENTIAL: &[(i64, i64)] = &[
 const PURPOSE: u64 = 14;
 
 /// A job and how long after the one before it was submitted, in any unit.
-struct Drawn {
+struct DrawnJob {
     tenant: usize,
     gpus: u32,
     duration_ms: i64,
@@ -118,7 +118,7 @@ struct Drawn {
 pub fn jobs(family: LoadFamily, seed: u64) -> Vec<JobRow> {
     let recipe = family.recipe();
     let mut dice = Dice::new(seed, PURPOSE);
-    let mut drawn: Vec<Drawn> = Vec::new();
+    let mut drawn: Vec<DrawnJob> = Vec::new();
     let (mut burst, mut of_burst) = (0, 0);
     while drawn.len() < recipe.jobs {
         let mut interval = quantile(&mut dice, EXPONENTIAL);
@@ -151,13 +151,13 @@ pub fn jobs(family: LoadFamily, seed: u64) -> Vec<JobRow> {
         }
         let states = matches!(family, LoadFamily::StatedEnds | LoadFamily::StatedGangs);
         let max_runtime_ms = states.then(|| stated(duration_ms, dice.below(4)));
-        drawn.push(Drawn { tenant, gpus, duration_ms, interval, max_runtime_ms });
+        drawn.push(DrawnJob { tenant, gpus, duration_ms, interval, max_runtime_ms });
     }
     let work: i64 = drawn.iter().map(|job| job.duration_ms * i64::from(job.gpus)).sum();
     let span = work / GPUS * 100 / recipe.percent;
     let total = drawn.iter().map(|job| job.interval).sum::<i64>().max(1);
     let mut passed = 0;
-    let row = |job: Drawn| {
+    let row = |job: DrawnJob| {
         passed += job.interval;
         let at = (i128::from(span) * i128::from(passed) / i128::from(total)) as i64;
         JobRow {

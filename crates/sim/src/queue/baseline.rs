@@ -2,7 +2,7 @@
 //! every arrival and every end the whole cluster is allocated again, the most urgent job first. A
 //! job without an allocation waits.
 
-use super::{Cluster, Finished, Run, Stretch};
+use super::{Cluster, Finished, Run, RunInterval};
 use crate::traces::JobRow;
 
 /// The order of urgency.
@@ -81,7 +81,7 @@ pub fn run(jobs: &[JobRow], cluster: Cluster, baseline: Baseline) -> Run {
                 return true;
             }
             let from_ms = job.running.expect("only running jobs finish");
-            stretches.push(Stretch { job: job.job, from_ms, to_ms: now });
+            stretches.push(RunInterval { job: job.job, from_ms, to_ms: now });
             let started_ms = job.started_ms.unwrap_or(now);
             finished[job.job] = Some(Finished { started_ms, finished_ms: now, starts: job.starts });
             false
@@ -98,7 +98,7 @@ fn reallocate(
     cluster: Cluster,
     baseline: Baseline,
     now: i64,
-    stretches: &mut Vec<Stretch>,
+    stretches: &mut Vec<RunInterval>,
 ) {
     active.sort_by_key(|active| {
         let urgency = match baseline {
@@ -119,7 +119,7 @@ fn reallocate(
                 active.started_ms = active.started_ms.or(Some(now));
             }
             (Some(from_ms), false) => {
-                stretches.push(Stretch { job: active.job, from_ms, to_ms: now });
+                stretches.push(RunInterval { job: active.job, from_ms, to_ms: now });
                 active.running = None;
             }
             (Some(_), true) | (None, false) => {}

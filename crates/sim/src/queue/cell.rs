@@ -15,7 +15,7 @@ use bursar_core::cell::{AttemptId, Cell, CellConfig, JobId, Refusal};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
 
-use super::{Cluster, Finished, Run, Stretch};
+use super::{Cluster, Finished, Run, RunInterval};
 use crate::traces::JobRow;
 
 /// The reason why these settings cannot be used.
@@ -106,7 +106,7 @@ struct World<'a> {
     proposed: Vec<AttemptId>,
     /// Agents that must send a heartbeat.
     awake: BTreeSet<usize>,
-    stretches: Vec<Stretch>,
+    stretches: Vec<RunInterval>,
     unfinished: usize,
 }
 
@@ -251,7 +251,7 @@ impl<'a> World<'a> {
                 progress.remaining_ms = row.duration_ms;
             }
             if self.now > since {
-                self.stretches.push(Stretch { job, from_ms: since, to_ms: self.now });
+                self.stretches.push(RunInterval { job, from_ms: since, to_ms: self.now });
             }
         }
         for agent in progress.agents.clone() {

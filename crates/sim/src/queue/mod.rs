@@ -46,7 +46,7 @@ pub struct Run {
     /// By job, in the order of the trace.
     pub jobs: Vec<Finished>,
     /// Every interval in which a job had its GPUs.
-    pub stretches: Vec<Stretch>,
+    pub stretches: Vec<RunInterval>,
 }
 
 /// A finished job.
@@ -62,7 +62,7 @@ pub struct Finished {
 
 /// An interval in which a job had its GPUs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct RunInterval {
     /// The index of the job in the trace.
     pub job: usize,
     /// The start.

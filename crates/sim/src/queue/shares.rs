@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cluster, Run};
 use crate::traces::JobRow;
-use rule::{Given, History};
+use rule::{History, RuleFacts};
 use usage::backlogs;
 
 const WINDOW_MS: i64 = 86_400_000;
@@ -44,10 +44,10 @@ pub enum ShareErrorCause {
 }
 
 /// The possible explanations of an error, simplest first.
-const CAUSES: [(Given, ShareErrorCause); 3] = [
-    (Given::Demand, ShareErrorCause::Demand),
-    (Given::Memory, ShareErrorCause::Memory),
-    (Given::Room, ShareErrorCause::Room),
+const CAUSES: [(RuleFacts, ShareErrorCause); 3] = [
+    (RuleFacts::Demand, ShareErrorCause::Demand),
+    (RuleFacts::Memory, ShareErrorCause::Memory),
+    (RuleFacts::Room, ShareErrorCause::Room),
 ];
 
 /// The result of one tenant in a window.
@@ -150,7 +150,7 @@ fn window(history: &History<'_>, from_ms: i64, waiting: &[&str]) -> Option<Conte
     };
     let errors: Vec<f64> = waiting.iter().map(|tenant| off(&used, tenant)).collect();
     let plain = errors.iter().all(|error| error.abs() <= BOUND);
-    let causes: &[(Given, ShareErrorCause)] = if plain { &[] } else { &CAUSES };
+    let causes: &[(RuleFacts, ShareErrorCause)] = if plain { &[] } else { &CAUSES };
     let owed = causes.iter().map(|(given, cause)| (history.owed(from_ms, to, *given), *cause));
     let owed: Vec<_> = owed.collect();
     let standing = |tenant: &&str, error: f64| {
@@ -170,7 +170,7 @@ fn window(history: &History<'_>, from_ms: i64, waiting: &[&str]) -> Option<Conte
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Finished, Stretch};
+    use super::super::{Finished, RunInterval};
     use super::*;
 
     const HOUR: i64 = 3_600_000;
@@ -186,7 +186,7 @@ mod tests {
         for (job, (tenant, gpus, submit, hours)) in plan.iter().enumerate() {
             let hour = |at: i64| at * HOUR;
             let stretches = hours.iter().map(|(from, to)| (hour(*from), hour(*to)));
-            run.stretches.extend(stretches.clone().map(|(from_ms, to_ms)| Stretch {
+            run.stretches.extend(stretches.clone().map(|(from_ms, to_ms)| RunInterval {
                 job,
                 from_ms,
                 to_ms,

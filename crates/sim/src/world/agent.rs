@@ -15,7 +15,7 @@ const AGENT_LEASE_MS: i64 = 60_000;
 
 /// How a process ends if it is not stopped.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Fate {
+pub(super) struct ProcessEnd {
     pub(super) runs_ms: i64,
     pub(super) succeeds: bool,
 }
@@ -26,7 +26,7 @@ pub(super) struct Process {
     pub(super) since: i64,
     pub(super) devices: u64,
     pub(super) gpus: u64,
-    fate: Fate,
+    fate: ProcessEnd,
     /// When it ends because it was stopped.
     stop_at: Option<i64>,
 }
@@ -106,13 +106,13 @@ impl Agent {
     pub(super) fn reboot(&mut self, now: i64) {
         self.settle(now);
         for (attempt, process) in std::mem::take(&mut self.running) {
-            self.note_truth(attempt, &process, now);
+            self.note_true_usage(attempt, &process, now);
         }
         self.done.clear();
         self.incarnation = None;
     }
 
-    fn note_truth(&mut self, attempt: AttemptId, process: &Process, end: i64) {
+    fn note_true_usage(&mut self, attempt: AttemptId, process: &Process, end: i64) {
         let used = (end - process.since).max(0).unsigned_abs() * process.devices;
         *self.truth.entry(attempt).or_default() += used;
     }
@@ -141,7 +141,7 @@ impl Agent {
         for attempt in ended {
             let process = self.running.remove(&attempt).expect("found above");
             let (end, state) = process.end();
-            self.note_truth(attempt, &process, end);
+            self.note_true_usage(attempt, &process, end);
             let gpu_ms = self.measured(&process, end);
             self.done.insert(attempt, Done { state, gpu_ms });
         }
@@ -187,13 +187,13 @@ impl Agent {
     }
 
     /// Follows orders. Returns the attempts that it started.
-    pub(super) fn obey(
+    pub(super) fn follow_orders(
         &mut self,
         now: i64,
         sent_at: i64,
         orders: Vec<Order>,
         dice: &mut Dice,
-        fate: impl Fn(JobId) -> Fate,
+        fate: impl Fn(JobId) -> ProcessEnd,
     ) -> Vec<AttemptId> {
         self.settle(now);
         self.heard_at = self.heard_at.max(sent_at);
@@ -223,7 +223,7 @@ impl Agent {
                 OrderKind::Kill { .. } => self.stop(attempt, now),
                 OrderKind::Forget => {
                     if let Some(process) = self.running.remove(&attempt) {
-                        self.note_truth(attempt, &process, now);
+                        self.note_true_usage(attempt, &process, now);
                     }
                     self.done.remove(&attempt);
                 }

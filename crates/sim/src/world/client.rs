@@ -14,7 +14,7 @@ use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEA
 use bursar_core::ledger::{Accepted, Command, Reply};
 use bursar_core::name::{AccountPath, GpuModel, JobName};
 
-use super::{Fate, REGIONS, World};
+use super::{ProcessEnd, REGIONS, World};
 
 /// Prices in micro-credits per GPU-hour. They are not round, so that rounding matters.
 const PRICES: [(&str, u64); 2] = [("H100", 2_123_457), ("A100", 1_000_003)];
@@ -169,7 +169,7 @@ impl World {
         for index in 0..u64::from(count) {
             let number = bursar_core::ledger::id::JobNo(first.0 + index);
             let runs = self.dice.below(usize::try_from(longest + longest / 4).expect("short"));
-            let fate = Fate { runs_ms: runs as i64, succeeds: self.dice.below(6) > 0 };
+            let fate = ProcessEnd { runs_ms: runs as i64, succeeds: self.dice.below(6) > 0 };
             self.fates.insert(number.in_cell(shard), fate);
             let name = array.map_or(id.clone(), |_| format!("{id}.{index}"));
             self.jobs.push((ledger, tenant.to_owned(), name));
@@ -293,7 +293,7 @@ impl World {
     }
 
     /// Removes all limits and obstacles that clients and operators have set.
-    pub(super) fn make_peace(&mut self) {
+    pub(super) fn remove_obstacles(&mut self) {
         for ledger in 0..self.ledgers.len() {
             for tenant in tenants(ledger) {
                 let (path, budget) = (AccountPath::from(tenant.as_str()), "b".into());

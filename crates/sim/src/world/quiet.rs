@@ -16,7 +16,7 @@ const ROUNDS: u32 = 6 * 60 * 12;
 
 impl World {
     /// Runs the world without faults: first with all obstacles in place, then without them.
-    pub(super) fn come_to_rest(&mut self) -> Result<(), AuditFinding> {
+    pub(super) fn run_without_faults(&mut self) -> Result<(), AuditFinding> {
         self.faults = false;
         for agent in &mut self.agents {
             agent.cut_off_until = 0;
@@ -24,7 +24,7 @@ impl World {
         self.packets.clear();
         self.rest(60)?;
         self.check_waiting()?;
-        self.make_peace();
+        self.remove_obstacles();
         self.rest(ROUNDS)?;
         self.check_ended()?;
         for host in &mut self.ledgers {

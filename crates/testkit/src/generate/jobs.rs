@@ -8,7 +8,7 @@ use bursar_core::ledger::accounts::quota::Quota;
 use bursar_core::ledger::command::{Command, SubmitJob, UsageEnd, UsageOf};
 use bursar_core::ledger::id::CellNo;
 use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
-use bursar_core::message::{ProposedMember, ToLedger};
+use bursar_core::message::{ProposedNode, ToLedger};
 use bursar_core::name::{GpuModel, Region};
 use bursar_core::time::Timestamp;
 
@@ -118,7 +118,7 @@ fn message(random: &mut Random, now: Timestamp) -> ToLedger {
         0..=2 => ToLedger::PlacementProposed {
             attempt,
             gpu_type: random.chance(95).then(|| model(random)),
-            members: [ProposedMember { node: text(random), gpus: 1 }].into_iter().collect(),
+            nodes: [ProposedNode { node: text(random), gpus: 1 }].into_iter().collect(),
         },
         3 => ToLedger::AttemptStarted { attempt },
         4 => ToLedger::UsageMetered(vec![(attempt, gpu_ms), (attempt, gpu_ms / 2)]),

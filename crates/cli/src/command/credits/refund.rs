@@ -23,7 +23,7 @@ pub(crate) struct RefundArguments {
     #[command(subcommand)]
     command: Option<RefundCommand>,
     #[command(flatten)]
-    what: What,
+    what: RefundTarget,
     /// The amount; all credits not yet refunded if not given.
     #[arg(long)]
     amount: Option<Amount>,
@@ -46,7 +46,7 @@ pub(crate) struct RefundArguments {
 /// What is refunded: exactly one of these.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct What {
+pub(crate) struct RefundTarget {
     /// The charge.
     #[arg(long, value_name = "ID")]
     charge: Option<String>,

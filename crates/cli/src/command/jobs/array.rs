@@ -95,8 +95,8 @@ pub(crate) struct JobArray {
 pub(crate) async fn read(session: &Session, array: &Selected) -> Result<JobArray, Failure> {
     let first = array.job();
     let mut all = Vec::new();
-    for member in array.members() {
-        all.push(session.send(jobs::show(&member)).await?.value);
+    for job_id in array.job_ids() {
+        all.push(session.send(jobs::show(&job_id)).await?.value);
     }
     Ok(JobArray {
         id: array.id.clone(),
@@ -141,8 +141,8 @@ struct ArrayWhy {
 /// Shows what the jobs of an array wait for.
 pub(crate) async fn why(session: &Session, array: &Selected) -> Result<(), Failure> {
     let mut data = Vec::new();
-    for member in array.members() {
-        data.push(session.send(jobs::why(&member)).await?.value);
+    for job_id in array.job_ids() {
+        data.push(session.send(jobs::why(&job_id)).await?.value);
     }
     session.show_value(&ArrayWhy { id: array.id.clone(), data })
 }
@@ -214,6 +214,6 @@ pub(crate) fn one_job(selected: &Selected, command: &str) -> Result<(), Failure>
         return Ok(());
     }
     let (id, first) = (&selected.id, &selected.job().id);
-    let why = format!("{id} is an array of {} jobs: name one of them", selected.members().len());
+    let why = format!("{id} is an array of {} jobs: name one of them", selected.job_ids().len());
     Err(Failure::because(Exit::Usage, why).with_next(format!("bursar {command} {first}")))
 }

@@ -29,7 +29,7 @@ pub(super) fn efficiency(job: &Job) -> Option<String> {
         }
         _ => format!("ran {}", time(ran)),
     });
-    let Unfinished { gpu_ms, charged, count } = unfinished(job);
+    let UnfinishedAttempts { gpu_ms, charged, count } = unfinished(job);
     if count > 0 {
         parts.push(format!(
             "{charged} credits for {} of GPU time in {} that did not finish",
@@ -56,19 +56,19 @@ fn shorter(ran_ms: i64, limit: u64) -> Option<u64> {
 }
 
 /// Attempts after which the job was queued again.
-struct Unfinished {
+struct UnfinishedAttempts {
     gpu_ms: u64,
     charged: Sum,
     count: usize,
 }
 
-fn unfinished(job: &Job) -> Unfinished {
+fn unfinished(job: &Job) -> UnfinishedAttempts {
     let is_one = |attempt: &&Attempt| {
         let again = [EndReason::Preempted, EndReason::Drained, EndReason::Lost];
         attempt.end_reason.is_some_and(|reason| again.contains(&reason))
     };
     let attempts: Vec<&Attempt> = job.attempts.iter().filter(is_one).collect();
-    Unfinished {
+    UnfinishedAttempts {
         gpu_ms: attempts.iter().map(|attempt| attempt.gpu_ms).sum(),
         charged: Sum::from_micros(attempts.iter().map(|attempt| attempt.charged.micros()).sum()),
         count: attempts.len(),

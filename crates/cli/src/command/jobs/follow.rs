@@ -22,7 +22,7 @@ use crate::render::note;
 use crate::session::Session;
 
 /// The interval between reads of a job.
-pub(super) const LOOK: Duration = Duration::from_millis(500);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bursar wait job_01JAB2C3D4E5F6G7H8J9K0MNPQ && echo done\n  \
@@ -50,8 +50,8 @@ pub(crate) async fn wait(session: &Session, arguments: WaitArguments) -> Result<
     }
     for selected in all {
         let mut of_id = Vec::new();
-        for member in selected.members() {
-            of_id.push(end_of(session, &member, until).await?);
+        for job_id in selected.job_ids() {
+            of_id.push(end_of(session, &job_id, until).await?);
         }
         match (session.format(), of_id.as_slice()) {
             (Format::Table, [job]) => say_end(job),
@@ -81,7 +81,7 @@ async fn end_of(session: &Session, id: &str, until: Option<JobState>) -> Result<
         if job.state.is_final() || until.is_some_and(|state| has_reached(&job, state)) {
             return Ok(job);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) async fn to_the_end(session: &Session, id: &str, raw: bool) -> Result
     let style = ProgressStyle::with_template("{spinner} {msg}").expect("it is well-formed");
     bar.set_style(style);
     let job = tokio::select! {
-        job = watch(session, id, Show::Everything, LOOK, &bar, &mut out) => job?,
+        job = watch(session, id, Show::Everything, POLL_INTERVAL, &bar, &mut out) => job?,
         _ = tokio::signal::ctrl_c() => {
             bar.finish_and_clear();
             return Err(Failure::because(Exit::Failed, format!("detached; {id} continues"))

@@ -151,17 +151,17 @@ async fn preempt(
     change: &ChangeArguments,
 ) -> Result<(), Failure> {
     let selected = select::find(session, id).await?;
-    let members = match selected.is_array() {
+    let job_ids = match selected.is_array() {
         true => array::placed(session, &selected).await?,
-        false => selected.members(),
+        false => selected.job_ids(),
     };
     let question = format!(
         "preempt {}? It stops {} and queues it again",
         selected.id,
-        counted(members.len(), "job")
+        counted(job_ids.len(), "job")
     );
     confirm.ask(change, &question)?;
-    for (number, job) in members.iter().enumerate() {
+    for (number, job) in job_ids.iter().enumerate() {
         let effect = async |session: &Session| now(session, job).await;
         session.change(jobs::preempt(job), &change.of_part(number), effect).await?;
     }
@@ -233,7 +233,7 @@ pub(crate) async fn cancel(session: &Session, arguments: CancelArguments) -> Res
 
 /// Asked before more than one job is cancelled, or one that was not named by its whole id.
 fn question(named: &[String], selected: &[Selected]) -> Option<String> {
-    let count: usize = selected.iter().map(|one| one.members().len()).sum();
+    let count: usize = selected.iter().map(|one| one.job_ids().len()).sum();
     let ids: Vec<&str> = selected.iter().map(|one| one.id.as_str()).collect();
     let is_plain = count == 1 && named.iter().map(String::as_str).eq(ids.iter().copied());
     (!is_plain).then(|| format!("cancel {}? {}", ids.join(", "), counted(count, "job")))
@@ -326,7 +326,7 @@ impl View for Job {
             ("ended_at", Cell::maybe_time(self.ended_at)),
         ]);
         let blockers = self.blockers.as_deref().unwrap_or_default();
-        let array: Vec<Member> = self.array.iter().flatten().cloned().map(Member).collect();
+        let array: Vec<ArrayJob> = self.array.iter().flatten().cloned().map(ArrayJob).collect();
         fields
             .with_section("attempts", Sheet::list(&numbered(&self.attempts)))
             .with_section("waits for", Sheet::list(blockers))
@@ -335,9 +335,9 @@ impl View for Job {
 }
 
 /// A job of an array.
-struct Member(String);
+struct ArrayJob(String);
 
-impl Row for Member {
+impl Row for ArrayJob {
     const COLUMNS: &'static [Column] = &[words("id")];
 
     fn cells(&self) -> Vec<Cell> {

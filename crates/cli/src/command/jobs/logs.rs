@@ -8,11 +8,11 @@ use bursar_client::{ClientError, jobs};
 use clap::Args;
 use indicatif::ProgressBar;
 
-use super::follow::{LOOK, Show, watch};
+use super::follow::{POLL_INTERVAL, Show, watch};
 use super::select::{self, Selected, attempt_of};
 use crate::exit::{Exit, Failure};
 use crate::render::format::is_terminal;
-use crate::render::output::Sieve;
+use crate::render::output::ChunkEscaper;
 use crate::session::Session;
 
 /// Of an array, at most this many jobs are looked at in each interval while it is followed.
@@ -57,7 +57,7 @@ pub(crate) async fn logs(session: &Session, arguments: LogsArguments) -> Result<
             .with_next(format!("bursar logs {first} --all-ranks")));
     }
     if selected.is_array() {
-        let of_one = OfOne { attempt, rank, raw };
+        let of_one = JobOutputOptions { attempt, rank, raw };
         return match follow {
             true => follow_array(session, &selected, &of_one).await,
             false => show_array(session, &selected, &of_one).await,
@@ -76,30 +76,36 @@ pub(crate) async fn logs(session: &Session, arguments: LogsArguments) -> Result<
     let mut out = Output::new(raw);
     if follow && attempt.is_none() && rank.unwrap_or(0) == 0 {
         let quiet = ProgressBar::hidden();
-        return watch(session, id, Show::OutputOfLast, LOOK, &quiet, &mut out).await.map(|_| ());
+        return watch(session, id, Show::OutputOfLast, POLL_INTERVAL, &quiet, &mut out)
+            .await
+            .map(|_| ());
     }
     let query = LogQuery { follow: Some(follow), attempt, rank };
     show_once(session, id, &query, &mut out).await
 }
 
 /// What is shown of each job of an array.
-struct OfOne {
+struct JobOutputOptions {
     attempt: Option<String>,
     rank: Option<u32>,
     raw: bool,
 }
 
 /// A job of an array, with the destination of its output. Lines begin with its index.
-fn in_array(member: &str, raw: bool) -> Output {
-    let index = member.rsplit_once('.').map_or(member, |(_, index)| index);
+fn in_array(job_id: &str, raw: bool) -> Output {
+    let index = job_id.rsplit_once('.').map_or(job_id, |(_, index)| index);
     Output::prefixed(raw, format!("[{index}] "))
 }
 
 /// The output so far of all jobs of an array, one after the other.
-async fn show_array(session: &Session, array: &Selected, of_one: &OfOne) -> Result<(), Failure> {
-    for member in array.members() {
-        let mut out = in_array(&member, of_one.raw);
-        let job = session.send(jobs::show(&member)).await?.value;
+async fn show_array(
+    session: &Session,
+    array: &Selected,
+    of_one: &JobOutputOptions,
+) -> Result<(), Failure> {
+    for job_id in array.job_ids() {
+        let mut out = in_array(&job_id, of_one.raw);
+        let job = session.send(jobs::show(&job_id)).await?.value;
         if job.attempts.is_empty() {
             continue;
         }
@@ -111,25 +117,29 @@ async fn show_array(session: &Session, array: &Selected, of_one: &OfOne) -> Resu
             None => None,
         };
         let query = LogQuery { follow: None, attempt, rank: of_one.rank };
-        show_once(session, &member, &query, &mut out).await?;
+        show_once(session, &job_id, &query, &mut out).await?;
     }
     Ok(())
 }
 
 /// Follows all jobs of an array until they have ended.
-async fn follow_array(session: &Session, array: &Selected, of_one: &OfOne) -> Result<(), Failure> {
+async fn follow_array(
+    session: &Session,
+    array: &Selected,
+    of_one: &JobOutputOptions,
+) -> Result<(), Failure> {
     if of_one.attempt.is_some() || of_one.rank.is_some_and(|rank| rank > 0) {
         let why = "an array is followed without --attempt and --rank";
         return Err(Failure::because(Exit::Usage, why)
             .with_next(format!("bursar logs -f {} for one job of it", array.job().id)));
     }
-    let members = array.members();
-    let shares = u32::try_from(members.len().div_ceil(LOOKS_AT_ONCE)).unwrap_or(u32::MAX);
-    let interval: Duration = LOOK.saturating_mul(shares);
-    let followed = members.iter().map(async |member| {
-        let mut out = in_array(member, of_one.raw);
+    let job_ids = array.job_ids();
+    let shares = u32::try_from(job_ids.len().div_ceil(LOOKS_AT_ONCE)).unwrap_or(u32::MAX);
+    let interval: Duration = POLL_INTERVAL.saturating_mul(shares);
+    let followed = job_ids.iter().map(async |job_id| {
+        let mut out = in_array(job_id, of_one.raw);
         let quiet = ProgressBar::hidden();
-        watch(session, member, Show::OutputOfLast, interval, &quiet, &mut out).await
+        watch(session, job_id, Show::OutputOfLast, interval, &quiet, &mut out).await
     });
     futures_util::future::try_join_all(followed).await.map(|_| ())
 }
@@ -174,7 +184,7 @@ pub(super) async fn show_output(
 /// The destination of job output.
 pub(super) struct Output {
     /// On a terminal control characters are escaped.
-    sieve: Option<Sieve>,
+    sieve: Option<ChunkEscaper>,
     /// What begins each line, and the line that is not complete yet.
     prefix: Option<(String, Vec<u8>)>,
 }
@@ -182,7 +192,7 @@ pub(super) struct Output {
 impl Output {
     /// Standard output; on a terminal control characters are escaped unless `raw`.
     pub(super) fn new(raw: bool) -> Output {
-        Output { sieve: (!raw && is_terminal()).then(Sieve::default), prefix: None }
+        Output { sieve: (!raw && is_terminal()).then(ChunkEscaper::default), prefix: None }
     }
 
     /// The same, in whole lines that begin with a text: other output may come between them.

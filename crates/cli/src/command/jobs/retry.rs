@@ -34,8 +34,8 @@ pub(super) async fn retry(
 /// The jobs of an array that did not succeed.
 async fn unsuccessful(session: &Session, array: &Selected) -> Result<Vec<Job>, Failure> {
     let mut found = Vec::new();
-    for member in array.members() {
-        let job = session.send(jobs::show(&member)).await?.value;
+    for job_id in array.job_ids() {
+        let job = session.send(jobs::show(&job_id)).await?.value;
         if job.state != JobState::Succeeded {
             found.push(job);
         }

@@ -13,7 +13,7 @@ use crate::session::connection::variable;
 /// Stands for the newest job.
 const LAST: &str = "last";
 /// How many jobs with the same beginning are named.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// A job or an array that an argument names.
 pub(crate) struct Selected {
@@ -44,7 +44,7 @@ impl Selected {
     }
 
     /// The ids of its jobs.
-    pub(crate) fn members(&self) -> Vec<String> {
+    pub(crate) fn job_ids(&self) -> Vec<String> {
         match &self.job().array {
             Some(array) if self.is_array() => array.clone(),
             Some(_) | None => vec![self.job().id.clone()],
@@ -175,8 +175,8 @@ fn only(ids: &[String]) -> Result<Option<String>, Several> {
             if array != first && rest.iter().all(|id| of_array(id) == array) {
                 return Ok(Some(array.to_owned()));
             }
-            let named: Vec<&str> = ids.iter().take(NAMED).map(String::as_str).collect();
-            let more = if ids.len() > NAMED { ", …" } else { "" };
+            let named: Vec<&str> = ids.iter().take(MAX_NAMED).map(String::as_str).collect();
+            let more = if ids.len() > MAX_NAMED { ", …" } else { "" };
             Err(Several(format!("{}{more}", named.join(", "))))
         }
     }

@@ -46,7 +46,7 @@ impl RemoteArguments {
 }
 
 /// The result.
-struct Shown {
+struct VerifyResult {
     /// The newest checkpoint.
     checkpoint: Checkpoint,
     /// Whether the identity and the key came from another source than this server.
@@ -87,7 +87,10 @@ pub(crate) async fn run(session: &Session, arguments: &RemoteArguments) -> Resul
     let given = arguments.journal.is_some() && !arguments.public_key.is_empty();
     let trusted = given || since.is_some();
     let since = since.map(|since| since.size);
-    print(&describe(&Shown { checkpoint, trusted, since, records: samples }, session.format()))
+    print(&describe(
+        &VerifyResult { checkpoint, trusted, since, records: samples },
+        session.format(),
+    ))
 }
 
 /// Shows what a record says, after its proof was checked.
@@ -137,8 +140,8 @@ async fn continued(
     verifier.continuation(&older, &newer, &frame, &path).map_err(refused(&what))
 }
 
-fn describe(shown: &Shown, format: Format) -> String {
-    let Shown { checkpoint, trusted, since, records } = shown;
+fn describe(shown: &VerifyResult, format: Format) -> String {
+    let VerifyResult { checkpoint, trusted, since, records } = shown;
     if format == Format::Json {
         let report = json!({
             "ok": true, "journal": checkpoint.journal, "public_key": checkpoint.public_key,

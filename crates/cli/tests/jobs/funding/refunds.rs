@@ -83,7 +83,7 @@ fn remove(server: &Server, name: &str) {
     }
 }
 
-/// Everything of a job but the instant of the answer, and the members of its array, which are listed while the ledger
+/// Everything of a job but the instant of the answer, and the jobs of its array, which are listed while the ledger
 /// has them.
 async fn seen(server: &Server, id: &str) -> Value {
     let mut job = job(server, id).await;

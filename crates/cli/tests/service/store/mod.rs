@@ -1,4 +1,4 @@
-//! Files and databases: the archive, sealed segments, damage, full disks, takeover.
+//! Files and databases: the archive, sealed segments, moves, damage, full disks, takeover.
 
 mod archive;
 mod archive_moves;
@@ -6,6 +6,7 @@ mod cluster;
 mod file_table;
 mod files;
 mod forwarding;
+mod migrate;
 mod postgres;
 pub(crate) mod postgres_serve;
 pub(crate) mod postgres_store;

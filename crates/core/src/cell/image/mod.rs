@@ -12,7 +12,7 @@ use super::config::CellConfig;
 use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
 pub use super::index::aside::CellAside;
 pub use super::index::timers::Timer;
-pub use super::jobs::attempt::{CellAttempt, Member, MemberPhase};
+pub use super::jobs::attempt::{AttemptNode, AttemptNodePhase, CellAttempt};
 pub use super::jobs::funding::Funded;
 pub use super::jobs::idempotency::DoneRequest;
 pub use super::jobs::job::{CellJob, EndedAttempt, Occupancy, Phase, Request, Waiting};

@@ -7,7 +7,7 @@ use super::{
 use crate::cell::ids::{MaintenanceId, RequestId};
 use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::{InternedId, Interner};
-use crate::cell::jobs::attempt::MemberPhase;
+use crate::cell::jobs::attempt::AttemptNodePhase;
 use crate::cell::jobs::job::{CellJob, Phase, Waiting};
 use crate::cell::nodes::inventory::Claim;
 use crate::cell::nodes::maintenance::MaintenanceWindow;
@@ -237,9 +237,9 @@ impl Cell {
         match &job.phase {
             Phase::Active(attempt) => {
                 let known = attempt.model.is_none_or(|model| model.index() < self.models.len())
-                    && attempt.members.iter().all(|member| {
-                        matches!(member.phase, MemberPhase::Ended(_))
-                            || self.inventory.get(member.node).is_some()
+                    && attempt.nodes.iter().all(|on_node| {
+                        matches!(on_node.phase, AttemptNodePhase::Ended(_))
+                            || self.inventory.get(on_node.node).is_some()
                     });
                 require(known, || format!("{} is on nothing that is known", attempt.id))?;
                 attempt.ended_on().for_each(|node| self.inventory.name_number(node));

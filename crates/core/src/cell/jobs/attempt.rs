@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 use super::funding::Funded;
 use super::job::{CellJob, EndedAttempt, Phase, WHEN_ANSWERED, Waiting, when_free};
 use super::stopping::Stop;
-use crate::cell::event::{AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, StopReason};
+use crate::cell::event::{
+    AttemptNodeEnd, AttemptOutcome, Event, JobOutcome, Placement, StopReason,
+};
 use crate::cell::ids::{AttemptId, JobId};
 use crate::cell::index::timers::Timer;
 use crate::cell::nodes::inventory::Held;
@@ -25,7 +27,7 @@ pub struct CellAttempt {
     pub model: Option<ModelId>,
     /// Micro-credits per GPU-hour: the list price, or the pinned one once confirmed.
     pub price: u64,
-    pub members: SmallVec<[Member; 1]>,
+    pub nodes: SmallVec<[AttemptNode; 1]>,
     pub proposed_at: Timestamp,
     pub confirmed: bool,
     /// When it was first reported running.
@@ -43,67 +45,67 @@ pub struct CellAttempt {
 
 /// An attempt on one of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Member {
+pub struct AttemptNode {
     pub node: NodeId,
     pub gpus: GpuSet,
     /// Accepted GPU-milliseconds.
     pub gpu_ms: u64,
     /// The exit code of its process, if it was reported.
     pub exit_code: Option<i32>,
-    pub phase: MemberPhase,
+    pub phase: AttemptNodePhase,
 }
 
 /// The state of an attempt on one of its nodes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MemberPhase {
+pub enum AttemptNodePhase {
     /// Not reported yet.
     Silent,
     /// Reported running.
     Running { since: Timestamp },
     /// Ended; its GPUs on the node are free.
-    Ended(MemberEnd),
+    Ended(AttemptNodeEnd),
 }
 
 /// The report by which an attempt ends on a node, before it is applied.
 pub(crate) struct LastReport {
     pub(crate) node: NodeId,
-    pub(crate) end: MemberEnd,
+    pub(crate) end: AttemptNodeEnd,
     pub(crate) exit_code: Option<i32>,
     /// Accepted GPU-milliseconds on the node, including this report.
     pub(crate) gpu_ms: u64,
 }
 
 impl CellAttempt {
-    pub(crate) fn member(&self, node: NodeId) -> Option<&Member> {
-        self.members.iter().find(|member| member.node == node)
+    pub(crate) fn on_node(&self, node: NodeId) -> Option<&AttemptNode> {
+        self.nodes.iter().find(|on_node| on_node.node == node)
     }
 
-    pub(crate) fn member_mut(&mut self, node: NodeId) -> &mut Member {
-        let member = self.members.iter_mut().find(|member| member.node == node);
-        member.expect("an event names only nodes of its attempt")
+    pub(crate) fn on_node_mut(&mut self, node: NodeId) -> &mut AttemptNode {
+        let on_node = self.nodes.iter_mut().find(|on_node| on_node.node == node);
+        on_node.expect("an event names only nodes of its attempt")
     }
 
     pub(crate) fn gpu_ms(&self) -> u64 {
-        self.members.iter().map(|member| member.gpu_ms).sum()
+        self.nodes.iter().map(|on_node| on_node.gpu_ms).sum()
     }
 
     /// The nodes on which it has ended. They may be deleted before it is over.
     pub(crate) fn ended_on(&self) -> impl Iterator<Item = NodeId> {
-        let ended = |member: &&Member| matches!(member.phase, MemberPhase::Ended(_));
-        self.members.iter().filter(ended).map(|member| member.node)
+        let ended = |on_node: &&AttemptNode| matches!(on_node.phase, AttemptNodePhase::Ended(_));
+        self.nodes.iter().filter(ended).map(|on_node| on_node.node)
     }
 
     /// The same, as it will be when a node's part is `gpu_ms`.
     pub(crate) fn gpu_ms_with(&self, node: NodeId, gpu_ms: u64) -> u64 {
-        let parts = self.members.iter();
-        parts.map(|member| if member.node == node { gpu_ms } else { member.gpu_ms }).sum()
+        let parts = self.nodes.iter();
+        parts.map(|on_node| if on_node.node == node { gpu_ms } else { on_node.gpu_ms }).sum()
     }
 
     /// The exit code: of a gang the first failure, if there was one.
     fn exit_code(&self, last: Option<&LastReport>) -> Option<i32> {
-        let codes = self.members.iter().filter_map(|member| match last {
-            Some(last) if last.node == member.node => last.exit_code,
-            _ => member.exit_code,
+        let codes = self.nodes.iter().filter_map(|on_node| match last {
+            Some(last) if last.node == on_node.node => last.exit_code,
+            _ => on_node.exit_code,
         });
         let codes: SmallVec<[i32; 1]> = codes.collect();
         codes.iter().find(|code| **code != 0).or(codes.first()).copied()
@@ -196,26 +198,26 @@ impl Cell {
     }
 
     /// Decides what follows when an attempt has ended on one of its nodes.
-    pub(crate) fn decide_after_member(
+    pub(crate) fn decide_after_node(
         &self,
         now: Timestamp,
         job: &CellJob,
         report: &LastReport,
         events: &mut Vec<Event>,
     ) {
-        let attempt = job.attempt().expect("only attempts that are not over have members");
-        let mut others = attempt.members.iter().filter(|member| member.node != report.node);
-        let last = others.all(|member| matches!(member.phase, MemberPhase::Ended(_)));
+        let attempt = job.attempt().expect("only attempts that are not over have nodes");
+        let mut others = attempt.nodes.iter().filter(|on_node| on_node.node != report.node);
+        let last = others.all(|on_node| matches!(on_node.phase, AttemptNodePhase::Ended(_)));
         let outcome = match (attempt.stop, report.end) {
             // A job that succeeded before the stop signal took effect has succeeded, unless it was
             // cancelled.
-            (Some(stop), MemberEnd::Succeeded) if stop.reason != StopReason::Cancelled => {
+            (Some(stop), AttemptNodeEnd::Succeeded) if stop.reason != StopReason::Cancelled => {
                 last.then_some(AttemptOutcome::Succeeded)
             }
             (Some(stop), _) => last.then_some(AttemptOutcome::Stopped(stop.reason)),
-            (None, MemberEnd::Succeeded) => last.then_some(AttemptOutcome::Succeeded),
-            (None, MemberEnd::Failed) => Some(AttemptOutcome::Failed),
-            (None, MemberEnd::Stopped) => Some(AttemptOutcome::Lost),
+            (None, AttemptNodeEnd::Succeeded) => last.then_some(AttemptOutcome::Succeeded),
+            (None, AttemptNodeEnd::Failed) => Some(AttemptOutcome::Failed),
+            (None, AttemptNodeEnd::Stopped) => Some(AttemptOutcome::Lost),
         };
         if let Some(outcome) = outcome {
             self.decide_end(now, job, outcome, Some(report), events);
@@ -245,7 +247,7 @@ impl Cell {
         let gpu_ms = entry_ms.max(0).unsigned_abs().saturating_mul(job.devices());
         let entry_micros = usage_micros(price, job.spec.gpu.per_device(), gpu_ms);
         let (class, preemptible, shape) = (job.class(), job.spec.preemptible, job.shape);
-        let mut members: SmallVec<[Member; 1]> = SmallVec::new();
+        let mut nodes: SmallVec<[AttemptNode; 1]> = SmallVec::new();
         for Placement { node, gpus } in placements {
             let held = Held {
                 gpus: *gpus,
@@ -257,14 +259,14 @@ impl Cell {
                 until,
             };
             self.inventory.take(&self.shapes, *node, id, held);
-            let phase = MemberPhase::Silent;
-            members.push(Member { node: *node, gpus: *gpus, gpu_ms: 0, exit_code: None, phase });
+            let phase = AttemptNodePhase::Silent;
+            nodes.push(AttemptNode { node: *node, gpus: *gpus, gpu_ms: 0, exit_code: None, phase });
         }
         let attempt = CellAttempt {
             id,
             model,
             price,
-            members,
+            nodes,
             proposed_at: at,
             confirmed: false,
             running_since: None,
@@ -347,16 +349,16 @@ impl Cell {
         }
     }
 
-    pub(crate) fn apply_member_ended(
+    pub(crate) fn apply_ended_on_node(
         &mut self,
         id: AttemptId,
         node: NodeId,
-        end: MemberEnd,
+        end: AttemptNodeEnd,
         exit_code: Option<i32>,
     ) {
-        let member = self.attempt_mut(id.job).member_mut(node);
-        member.phase = MemberPhase::Ended(end);
-        member.exit_code = exit_code;
+        let on_node = self.attempt_mut(id.job).on_node_mut(node);
+        on_node.phase = AttemptNodePhase::Ended(end);
+        on_node.exit_code = exit_code;
         self.inventory.give(&self.shapes, node, id);
         self.inventory.name_number(node);
         self.wake_for(node);
@@ -400,12 +402,12 @@ impl Cell {
             account.in_use.give(attempt.model, thousandths);
             account.in_use.waiting_jobs += 1;
         });
-        for member in &attempt.members {
-            let ended = matches!(member.phase, MemberPhase::Ended(_));
+        for on_node in &attempt.nodes {
+            let ended = matches!(on_node.phase, AttemptNodePhase::Ended(_));
             if ended {
-                self.inventory.unname_number(member.node);
+                self.inventory.unname_number(on_node.node);
             } else {
-                self.settle_gpus(id, member.node, attempt.confirmed);
+                self.settle_gpus(id, on_node.node, attempt.confirmed);
             }
         }
         if requeued.is_some() && self.fences.contains_key(&id.job) {

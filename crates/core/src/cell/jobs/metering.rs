@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::attempt::MemberPhase;
+use super::attempt::AttemptNodePhase;
 use super::job::CellJob;
 use crate::cell::ids::AttemptId;
 use crate::cell::index::timers::Timer;
@@ -29,20 +29,20 @@ impl Cell {
 
 /// Applying.
 impl Cell {
-    pub(crate) fn apply_member_started(&mut self, at: Timestamp, id: AttemptId, node: NodeId) {
+    pub(crate) fn apply_started_on_node(&mut self, at: Timestamp, id: AttemptId, node: NodeId) {
         let job = self.job(id.job);
         let longest = job.spec.max_runtime_ms;
         let grace = job.spec.grace_ms;
         let first = job.attempt().is_some_and(|attempt| attempt.running_since.is_none());
         self.inventory.mark_reported(node, id);
         let attempt = self.attempt_mut(id.job);
-        attempt.member_mut(node).phase = MemberPhase::Running { since: at };
+        attempt.on_node_mut(node).phase = AttemptNodePhase::Running { since: at };
         if !first {
             return;
         }
         attempt.running_since = Some(at);
         let nodes: SmallVec<[NodeId; 1]> =
-            attempt.members.iter().map(|member| member.node).collect();
+            attempt.nodes.iter().map(|on_node| on_node.node).collect();
         if let Some(longest) = longest {
             let end = at.plus_millis(longest);
             self.set_attempt_timer(end, Timer::MaxRuntime(id.job), id.job);
@@ -80,7 +80,7 @@ impl Cell {
         let job = self.job(id.job);
         let (account, thousandths) = (job.account, job.spec.gpu.per_device());
         let attempt = self.attempt_mut(id.job);
-        attempt.member_mut(node).gpu_ms = gpu_ms;
+        attempt.on_node_mut(node).gpu_ms = gpu_ms;
         let used = usage_micros(attempt.price, thousandths, attempt.gpu_ms());
         let charged = attempt.used_micros.max(attempt.entry_micros);
         attempt.used_micros = used;

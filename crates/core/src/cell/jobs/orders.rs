@@ -123,11 +123,11 @@ impl Cell {
         let record = self.inventory.node(node);
         let name = |record: &NodeRecord| record.offer.name.clone();
         // A part that has ended leaves its rank to nothing when its node is deleted.
-        let names = live.members.iter().map(|member| {
-            self.inventory.get(member.node).map_or_else(|| DELETED_NODE.into(), name)
+        let names = live.nodes.iter().map(|on_node| {
+            self.inventory.get(on_node.node).map_or_else(|| DELETED_NODE.into(), name)
         });
         let nodes: Vec<NodeName> = names.collect();
-        let rank = live.members.iter().position(|member| member.node == node);
+        let rank = live.nodes.iter().position(|on_node| on_node.node == node);
         let rank = rank.expect("an attempt is held by the nodes that it runs on");
         StartOrder {
             gpus: held.gpus.bits(),

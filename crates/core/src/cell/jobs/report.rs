@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use super::attempt::{LastReport, MemberPhase};
+use super::attempt::{AttemptNodePhase, LastReport};
 use super::job::CellJob;
 use crate::cell::command::{AttemptReport, Heartbeat, Refusal, ReportState};
-use crate::cell::event::{Event, MemberEnd};
+use crate::cell::event::{AttemptNodeEnd, Event};
 use crate::cell::ids::AttemptId;
 use crate::cell::nodes::inventory::NodeRecord;
 use crate::cell::nodes::node::NodeId;
@@ -78,14 +78,16 @@ impl Cell {
         events: &mut Vec<Event>,
     ) {
         let Findings { started, usage, ended, lifted } = findings;
-        events.extend(started.into_iter().map(|attempt| Event::MemberStarted { attempt, node }));
+        events.extend(
+            started.into_iter().map(|attempt| Event::AttemptStartedOnNode { attempt, node }),
+        );
         if !usage.is_empty() {
             events.push(Event::UsageMetered { node, usage });
         }
         for Ended { job, attempt, report } in ended {
             let (end, exit_code) = (report.end, report.exit_code);
-            events.push(Event::MemberEnded { attempt, node, end, exit_code });
-            self.decide_after_member(now, job, &report, events);
+            events.push(Event::AttemptEndedOnNode { attempt, node, end, exit_code });
+            self.decide_after_node(now, job, &report, events);
         }
         events.extend(lifted.into_iter().map(|attempt| Event::FenceLifted { attempt, node }));
     }
@@ -100,9 +102,9 @@ impl Cell {
         let attempt = report.attempt;
         let end = match report.state {
             ReportState::Running => None,
-            ReportState::Succeeded => Some(MemberEnd::Succeeded),
-            ReportState::Failed => Some(MemberEnd::Failed),
-            ReportState::Stopped => Some(MemberEnd::Stopped),
+            ReportState::Succeeded => Some(AttemptNodeEnd::Succeeded),
+            ReportState::Failed => Some(AttemptNodeEnd::Failed),
+            ReportState::Stopped => Some(AttemptNodeEnd::Stopped),
         };
         let Some((job, live)) = self.live(attempt).filter(|(_, live)| live.confirmed) else {
             let fenced = self.inventory.node(node).members.get(&attempt);
@@ -111,21 +113,21 @@ impl Cell {
             }
             return;
         };
-        let Some(member) = live.member(node) else { return };
-        let since = match member.phase {
-            MemberPhase::Ended(_) => return,
-            MemberPhase::Running { since } => Some(since),
+        let Some(on_node) = live.on_node(node) else { return };
+        let since = match on_node.phase {
+            AttemptNodePhase::Ended(_) => return,
+            AttemptNodePhase::Running { since } => Some(since),
             // Stopped before it was seen running: it has not run.
-            MemberPhase::Silent if end == Some(MemberEnd::Stopped) => None,
+            AttemptNodePhase::Silent if end == Some(AttemptNodeEnd::Stopped) => None,
             // Ended before it was seen running: no running time was observed.
-            MemberPhase::Silent => {
+            AttemptNodePhase::Silent => {
                 findings.started.push(attempt);
                 Some(now)
             }
         };
         let limit = since.map_or(0, |since| self.meter_limit(now, job, since));
-        let gpu_ms = report.gpu_ms_total.min(limit).max(member.gpu_ms);
-        if gpu_ms > member.gpu_ms {
+        let gpu_ms = report.gpu_ms_total.min(limit).max(on_node.gpu_ms);
+        if gpu_ms > on_node.gpu_ms {
             findings.usage.push((attempt, gpu_ms));
         }
         if let Some(end) = end {
@@ -153,10 +155,10 @@ impl Cell {
             }
             return;
         };
-        if let Some(member) = live.member(node)
-            && matches!(member.phase, MemberPhase::Running { .. })
+        if let Some(on_node) = live.on_node(node)
+            && matches!(on_node.phase, AttemptNodePhase::Running { .. })
         {
-            let (end, gpu_ms) = (MemberEnd::Stopped, member.gpu_ms);
+            let (end, gpu_ms) = (AttemptNodeEnd::Stopped, on_node.gpu_ms);
             let report = LastReport { node, end, exit_code: None, gpu_ms };
             findings.ended.push(Ended { job, attempt, report });
         }

@@ -60,7 +60,7 @@ impl Cell {
         let attempt = self.attempt_mut(id.job);
         attempt.stop = Some(Stop { reason, ordered_at: at, kill_at, killed: false });
         let nodes: SmallVec<[NodeId; 1]> =
-            attempt.members.iter().map(|member| member.node).collect();
+            attempt.nodes.iter().map(|on_node| on_node.node).collect();
         for timer in [Timer::MaxRuntime, Timer::FundsNeeded, Timer::FundsEnd] {
             self.clear_attempt_timer(timer(id.job), id.job);
         }

@@ -9,7 +9,7 @@ use crate::cell::command::{JobSpec, NodeOffer};
 use crate::cell::config::CellConfig;
 use crate::cell::ids::{AttemptId, JobId, MaintenanceId};
 use crate::cell::index::interner::InternedId;
-use crate::cell::jobs::attempt::MemberPhase;
+use crate::cell::jobs::attempt::AttemptNodePhase;
 use crate::cell::share::accounts::ROOT;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
@@ -151,7 +151,7 @@ impl Cell {
     pub fn rank_of(&self, attempt: AttemptId, node: &NodeKey) -> Option<u32> {
         let (_, live) = self.live(attempt)?;
         let node = self.inventory.find(node)?;
-        let rank = live.members.iter().position(|member| member.node == node)?;
+        let rank = live.nodes.iter().position(|on_node| on_node.node == node)?;
         u32::try_from(rank).ok()
     }
 
@@ -179,10 +179,10 @@ impl Cell {
     /// When an attempt was first seen running on a node, and its number of devices there.
     pub fn running_since(&self, attempt: AttemptId, node: &NodeKey) -> Option<(Timestamp, u64)> {
         let (_, live) = self.live(attempt)?;
-        let member = live.member(self.inventory.find(node)?)?;
-        match member.phase {
-            MemberPhase::Running { since } => Some((since, member.gpus.len() as u64)),
-            MemberPhase::Silent | MemberPhase::Ended(_) => None,
+        let on_node = live.on_node(self.inventory.find(node)?)?;
+        match on_node.phase {
+            AttemptNodePhase::Running { since } => Some((since, on_node.gpus.len() as u64)),
+            AttemptNodePhase::Silent | AttemptNodePhase::Ended(_) => None,
         }
     }
 

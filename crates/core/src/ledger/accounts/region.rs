@@ -114,13 +114,13 @@ impl Ledger {
             return Err(Refusal::Conflict(Conflict::MessageSkipped { expected }));
         }
         events.push(Event::MessageReceived { cell, number, position });
-        self.push_heard(now, cell, message, events);
+        self.push_message_effects(now, cell, message, events);
         Ok(Reply::Received { taken: true })
     }
 
     /// Pushes the effects of a message of a cell. A message about an attempt or job that is over
     /// has none.
-    fn push_heard(
+    fn push_message_effects(
         &self,
         now: Timestamp,
         cell: CellNo,
@@ -128,8 +128,8 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) {
         match message {
-            ToLedger::PlacementProposed { attempt, gpu_type, members } => {
-                self.push_proposal(now, cell, *attempt, gpu_type.as_ref(), members, events);
+            ToLedger::PlacementProposed { attempt, gpu_type, nodes } => {
+                self.push_proposal(now, cell, *attempt, gpu_type.as_ref(), nodes, events);
             }
             ToLedger::AttemptStarted { attempt } => {
                 if let Some((job, _)) = self.live_attempt_of(cell, *attempt) {

@@ -3,7 +3,8 @@
 use super::terms::{Context, GrantKind, OnExpiry, Restriction};
 use crate::credits::Credits;
 use crate::ledger::credits::price::Rate;
-use crate::ledger::holds::archive::{ArchivedAnswer, ArchivedHold, ArchivedJob};
+use crate::ledger::holds::archive::{ArchivedAnswer, ArchivedHold};
+use crate::ledger::jobs::ArchivedJob;
 use crate::ledger::jobs::{JobTerms, Offer};
 use crate::ledger::state::Movement;
 use crate::name::{AccountPath, GrantId, HoldId, JobName, MovementId};

@@ -7,7 +7,7 @@ use crate::credits::Credits;
 use crate::ledger::command::{Context, GrantKind, OnExpiry, Restriction};
 use crate::ledger::credits::price::Rate;
 use crate::ledger::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
-use crate::message::ProposedMember;
+use crate::message::ProposedNode;
 use crate::name::{GpuModel, GrantId, HoldId, MovementId};
 use crate::time::Timestamp;
 
@@ -100,7 +100,7 @@ pub struct AttemptConfirmed {
     /// The GPU type.
     pub gpu_type: Option<GpuModel>,
     /// Where it runs.
-    pub members: SmallVec<[ProposedMember; 1]>,
+    pub nodes: SmallVec<[ProposedNode; 1]>,
     /// The pinned price.
     pub per_gpu_hour: Credits,
     /// The running time that is paid for; `None` if all of it is.

@@ -6,8 +6,7 @@ use fefo::Part;
 
 use super::hold::Hold;
 use crate::ledger::event::Event;
-use crate::ledger::id::{AccountNo, HoldNo, JobNo, Name};
-use crate::ledger::jobs::Job;
+use crate::ledger::id::{AccountNo, HoldNo, Name};
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::reply::{LedgerAnswer, Reply};
 use crate::ledger::state::{Ledger, Movement};
@@ -21,15 +20,6 @@ pub struct ArchivedHold {
     pub hold: Hold,
     /// Whether budgets that were set after it was forgotten count what it spent.
     pub counted: bool,
-}
-
-/// The last state of a job that has ended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ArchivedJob {
-    /// Its number.
-    pub number: JobNo,
-    /// The job.
-    pub job: Job,
 }
 
 /// A hold, charge or movement, by its name.

@@ -4,13 +4,14 @@
 //! archive's position. Only what still equals its record is forgotten, so that nothing leaves memory that the archive
 //! does not have as it is.
 
-use super::archive::{ArchivedAnswer, ArchivedHold, ArchivedJob};
+use super::archive::{ArchivedAnswer, ArchivedHold};
 use super::forgettable::References;
 use super::hold::{Hold, HoldKind};
 use crate::ledger::command::Forget;
 use crate::ledger::event::{Event, Forgetting};
 use crate::ledger::id::{AccountNo, HoldNo, JobNo};
 use crate::ledger::index::recent::{hash_of_key, hash_of_name};
+use crate::ledger::jobs::ArchivedJob;
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::{Aging, Ledger};

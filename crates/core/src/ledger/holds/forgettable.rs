@@ -5,17 +5,18 @@
 
 use std::sync::Arc;
 
-use super::archive::{ArchivedAnswer, ArchivedHold, ArchivedJob, ArchivedName};
+use super::archive::{ArchivedAnswer, ArchivedHold, ArchivedName};
 use super::forget::resource_of;
 use crate::ledger::command::Forget;
 use crate::ledger::id::{HoldNo, JobNo};
 use crate::ledger::index::idempotency::{KeptEntry, Refers};
+use crate::ledger::jobs::ArchivedJob;
 use crate::ledger::reply::Reply;
 use crate::ledger::state::{Ledger, Movement};
 use crate::time::Timestamp;
 
 /// How many entries of a queue are looked at for each that one step forgets.
-const LOOKED_AT: usize = 4;
+const MAX_VISITED_PER_FORGOTTEN: usize = 4;
 /// The most bytes of the texts of the jobs that one step forgets, unless the first alone has more.
 const JOB_BYTES: usize = 4 << 20;
 
@@ -47,7 +48,8 @@ impl Forgettable {
         let old = times.take(self.most).take_while(|at| *at < self.kept_from).count();
         let over = length.saturating_sub(self.keep);
         let wanted = over.max(old).min(self.most);
-        let looked_at = if over > 0 { self.most.saturating_mul(LOOKED_AT) } else { old };
+        let looked_at =
+            if over > 0 { self.most.saturating_mul(MAX_VISITED_PER_FORGOTTEN) } else { old };
         Share { wanted, looked_at, turns: over > 0 }
     }
 

@@ -118,7 +118,7 @@ impl Job {
             cell: confirmed.cell,
             number: confirmed.number,
             gpu_type: confirmed.gpu_type.clone(),
-            members: confirmed.members.clone(),
+            nodes: confirmed.nodes.clone(),
             per_gpu_hour: confirmed.per_gpu_hour,
             hold: self.hold.and(self.hold_name.clone()),
             confirmed_at: at,

@@ -7,7 +7,7 @@ use super::terms::OnExhausted;
 use crate::cell::event::{AttemptOutcome, StopReason};
 use crate::credits::Credits;
 use crate::ledger::id::CellNo;
-use crate::message::ProposedMember;
+use crate::message::ProposedNode;
 use crate::name::{GpuModel, HoldId};
 use crate::time::Timestamp;
 
@@ -21,7 +21,7 @@ pub struct Attempt {
     /// The GPU type.
     pub gpu_type: Option<GpuModel>,
     /// Where it runs.
-    pub members: SmallVec<[ProposedMember; 1]>,
+    pub nodes: SmallVec<[ProposedNode; 1]>,
     /// The pinned price.
     pub per_gpu_hour: Credits,
     /// The name of the hold that pays for it.

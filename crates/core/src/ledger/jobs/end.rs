@@ -19,7 +19,7 @@ use crate::ledger::id::{CellNo, HoldNo, JobNo};
 use crate::ledger::jobs::submit::hold_for;
 use crate::ledger::refusal::{Refusal, Resource};
 use crate::ledger::state::Ledger;
-use crate::message::{ProposedMember, ToCell};
+use crate::message::{ProposedNode, ToCell};
 use crate::name::{AccountPath, HoldId, JobName};
 use crate::time::Timestamp;
 
@@ -42,15 +42,15 @@ pub(in crate::ledger) struct Ending {
 /// tenant.
 fn cause_of(
     outcome: AttemptOutcome,
-    members: &[ProposedMember],
+    nodes: &[ProposedNode],
     is_own: impl FnOnce(JobId) -> bool,
 ) -> Cause {
     let platform = match outcome {
         AttemptOutcome::Succeeded | AttemptOutcome::Failed => false,
-        AttemptOutcome::Lost => on_platform(members),
+        AttemptOutcome::Lost => on_platform(nodes),
         AttemptOutcome::Stopped(reason) => match reason {
-            StopReason::Preempted { by, .. } => on_platform(members) && !is_own(by),
-            StopReason::Drained => on_platform(members),
+            StopReason::Preempted { by, .. } => on_platform(nodes) && !is_own(by),
+            StopReason::Drained => on_platform(nodes),
             StopReason::Operator { by_platform } => by_platform,
             StopReason::Cancelled | StopReason::MaxRuntime | StopReason::OutOfCredits => false,
         },
@@ -59,8 +59,8 @@ fn cause_of(
 }
 
 /// Whether no node of an attempt belongs to a tenant.
-fn on_platform(members: &[ProposedMember]) -> bool {
-    members.iter().all(|member| is_platforms(&member.node))
+fn on_platform(nodes: &[ProposedNode]) -> bool {
+    nodes.iter().all(|node| is_platforms(&node.node))
 }
 
 /// The totals of a closed hold.
@@ -81,7 +81,7 @@ impl Ledger {
         outcome: AttemptOutcome,
     ) -> Cause {
         let job = self.live_job(job);
-        let members = job.live_attempt().map_or([].as_slice(), |live| live.members.as_slice());
+        let nodes = job.live_attempt().map_or([].as_slice(), |live| live.nodes.as_slice());
         // A tenant belongs to one shard, so a job of another shard belongs to another tenant.
         let is_own = |by: JobId| {
             let here = by.shard() == self.cells[cell.index()].shard;
@@ -90,7 +90,7 @@ impl Ledger {
                 self.account(taker.order.account).tenant == self.account(job.order.account).tenant
             })
         };
-        cause_of(outcome, members, is_own)
+        cause_of(outcome, nodes, is_own)
     }
 
     /// Pushes the end of an attempt: its hold is settled, and the job is requeued or ends with it.

@@ -98,7 +98,7 @@ impl Ledger {
         }
         self.check_report(now, number, report)?;
         if waits {
-            self.push_begun_elsewhere(number, events);
+            self.push_external_start(number, events);
         }
         if let Some(ended) = report.ended {
             let (reason, usage) = (end_reason(ended, job.cancel_asked), report.usage);
@@ -147,7 +147,7 @@ impl Ledger {
 
     /// Pushes the start of a job outside all cells. Its GPU type is not reported, so it is charged
     /// at the highest price of its offers, which its hold was made for.
-    fn push_begun_elsewhere(&self, number: JobNo, events: &mut Vec<Event>) {
+    fn push_external_start(&self, number: JobNo, events: &mut Vec<Event>) {
         let job = self.live_job(number);
         let price = job.order.costliest();
         let costliest = job.order.offers.iter().find(|offer| offer.per_gpu_hour == price);
@@ -157,7 +157,7 @@ impl Ledger {
             cell: None,
             number: job.highest.saturating_add(1),
             gpu_type: costliest.map(|offer| offer.gpu_type.clone()),
-            members: smallvec::SmallVec::new(),
+            nodes: smallvec::SmallVec::new(),
             per_gpu_hour: price,
             funded_ms: job.order.terms.first_window(),
         })));

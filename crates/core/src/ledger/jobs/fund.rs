@@ -265,7 +265,7 @@ impl Ledger {
         if path.iter().all(|account| limit(account).is_none()) {
             return 0;
         }
-        let others = self.may_come_to_be_owed(path, number);
+        let others = self.possible_debt(path, number);
         let mut room = i128::MAX;
         for (account, others) in path.iter().zip(&others) {
             if let Some(limit) = limit(account) {
@@ -288,7 +288,7 @@ impl Ledger {
     /// The unused overdrafts of running jobs at and below each account of a path, except one job.
     /// Reads each running job of the tenant with an overdraft once; their number is bounded by the
     /// tenant's GPUs.
-    fn may_come_to_be_owed(&self, path: &Path, but: JobNo) -> SmallVec<[i128; MAX_DEPTH]> {
+    fn possible_debt(&self, path: &Path, but: JobNo) -> SmallVec<[i128; MAX_DEPTH]> {
         let mut sums: SmallVec<[i128; MAX_DEPTH]> = SmallVec::from_elem(0, path.len());
         let Some(tenant) = path.last() else { return sums };
         let of_tenant = (*tenant, JobNo(0))..=(*tenant, JobNo(u64::MAX));

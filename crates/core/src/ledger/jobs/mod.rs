@@ -131,6 +131,15 @@ pub struct Job {
     pub cancel_asked: bool,
 }
 
+/// The last state of a job that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ArchivedJob {
+    /// Its number.
+    pub number: JobNo,
+    /// The job.
+    pub job: Job,
+}
+
 /// The admission of a job to a cell.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Standing {

@@ -14,7 +14,7 @@ use crate::ledger::holds::hold::Hold;
 use crate::ledger::id::{CellNo, HoldNo, JobNo};
 use crate::ledger::refusal::{Blocker, Refusal};
 use crate::ledger::state::Ledger;
-use crate::message::{ProposedMember, ToCell};
+use crate::message::{ProposedNode, ToCell};
 use crate::name::GpuModel;
 use crate::time::Timestamp;
 
@@ -42,7 +42,7 @@ impl Ledger {
         cell: CellNo,
         attempt: AttemptId,
         gpu_type: Option<&GpuModel>,
-        members: &SmallVec<[ProposedMember; 1]>,
+        nodes: &SmallVec<[ProposedNode; 1]>,
         events: &mut Vec<Event>,
     ) {
         match self.judge(now, cell, attempt, gpu_type) {
@@ -52,7 +52,7 @@ impl Ledger {
                     cell: Some(cell),
                     number: attempt.number,
                     gpu_type: gpu_type.cloned(),
-                    members: members.clone(),
+                    nodes: nodes.clone(),
                     per_gpu_hour: offer.per_gpu_hour,
                     funded_ms: job.order.terms.first_window(),
                 };

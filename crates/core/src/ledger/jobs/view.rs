@@ -44,7 +44,7 @@ pub struct QuotedOffer {
 }
 
 /// The name of one of the jobs of an array.
-pub fn member_of_array(id: &str, index: u32) -> CompactString {
+pub fn job_of_array(id: &str, index: u32) -> CompactString {
     format_compact!("{id}.{index}")
 }
 
@@ -86,14 +86,14 @@ impl Ledger {
         }
         let Some(first) = self.find_array(tenant, id) else { return Vec::new() };
         let fingerprint = self.live_job(first).order.fingerprint;
-        let members = (0..MAX_JOBS).filter_map(|index| {
+        let numbers = (0..MAX_JOBS).filter_map(|index| {
             let number = JobNo(first.0 + u64::from(index));
             let order = &self.jobs.all.get(&number)?.order;
-            let is_member = order.fingerprint == fingerprint
+            let is_of_array = order.fingerprint == fingerprint
                 && order.id.strip_prefix(id) == Some(&*format_compact!(".{index}"));
-            is_member.then_some(number)
+            is_of_array.then_some(number)
         });
-        members.collect()
+        numbers.collect()
     }
 
     /// The number that the next job gets.

@@ -70,7 +70,7 @@ impl Ledger {
         let mut last = None;
         for (_, number) in self.jobs.index.held_up.range(rest).take(step) {
             #[cfg(test)]
-            tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+            tests::REVIEWED_JOBS.set(tests::REVIEWED_JOBS.get() + 1);
             last = Some(*number);
             match self.push_resumed(now, *number, events) {
                 Ok(()) => break,
@@ -232,11 +232,11 @@ mod tests {
     use crate::ledger::invariant;
     use crate::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
     use crate::machine::{Machine, advance, advance_some, execute};
-    use crate::message::{ProposedMember, ToLedger};
+    use crate::message::{ProposedNode, ToLedger};
 
     thread_local! {
         /// The number of blocked jobs that reviews have examined.
-        pub(in crate::ledger) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+        pub(in crate::ledger) static REVIEWED_JOBS: Cell<usize> = const { Cell::new(0) };
     }
 
     fn now() -> Timestamp {
@@ -345,9 +345,9 @@ mod tests {
             let cell = CellNo(0);
             let number = ledger.cells[cell.index()].mark.number + 1;
             let attempt = AttemptId { job: job.in_cell(0), number: 1 };
-            let members = [ProposedMember { node: "n".into(), gpus: 1 }].into_iter().collect();
+            let nodes = [ProposedNode { node: "n".into(), gpus: 1 }].into_iter().collect();
             let gpu_type = Some("H100".into());
-            let message = Box::new(ToLedger::PlacementProposed { attempt, gpu_type, members });
+            let message = Box::new(ToLedger::PlacementProposed { attempt, gpu_type, nodes });
             run(ledger, &Command::Receive { cell, number, position: number, message });
         }
     }
@@ -377,22 +377,26 @@ mod tests {
     #[test]
     fn one_review_step_is_bounded_and_commands_run_in_between() {
         let mut ledger = world(300);
-        LOOKED_AT.set(0);
+        REVIEWED_JOBS.set(0);
         release(&mut ledger, "acme", "h0");
-        assert_eq!(LOOKED_AT.get(), 0, "the command itself reviews no job");
+        assert_eq!(REVIEWED_JOBS.get(), 0, "the command itself reviews no job");
         place(&mut ledger, "umbra", "theirs");
-        assert_eq!(LOOKED_AT.get(), 0, "a command of another tenant does not wait for the review");
+        assert_eq!(
+            REVIEWED_JOBS.get(),
+            0,
+            "a command of another tenant does not wait for the review"
+        );
         let mut steps = 0;
         while ledger.next_deadline().is_some_and(|deadline| deadline <= now()) {
-            let before = LOOKED_AT.get();
+            let before = REVIEWED_JOBS.get();
             place(&mut ledger, "umbra", &format!("between-{steps}"));
             advance_some(&mut ledger, Timestamp::MIN, now(), 1, |_, _| {});
-            let looked_at = LOOKED_AT.get() - before;
+            let looked_at = REVIEWED_JOBS.get() - before;
             assert!(looked_at <= REVIEW_STEP, "{looked_at} jobs in one step");
             steps += 1;
             invariant::check(&ledger).expect("the invariants hold between steps");
         }
-        assert_eq!(LOOKED_AT.get(), 301, "each job is reviewed once");
+        assert_eq!(REVIEWED_JOBS.get(), 301, "each job is reviewed once");
         assert_eq!(steps, 301_usize.div_ceil(REVIEW_STEP));
     }
 
@@ -410,10 +414,10 @@ mod tests {
             release(&mut ledger, "acme", &format!("h{steps}"));
             invariant::check(&ledger).expect("the invariants hold between steps");
         }
-        LOOKED_AT.set(0);
+        REVIEWED_JOBS.set(0);
         advance(&mut ledger, now(), |_, _| {});
-        assert!(LOOKED_AT.get() >= 300, "all jobs are reviewed after the last change");
-        assert!(LOOKED_AT.get() <= 2 * 301, "at most two reviews of all jobs");
+        assert!(REVIEWED_JOBS.get() >= 300, "all jobs are reviewed after the last change");
+        assert!(REVIEWED_JOBS.get() <= 2 * 301, "at most two reviews of all jobs");
         let again = Ledger::from_image(ledger.image()).expect("its own image");
         assert_eq!(again.digest(), ledger.digest());
     }
@@ -426,9 +430,9 @@ mod tests {
         run(&mut ledger, &Command::OpenRegion { region: "eu".into(), shard: 0 });
         submit(&mut ledger, "acme", "j", 1);
         let (cell, attempt) = (CellNo(0), AttemptId { job: JobNo(0).in_cell(0), number: 1 });
-        let members = [ProposedMember { node: "n".into(), gpus: 1 }].into_iter().collect();
+        let nodes = [ProposedNode { node: "n".into(), gpus: 1 }].into_iter().collect();
         let gpu_type = Some("H100".into());
-        let message = Box::new(ToLedger::PlacementProposed { attempt, gpu_type, members });
+        let message = Box::new(ToLedger::PlacementProposed { attempt, gpu_type, nodes });
         run(&mut ledger, &Command::Receive { cell, number: 1, position: 1, message });
         run(&mut ledger, &Command::FreezeAccount { path: "acme".into(), by_platform: false });
         let message = Box::new(ToLedger::AttemptEnded {

@@ -112,7 +112,7 @@ mod tests {
             cell: None,
             number: 1,
             gpu_type: None,
-            members: SmallVec::new(),
+            nodes: SmallVec::new(),
             per_gpu_hour: Credits::ZERO,
             hold: None,
             confirmed_at: start,

@@ -14,7 +14,7 @@ use crate::writer::turn_budget::TurnBudget;
 
 impl<C: Codec> Session<'_, C> {
     /// Runs due steps that can wait, while no message and no answer waits.
-    pub(super) fn use_quiet(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
+    pub(super) fn run_postponable_steps(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
         let mut turn = TurnBudget::begin(load);
         while !self.broken
             && load.waiting.is_empty()

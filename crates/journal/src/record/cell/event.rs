@@ -3,7 +3,7 @@
 
 use bursar_core::cell::command::{NodeOffer, RequestKey, StoredAnswer};
 use bursar_core::cell::config::CellConfig;
-use bursar_core::cell::event::{Event, MemberEnd, Placement};
+use bursar_core::cell::event::{AttemptNodeEnd, Event, Placement};
 use bursar_core::cell::ids::{AccountId, MaintenanceId, RequestId};
 use bursar_core::cell::nodes::node::{GpuSet, NodeId};
 use bursar_core::cell::schedule::shape::ModelId;
@@ -36,9 +36,9 @@ stored_enum!(Event {
     19 PlacementProposed { 0 attempt, 1 model = None, 2 members };
     20 PlacementConfirmed { 0 attempt, 1 price, 2 funded_ms = None };
     21 PlacementRefused { 0 attempt, 1 blocker };
-    22 MemberStarted { 0 attempt, 1 node };
+    22 AttemptStartedOnNode { 0 attempt, 1 node };
     23 UsageMetered { 0 node, 1 usage };
-    24 MemberEnded { 0 attempt, 1 node, 2 end, 3 exit_code = None };
+    24 AttemptEndedOnNode { 0 attempt, 1 node, 2 end, 3 exit_code = None };
     25 FundingSet { 0 attempt, 1 funded_ms = None };
     26 FundsNeeded { 0 attempt };
     27 FundingEnded { 0 attempt };
@@ -85,7 +85,7 @@ stored_number!(NodeId, ModelId, AccountId, RequestId, MaintenanceId);
 
 stored_small_list!(Placement; 1, NodeId; 1, AccountId; 1);
 
-stored_choice!(MemberEnd { 0 Succeeded, 1 Failed, 2 Stopped });
+stored_choice!(AttemptNodeEnd { 0 Succeeded, 1 Failed, 2 Stopped });
 
 stored_struct!(Placement { 0 node, 1 gpus = GpuSet::EMPTY });
 
@@ -162,9 +162,9 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::PlacementProposed { .. } => "placement_proposed",
         Event::PlacementConfirmed { .. } => "placement_confirmed",
         Event::PlacementRefused { .. } => "placement_refused",
-        Event::MemberStarted { .. } => "member_started",
+        Event::AttemptStartedOnNode { .. } => "member_started",
         Event::UsageMetered { .. } => "usage_metered",
-        Event::MemberEnded { .. } => "member_ended",
+        Event::AttemptEndedOnNode { .. } => "member_ended",
         Event::FundingSet { .. } => "funding_set",
         Event::FundsNeeded { .. } => "funds_needed",
         Event::FundingEnded { .. } => "funding_ended",

@@ -1,8 +1,8 @@
 //! The stored form of whole jobs and attempts in a snapshot.
 
 use bursar_core::cell::image::{
-    CellAttempt, CellJob, EndedAttempt, Funded, Held, Member, MemberPhase, Occupancy, Phase, Stop,
-    Timer, Waiting,
+    AttemptNode, AttemptNodePhase, CellAttempt, CellJob, EndedAttempt, Funded, Held, Occupancy,
+    Phase, Stop, Timer, Waiting,
 };
 use bursar_core::cell::nodes::node::GpuSet;
 use bursar_core::time::Timestamp;
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::record::codec::wire::{stored_enum, stored_struct};
 use crate::record::message::stored_small_list;
 
-stored_small_list!(Member; 1, (Timestamp, Timer); 2);
+stored_small_list!(AttemptNode; 1, (Timestamp, Timer); 2);
 
 stored_enum!(Occupancy {
     0 Within(power);
@@ -64,7 +64,7 @@ stored_struct!(CellAttempt {
     0 id,
     1 model = None,
     2 price,
-    3 members,
+    3 nodes,
     4 proposed_at,
     5 confirmed = false,
     6 running_since = None,
@@ -75,7 +75,7 @@ stored_struct!(CellAttempt {
     11 timers = SmallVec::new(),
 });
 
-stored_struct!(Member {
+stored_struct!(AttemptNode {
     0 node,
     1 gpus = GpuSet::EMPTY,
     2 gpu_ms = 0,
@@ -83,7 +83,7 @@ stored_struct!(Member {
     4 phase,
 });
 
-stored_enum!(MemberPhase {
+stored_enum!(AttemptNodePhase {
     0 Silent {};
     1 Running { 0 since };
     2 Ended(end);

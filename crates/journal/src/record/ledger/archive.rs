@@ -1,9 +1,10 @@
 //! The stored form of what an archive has: keys and records.
 
 use bursar_core::ledger::command::Forget;
-use bursar_core::ledger::holds::archive::{ArchivedAnswer, ArchivedHold, ArchivedJob};
+use bursar_core::ledger::holds::archive::{ArchivedAnswer, ArchivedHold};
 use bursar_core::ledger::holds::forget::resource_of;
 use bursar_core::ledger::id::AccountNo;
+use bursar_core::ledger::jobs::ArchivedJob;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::state::Movement;
 use bursar_core::time::Timestamp;

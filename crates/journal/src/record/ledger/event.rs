@@ -134,7 +134,7 @@ stored_struct!(AttemptConfirmed {
     1 cell = None,
     2 number,
     3 gpu_type = None,
-    4 members = SmallVec::new(),
+    4 nodes = SmallVec::new(),
     5 per_gpu_hour,
     6 funded_ms = None,
 });

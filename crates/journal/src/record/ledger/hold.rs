@@ -2,7 +2,7 @@
 
 use bursar_core::ledger::command::{Cause, Context, OnExpiry};
 use bursar_core::ledger::holds::archive::{
-    ArchivedAnswer, ArchivedHold, ArchivedJob, ArchivedName, RecalledRecord,
+    ArchivedAnswer, ArchivedHold, ArchivedName, RecalledRecord,
 };
 use bursar_core::ledger::holds::hold::{ChargeTerms, Hold, HoldDetails, HoldKind, Slice};
 use bursar_core::ledger::id::BucketNo;
@@ -59,11 +59,6 @@ stored_struct!(ChargeTerms {
 stored_struct!(ArchivedHold {
     0 hold,
     1 counted = false,
-});
-
-stored_struct!(ArchivedJob {
-    0 number,
-    1 job,
 });
 
 stored_struct!(ArchivedName {

@@ -9,10 +9,10 @@ use bursar_core::ledger::accounts::region::CellBook;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
 use bursar_core::ledger::jobs::table::Review;
 use bursar_core::ledger::jobs::{
-    Attempt, AttemptEnd, EndReason, Job, JobOrder, JobState, JobTerms, Offer, OnExhausted, Reserve,
-    Standing, WARN_AHEAD_MS,
+    ArchivedJob, Attempt, AttemptEnd, EndReason, Job, JobOrder, JobState, JobTerms, Offer,
+    OnExhausted, Reserve, Standing, WARN_AHEAD_MS,
 };
-use bursar_core::message::{Mark, ProposedMember};
+use bursar_core::message::{Mark, ProposedNode};
 use bursar_core::name::GpuModel;
 use bursar_core::opaque::Opaque;
 use smallvec::SmallVec;
@@ -102,6 +102,11 @@ stored_struct!(Job {
     12 cancel_asked = false,
 });
 
+stored_struct!(ArchivedJob {
+    0 number,
+    1 job,
+});
+
 stored_struct!(Standing {
     0 cell,
     1 after = 0,
@@ -112,7 +117,7 @@ stored_struct!(Attempt {
     0 cell = None,
     1 number,
     2 gpu_type = None,
-    3 members = SmallVec::new(),
+    3 nodes = SmallVec::new(),
     4 per_gpu_hour,
     5 hold = None,
     6 confirmed_at,
@@ -135,7 +140,7 @@ stored_struct!(AttemptEnd {
     6 returned = 0,
 });
 
-stored_struct!(ProposedMember {
+stored_struct!(ProposedNode {
     0 node,
     1 gpus,
 });
@@ -239,4 +244,4 @@ macro_rules! stored_short_list {
     )* };
 }
 
-stored_short_list!([Standing; 1], [ProposedMember; 1], [Name; 1], [GpuModel; 2]);
+stored_short_list!([Standing; 1], [ProposedNode; 1], [Name; 1], [GpuModel; 2]);

@@ -77,7 +77,7 @@ struct ProviderState {
 }
 
 #[derive(Default)]
-struct Knowledge {
+struct ProviderCache {
     known: Option<Arc<ProviderState>>,
     /// Why the last read failed.
     failure: Option<SignInError>,
@@ -129,7 +129,7 @@ pub struct Provider {
     secret: Option<String>,
     redirect_uri: String,
     http: Client,
-    knowledge: Mutex<Knowledge>,
+    knowledge: Mutex<ProviderCache>,
     /// How often its description or keys could not be read.
     failed_reads: AtomicU64,
     /// Places of requests that wait for the provider.

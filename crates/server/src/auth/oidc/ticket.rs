@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq;
 use crate::auth::sessions::{SessionId, random_text};
 
 /// How long a person may take to sign in.
-pub(crate) const LASTS_SECONDS: u64 = 600;
+pub(crate) const LIFETIME_SECONDS: u64 = 600;
 
 /// A sign-in that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ impl TicketKey {
         let text = URL_SAFE_NO_PAD.decode(text).ok()?;
         let ticket: Ticket = serde_json::from_slice(&text).ok()?;
         let age = now.millis().saturating_sub(ticket.began);
-        (0..=i64::try_from(LASTS_SECONDS * 1000).unwrap_or(i64::MAX))
+        (0..=i64::try_from(LIFETIME_SECONDS * 1000).unwrap_or(i64::MAX))
             .contains(&age)
             .then_some(ticket)
     }

@@ -15,11 +15,11 @@ use crate::ids::random_bits;
 use crate::telemetry::monotonic::Stopwatch;
 
 /// How long a code can be approved.
-pub(crate) const LASTS_SECONDS: u32 = 600;
+pub(crate) const LIFETIME_SECONDS: u32 = 600;
 /// How often the command line asks.
 pub(crate) const INTERVAL_SECONDS: u32 = 2;
 /// How much longer a command line waits after it asked too early, and the longest that it waits.
-const SLOWER_SECONDS: u32 = 5;
+const SLOW_DOWN_SECONDS: u32 = 5;
 const MAX_INTERVAL_SECONDS: u32 = 60;
 /// The most codes that are kept, and of one address.
 const MAX_CODES: usize = 1_000;
@@ -28,7 +28,7 @@ const MAX_OF_ADDRESS: usize = 20;
 const MAX_CLIENT_NAME: usize = 64;
 /// Consonants, so that a code is no word, and cannot be misread.
 const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
-const GROUP: usize = 4;
+const CODE_GROUP_LETTERS: usize = 4;
 
 /// A request of a command line, as the person sees it who approves or refuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Devices {
         let asked = Asked {
             request,
             decision: Decision::Waiting,
-            until: now.plus_millis(i64::from(LASTS_SECONDS) * 1000),
+            until: now.plus_millis(i64::from(LIFETIME_SECONDS) * 1000),
             interval: INTERVAL_SECONDS,
             next_ask: Duration::ZERO,
         };
@@ -176,7 +176,7 @@ impl Devices {
         };
         let is_early = elapsed < asked.next_ask;
         if is_early {
-            asked.interval = (asked.interval + SLOWER_SECONDS).min(MAX_INTERVAL_SECONDS);
+            asked.interval = (asked.interval + SLOW_DOWN_SECONDS).min(MAX_INTERVAL_SECONDS);
         }
         asked.next_ask = elapsed + Duration::from_secs(asked.interval.into());
         if is_early {
@@ -219,8 +219,8 @@ pub(crate) fn is_client_name(name: &str) -> bool {
 fn random_user_code() -> String {
     let mut bits = random_bits();
     let mut code = String::new();
-    for place in 0..2 * GROUP {
-        if place == GROUP {
+    for place in 0..2 * CODE_GROUP_LETTERS {
+        if place == CODE_GROUP_LETTERS {
             code.push('-');
         }
         let count = LETTERS.len() as u64;
@@ -234,8 +234,10 @@ fn random_user_code() -> String {
 pub(crate) fn read_user_code(text: &str) -> Option<String> {
     let letters: String = text.trim().chars().filter(|letter| *letter != '-').collect();
     let letters = letters.to_ascii_uppercase();
-    let is_code = letters.len() == 2 * GROUP && letters.bytes().all(|byte| LETTERS.contains(&byte));
-    is_code.then(|| format!("{}-{}", &letters[..GROUP], &letters[GROUP..]))
+    let is_code = letters.len() == 2 * CODE_GROUP_LETTERS
+        && letters.bytes().all(|byte| LETTERS.contains(&byte));
+    is_code
+        .then(|| format!("{}-{}", &letters[..CODE_GROUP_LETTERS], &letters[CODE_GROUP_LETTERS..]))
 }
 
 #[cfg(test)]
@@ -256,7 +258,7 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
-    const LATER: i64 = LASTS_SECONDS as i64 * 1000 + 1;
+    const LATER: i64 = LIFETIME_SECONDS as i64 * 1000 + 1;
 
     #[test]
     fn a_code_is_approved_once_in_time_and_redeemed_once() {

@@ -11,7 +11,7 @@ use super::{LiveSession, random_text};
 use crate::auth::hash;
 
 /// How long a code is valid.
-const LASTS_MS: i64 = 60_000;
+const LIFETIME_MS: i64 = 60_000;
 /// The most codes that are kept, and of one tenant.
 const MAX_CODES: usize = 1_000;
 const MAX_OF_TENANT: usize = 50;
@@ -44,7 +44,7 @@ impl Handoffs {
             return None;
         }
         let code = random_text();
-        let until = now.plus_millis(LASTS_MS);
+        let until = now.plus_millis(LIFETIME_MS);
         codes.insert(hash(&code), Approved { session, challenge, until });
         Some(code)
     }

@@ -104,13 +104,13 @@ impl Kept {
 }
 
 /// The sessions of one tenant.
-type OfTenant = HashMap<SessionId, Kept>;
+type TenantSessions = HashMap<SessionId, Kept>;
 
 #[derive(Default)]
 struct Table {
     /// The tenant of each session; `None` is the platform.
     tenants: HashMap<SessionId, Option<AccountPath>>,
-    sessions: HashMap<Option<AccountPath>, OfTenant>,
+    sessions: HashMap<Option<AccountPath>, TenantSessions>,
     /// How often sessions were used.
     uses: u64,
 }

@@ -60,13 +60,13 @@ fn amount(units: u64) -> Sum {
 type Described = Option<(Option<AccountNo>, Value)>;
 
 /// Renders an event; `None` for one that is not public.
-pub(super) fn tell(
+pub(super) fn describe(
     names: &impl Names,
     record: &Record<'_>,
     place: Place,
     event: &Event,
 ) -> Option<FeedEvent> {
-    let (account, data) = particulars(names, event)?;
+    let (account, data) = event_data(names, event)?;
     Some(FeedEvent {
         id: event_id(place),
         kind: event_name(event).to_owned(),
@@ -77,7 +77,7 @@ pub(super) fn tell(
     })
 }
 
-fn particulars(names: &impl Names, event: &Event) -> Described {
+fn event_data(names: &impl Names, event: &Event) -> Described {
     let grant = |number: GrantNo| {
         let (account, id) = names.grant(number);
         (Some(account), id)

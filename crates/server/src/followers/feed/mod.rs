@@ -21,10 +21,10 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::followers::error::FollowerError;
 use crate::telemetry::monotonic::Stopwatch;
-use describe::tell;
+use describe::describe;
 
 /// The number of events kept in memory; older ones are read from the journal.
-const KEPT: usize = 65_536;
+const MAX_KEPT_EVENTS: usize = 65_536;
 
 /// The most events that are returned at once.
 const MAX_READY: usize = 256;
@@ -54,7 +54,7 @@ const RESUME_GRACE: Duration = Duration::from_secs(600);
 
 /// How long the journal grows before the copy follows, while there is no listener. Readers of the
 /// copy accept this delay.
-const PACE: Duration = Duration::from_millis(10);
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
 struct Ring {
@@ -69,7 +69,7 @@ struct Ring {
 impl Ring {
     /// Whether to render a record. Without a listener, present or expected to resume, it is
     /// skipped: rendering costs more than following.
-    fn tells(&mut self, position: u64) -> bool {
+    fn must_render(&mut self, position: u64) -> bool {
         let awaited = self.left.as_ref().is_some_and(|left| left.elapsed() < RESUME_GRACE);
         if self.listeners > 0 || awaited {
             return true;
@@ -81,12 +81,12 @@ impl Ring {
 
     /// The next events after a place. Of the last record that is not in the ring some events may be
     /// missing, so a listener that has seen only a part of it reads the journal.
-    fn behind(&self, place: Place) -> Behind {
+    fn behind(&self, place: Place) -> EventsAfter {
         if place < (self.complete_after, u32::MAX) {
-            return Behind::Older(self.complete_after);
+            return EventsAfter::Older(self.complete_after);
         }
         let first = self.events.partition_point(|(at, _)| *at <= place);
-        Behind::Ready(self.events.range(first..).take(MAX_READY).cloned().collect())
+        EventsAfter::Ready(self.events.range(first..).take(MAX_READY).cloned().collect())
     }
 }
 
@@ -119,7 +119,7 @@ pub struct Feed {
 }
 
 /// The events after a place.
-pub enum Behind {
+pub enum EventsAfter {
     /// The next events; empty if there are none.
     Ready(Vec<(Place, Arc<FeedEvent>)>),
     /// Older than the ring: read the journal up to this position first.
@@ -176,11 +176,11 @@ impl Feed {
 
     /// The next events after a place. Older ones are limited to those in the copy, so that it can
     /// resolve all names in them.
-    pub fn behind(&self, place: Place) -> Behind {
+    pub fn behind(&self, place: Place) -> EventsAfter {
         let behind = lock(&self.ring).behind(place);
         match behind {
-            Behind::Older(until) => Behind::Older(until.min(*self.reached.borrow())),
-            ready @ Behind::Ready(_) => ready,
+            EventsAfter::Older(until) => EventsAfter::Older(until.min(*self.reached.borrow())),
+            ready @ EventsAfter::Ready(_) => ready,
         }
     }
 }
@@ -203,15 +203,16 @@ impl Projection<Ledger> for Copy {
     }
 
     fn record(&mut self, record: &Record<'_>, events: &[Event]) {
-        let tells = lock(&self.ring).tells(record.position);
+        let must_render = lock(&self.ring).must_render(record.position);
         let mut described = Vec::new();
         let mut copy = self.ledger.write().unwrap_or_else(PoisonError::into_inner);
         let (ledger, position) = &mut *copy;
         for (number, event) in (0..).zip(events) {
             ledger.apply(record.time, event);
-            if tells {
+            if must_render {
                 let place = (record.position, number);
-                described.extend(tell(ledger, record, place, event).map(|event| (place, event)));
+                described
+                    .extend(describe(ledger, record, place, event).map(|event| (place, event)));
             }
         }
         *position = record.position;
@@ -220,7 +221,7 @@ impl Projection<Ledger> for Copy {
         for (place, event) in described {
             ring.events.push_back((place, Arc::new(event)));
         }
-        while ring.events.len() > KEPT {
+        while ring.events.len() > MAX_KEPT_EVENTS {
             if let Some(((position, _), _)) = ring.events.pop_front() {
                 ring.complete_after = position;
             }
@@ -228,7 +229,7 @@ impl Projection<Ledger> for Copy {
     }
 
     fn pace(&self) -> Duration {
-        if lock(&self.ring).listeners > 0 { Duration::ZERO } else { PACE }
+        if lock(&self.ring).listeners > 0 { Duration::ZERO } else { FOLLOW_INTERVAL }
     }
 
     fn batch(&mut self, head: Head) {
@@ -255,27 +256,27 @@ mod tests {
     #[test]
     fn events_are_collected_while_there_is_a_listener_and_for_a_while_after() {
         let ring = Arc::new(Mutex::new(Ring::default()));
-        assert!(!lock(&ring).tells(7));
+        assert!(!lock(&ring).must_render(7));
         assert_eq!(lock(&ring).complete_after, 7);
         lock(&ring).listeners += 1;
         let listener = Listener(Arc::clone(&ring));
-        assert!(lock(&ring).tells(8));
+        assert!(lock(&ring).must_render(8));
         drop(listener);
-        assert!(lock(&ring).tells(9), "a listener that has left may resume");
+        assert!(lock(&ring).must_render(9), "a listener that has left may resume");
         assert_eq!(lock(&ring).complete_after, 7);
         lock(&ring).left = None;
-        assert!(!lock(&ring).tells(10));
+        assert!(!lock(&ring).must_render(10));
         assert_eq!(lock(&ring).complete_after, 10);
     }
 
     #[test]
     fn a_listener_that_saw_part_of_a_skipped_record_reads_the_rest_from_the_journal() {
         let mut ring = Ring::default();
-        assert!(!ring.tells(7));
+        assert!(!ring.must_render(7));
         for (place, older) in
             [((6, 3), true), ((7, 0), true), ((7, u32::MAX), false), ((8, 0), false)]
         {
-            assert_eq!(matches!(ring.behind(place), Behind::Older(7)), older, "{place:?}");
+            assert_eq!(matches!(ring.behind(place), EventsAfter::Older(7)), older, "{place:?}");
         }
     }
 

@@ -12,7 +12,7 @@ use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::Record;
 use bursar_journal::record::ledger::{LedgerBody, decode_record};
 
-use super::describe::{Names, tell};
+use super::describe::{Names, describe};
 use super::{Feed, Place};
 use crate::app::App;
 use crate::followers::timeline::ReadBackError;
@@ -83,7 +83,7 @@ impl Feed {
                     return Ok(past);
                 }
                 let bodies = decode_record(record.kind, record.body)?;
-                let mut rendered = self.tell_past(history, &record, &bodies, place, sees)?;
+                let mut rendered = self.render_past(history, &record, &bodies, place, sees)?;
                 if rendered.len() > MAX_EVENTS_OF_RECORD {
                     // The rest of the record is read next time.
                     rendered.truncate(MAX_EVENTS_OF_RECORD);
@@ -99,7 +99,7 @@ impl Feed {
 
     /// Renders the events of one record that lie after a place, as many as are read at once and one
     /// more.
-    fn tell_past(
+    fn render_past(
         &self,
         history: &History<Sqlite>,
         record: &Record<'_>,
@@ -128,7 +128,7 @@ impl Feed {
                     continue;
                 }
                 let names = PastNames { feed: self, history, hold, failed: RefCell::default() };
-                let event = tell(&names, record, at, event);
+                let event = describe(&names, record, at, event);
                 if let Some(failed) = names.failed.into_inner() {
                     return Err(failed.into());
                 }

@@ -13,11 +13,11 @@ use crate::followers::error::FollowerError;
 use crate::telemetry::monotonic::Stopwatch;
 
 /// The number of records taken in at once. Batches are never divided.
-const CHUNK: u64 = 8192;
+const CHUNK_RECORDS: u64 = 8192;
 
 /// How long records that were taken in may stay uncommitted while more arrive and no query waits. A
 /// page that changes repeatedly meanwhile is written once.
-const KEPT_WITHIN: Duration = Duration::from_millis(500);
+const COMMIT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the thread works with.
 pub(super) struct Feeder {
@@ -51,7 +51,7 @@ impl Feeder {
         }
     }
 
-    /// Takes in durable records until no more arrive, a query waits or [`KEPT_WITHIN`] has passed.
+    /// Takes in durable records until no more arrive, a query waits or [`COMMIT_INTERVAL`] has passed.
     /// Then commits them.
     fn feed(&mut self, durable: &Durable) -> Result<(), FollowerError> {
         let begun = Stopwatch::start();
@@ -68,7 +68,7 @@ impl Feeder {
     }
 
     fn is_due(&self, begun: &Stopwatch) -> bool {
-        begun.elapsed() >= KEPT_WITHIN || self.waiting.load(Ordering::SeqCst) > 0
+        begun.elapsed() >= COMMIT_INTERVAL || self.waiting.load(Ordering::SeqCst) > 0
     }
 
     fn keep(&mut self, reached: Head) -> Result<(), FollowerError> {
@@ -102,7 +102,7 @@ impl Feeder {
             }
             records += u64::from(batch.records);
             chunk.push(batch);
-            if records >= CHUNK {
+            if records >= CHUNK_RECORDS {
                 reached = self.take_in_chunk(&mut chunk, reached)?;
                 records = 0;
                 if self.is_due(begun) {

@@ -33,7 +33,7 @@ use crate::telemetry::trace;
 /// How long the journal grows before the next records are taken in, while no query waits. A row
 /// that changes several times meanwhile is written once, above all a hold that is placed and
 /// settled.
-const PACE: Duration = Duration::from_millis(100);
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long a query waits for history to reach the ledger's position.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ impl HistoryService {
         durable: Arc<Durable>,
         path: &Path,
     ) -> Result<HistoryService, FollowerError> {
-        HistoryService::paced((journal, followed), durable, path, PACE)
+        HistoryService::paced((journal, followed), durable, path, FOLLOW_INTERVAL)
     }
 
     fn paced(

@@ -16,7 +16,7 @@ const MAX_COLLECTED: usize = 64 << 10;
 /// The most bytes that are collected at once, in kibibytes.
 const MAX_COLLECTED_KIB: usize = 64 << 10;
 /// How long a body is collected. The rest of a slower one is passed on.
-const COLLECT_WITHIN: Duration = Duration::from_millis(250);
+const COLLECT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The memory for collected bodies.
 pub(super) struct Collector(Arc<Semaphore>);
@@ -80,7 +80,7 @@ impl Collector {
             }
             Ok(())
         };
-        let collected = tokio::time::timeout(COLLECT_WITHIN, collecting).await;
+        let collected = tokio::time::timeout(COLLECT_TIMEOUT, collecting).await;
         match collected {
             Ok(Ok(())) => Ok(ForwardedBody::Whole { bytes: joined(pieces), _memory: Some(memory) }),
             Ok(Err(cut)) => Err(cut),

@@ -37,18 +37,18 @@ use crate::telemetry::Metrics;
 use crate::telemetry::monotonic::Stopwatch;
 use body::{Collector, Outgoing};
 use hop::{Arrival, FORWARDED, MAX_HOPS};
-use passing::{is_repeatable, keeps_its_path, passed_on};
+use passing::{end_to_end_headers, is_repeatable, keeps_its_path};
 
 pub(crate) use hop::MemberSecret;
 
 /// The URL of the member that answered, or can.
 pub(super) const OWNER: HeaderName = HeaderName::from_static("bursar-owner");
 /// How long a request waits for a member that can answer it, in all.
-const HOLD_WITHIN: Duration = Duration::from_secs(25);
+const HOLD_TIMEOUT: Duration = Duration::from_secs(25);
 /// How often a waiting request looks whether this member's leadership is valid again.
-const HOLD_STEP: Duration = Duration::from_millis(50);
+const HOLD_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The pause after a member could not be reached.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a connection to another member may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most requests that are forwarded or wait at once.
@@ -107,14 +107,14 @@ enum Attempt {
 }
 
 /// A request that this member must answer itself.
-pub(super) type Returned = (Parts, Body, InProgress);
+pub(super) type OwnRequest = (Parts, Body, InProgress);
 
 /// What becomes of a request.
 pub(super) enum Routed {
     /// Another member has answered it.
     Answered(Response),
     /// This member must answer it.
-    Here(Box<Returned>),
+    Here(Box<OwnRequest>),
 }
 
 impl Forwarder {
@@ -222,7 +222,7 @@ impl Forwarder {
         let mut body = collected.map_err(|cut| Failure::new(Code::MalformedJson, cut.0))?;
         let watch = Stopwatch::start();
         loop {
-            let url = match self.owner(HOLD_WITHIN.saturating_sub(watch.elapsed())).await {
+            let url = match self.owner(HOLD_TIMEOUT.saturating_sub(watch.elapsed())).await {
                 Owner::Here(begun) => {
                     let body = body.take().ok_or_else(unknown)?.into_local();
                     return Ok(Routed::Here(Box::new((parts, body, begun))));
@@ -235,7 +235,7 @@ impl Forwarder {
             };
             let outgoing = body.take().ok_or_else(unknown)?;
             let sent = self.send(&url, &parts, outgoing, (hops + 1, client)).await;
-            let may_repeat = body.can_repeat() && watch.elapsed() < HOLD_WITHIN;
+            let may_repeat = body.can_repeat() && watch.elapsed() < HOLD_TIMEOUT;
             match sent {
                 Attempt::Answered(answer) => {
                     self.metrics.forwarded("answered");
@@ -258,7 +258,7 @@ impl Forwarder {
                 }
                 Attempt::CutOff(error) => return Err(Failure::new(Code::MalformedJson, error)),
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -297,7 +297,7 @@ impl Forwarder {
                 // Their senders live as long as this member; the pause is for the time after them.
                 _ = role.changed() => {}
                 _ = opened.changed() => {}
-                () = tokio::time::sleep(HOLD_STEP) => {}
+                () = tokio::time::sleep(HOLD_POLL_INTERVAL) => {}
             }
         }
     }
@@ -326,7 +326,7 @@ impl Forwarder {
             arriving.push('?');
             arriving.push_str(query);
         }
-        let mut headers = passed_on(&parts.headers);
+        let mut headers = end_to_end_headers(&parts.headers);
         headers.remove(header::HOST);
         if matches!(body, Outgoing::Whole(_)) {
             headers.remove(header::CONTENT_LENGTH);
@@ -373,7 +373,7 @@ impl Forwarder {
     /// The answer of another member. A stream breaks off when that member no longer leads: it may be paused.
     fn passed_back(&self, url: &str, answer: reqwest::Response) -> Response {
         let (mut head, body) = axum::http::Response::from(answer).into_parts();
-        head.headers = passed_on(&head.headers);
+        head.headers = end_to_end_headers(&head.headers);
         head.version = axum::http::Version::default();
         head.extensions.clear();
         if let Ok(owner) = HeaderValue::from_str(url) {

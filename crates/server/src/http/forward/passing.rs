@@ -18,7 +18,7 @@ const OF_CONNECTION: [HeaderName; 8] = [
 /// Whether a repeat of a request has no further effect.
 pub(super) fn is_repeatable(parts: &Parts) -> bool {
     [Method::GET, Method::HEAD].contains(&parts.method)
-        || passed_on(&parts.headers).contains_key("idempotency-key")
+        || end_to_end_headers(&parts.headers).contains_key("idempotency-key")
 }
 
 /// Whether a path reaches another member unchanged: an HTTP client resolves `..` and turns backslashes around, and
@@ -31,7 +31,7 @@ pub(super) fn keeps_its_path(path: &str) -> bool {
 }
 
 /// The headers that do not concern one connection only.
-pub(super) fn passed_on(headers: &HeaderMap) -> HeaderMap {
+pub(super) fn end_to_end_headers(headers: &HeaderMap) -> HeaderMap {
     let mut all = headers.clone();
     for named in headers.get_all(header::CONNECTION) {
         for name in named.to_str().unwrap_or("").split(',') {
@@ -61,7 +61,7 @@ mod tests {
         ];
         let headers = pairs
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-        let left = passed_on(&HeaderMap::from_iter(headers));
+        let left = end_to_end_headers(&HeaderMap::from_iter(headers));
         let mut names: Vec<&str> = left.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["authorization", "idempotency-key"]);

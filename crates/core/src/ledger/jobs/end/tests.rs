@@ -2,8 +2,8 @@ use super::*;
 
 #[test]
 fn actions_of_a_tenant_are_not_attributed_to_the_platform() {
-    let on = |nodes: &[&str]| -> Vec<ProposedMember> {
-        nodes.iter().map(|node| ProposedMember { node: (*node).into(), gpus: 1 }).collect()
+    let on = |nodes: &[&str]| -> Vec<ProposedNode> {
+        nodes.iter().map(|node| ProposedNode { node: (*node).into(), gpus: 1 }).collect()
     };
     let (ours, theirs, mixed) = (on(&["n1", "n2"]), on(&["acme/n1"]), on(&["n1", "acme/n1"]));
     let preempted = StopReason::Preempted { by: JobId(1), for_share: false, cause: None };
@@ -12,7 +12,7 @@ fn actions_of_a_tenant_are_not_attributed_to_the_platform() {
         AttemptOutcome::Stopped(StopReason::Drained),
         AttemptOutcome::Stopped(preempted),
     ] {
-        let by_another = |members: &[ProposedMember]| cause_of(outcome, members, |_| false);
+        let by_another = |nodes: &[ProposedNode]| cause_of(outcome, nodes, |_| false);
         assert_eq!(by_another(&ours), Cause::Platform, "{outcome:?}");
         assert_eq!(by_another(&theirs), Cause::Holder, "{outcome:?}");
         assert_eq!(by_another(&mixed), Cause::Holder, "{outcome:?}");

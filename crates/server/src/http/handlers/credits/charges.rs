@@ -20,7 +20,7 @@ use crate::auth::permissions::Authority;
 use crate::change::{ChangePlan, Target};
 use crate::followers::archive::JobRefunds;
 use crate::http::convert::{context, credits, instant, text};
-use crate::http::extract::{Path, Sent, Tree};
+use crate::http::extract::{ParsedBody, Path, Tree};
 use crate::http::respond::{Answer, account_field, change, job_named, json, named, new_id};
 use crate::operations::Operation;
 use crate::render::{self, AnswerShape, time};
@@ -136,7 +136,7 @@ pub(super) fn plan_transfer(
 pub(in crate::http) async fn charge(
     State(app): State<Arc<App>>,
     caller: Caller,
-    sent: Sent<CreateCharge>,
+    sent: ParsedBody<CreateCharge>,
 ) -> Answer {
     let plan = plan_charge(&app, sent.value)?;
     change(&app, caller, sent.fingerprint, plan).await

@@ -21,9 +21,11 @@ use bursar_history::{History, Sqlite};
 use super::movements;
 use crate::app::App;
 use crate::auth::permissions::Authority;
-use crate::change::{ChangePlan, LookUps, Looked, MAX_LOOKS, Target, hold_in, may_have_forgotten};
+use crate::change::{
+    ArchiveRecords, ChangePlan, LookUps, MAX_LOOKS, Target, hold_in, may_have_forgotten,
+};
 use crate::http::convert::{context, credits, millis, on_expiry, text};
-use crate::http::extract::{Params, Path, Sent};
+use crate::http::extract::{Params, ParsedBody, Path};
 use crate::http::list::{page, page_size, past_cursor, read_cursor};
 use crate::http::respond::{Answer, account_field, change, json, named, new_id};
 use crate::operations::Operation;
@@ -130,7 +132,7 @@ pub(super) fn plan_release(id: String, Release {}: &Release) -> Result<ChangePla
 pub(in crate::http) async fn place(
     State(app): State<Arc<App>>,
     caller: Caller,
-    sent: Sent<PlaceHold>,
+    sent: ParsedBody<PlaceHold>,
 ) -> Answer {
     let plan = plan_place(&app, sent.value)?;
     change(&app, caller, sent.fingerprint, plan).await
@@ -144,7 +146,7 @@ pub(in crate::http) async fn capture(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    sent: Sent<Capture>,
+    sent: ParsedBody<Capture>,
 ) -> Answer {
     let plan = plan_capture(id, &sent.value)?;
     change(&app, caller, sent.fingerprint, plan).await
@@ -158,7 +160,7 @@ pub(in crate::http) async fn extend(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    sent: Sent<Extend>,
+    sent: ParsedBody<Extend>,
 ) -> Answer {
     let plan = plan_extend(id, &sent.value)?;
     change(&app, caller, sent.fingerprint, plan).await
@@ -172,7 +174,7 @@ pub(in crate::http) async fn settle(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    sent: Sent<Settle>,
+    sent: ParsedBody<Settle>,
 ) -> Answer {
     let plan = plan_settle(id, &sent.value)?;
     change(&app, caller, sent.fingerprint, plan).await
@@ -186,7 +188,7 @@ pub(in crate::http) async fn release(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    sent: Sent<Release>,
+    sent: ParsedBody<Release>,
 ) -> Answer {
     let plan = plan_release(id, &sent.value)?;
     change(&app, caller, sent.fingerprint, plan).await
@@ -226,7 +228,7 @@ pub(in crate::http) async fn look<T: Send + 'static>(
             Some(looked) if looks == 0 => looked,
             Some(_) | None => match look_ups.look_up(app).await {
                 // The ledger says whether that matters.
-                Err(_) if looks == 0 => Looked::default(),
+                Err(_) if looks == 0 => ArchiveRecords::default(),
                 looked => looked?,
             },
         };
@@ -273,7 +275,7 @@ pub(in crate::http) async fn lots(
 }
 
 /// The most numbers that one read of the ledger visits.
-const STEP: u32 = 20_000;
+const MAX_STEP_HOLDS: u32 = 20_000;
 
 /// Holds in the key's scope, newest first.
 #[utoipa::path(get, path = "/v1/holds", tag = "credits", operation_id = "list_holds",
@@ -320,7 +322,7 @@ async fn open_holds(app: &App, caller: Caller, filter: HoldFilter) -> Answer {
         found.extend(more);
         found.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
         found.truncate(size + 1);
-        first = first.saturating_add(STEP);
+        first = first.saturating_add(MAX_STEP_HOLDS);
         if first >= places {
             let (as_of, position) = (Some(time(seen.at)), Some(seen.position));
             return Ok(json(StatusCode::OK, &List { as_of, position, ..page(found, size) }));
@@ -339,7 +341,7 @@ impl Wanted {
     /// The newest open holds among those with numbers from `first` on.
     fn among(&self, ledger: &Ledger, first: u32, most: usize) -> Vec<(u128, Hold)> {
         let mut places: Vec<(u128, HoldNo)> = Vec::new();
-        for (number, hold) in ledger.holds_from(first, STEP) {
+        for (number, hold) in ledger.holds_from(first, MAX_STEP_HOLDS) {
             let path = ledger.account(hold.account).path.as_str();
             let since = u128::try_from(hold.placed_at.millis().max(0)).unwrap_or(0);
             let place = (since << 32) | u128::from(number.0);

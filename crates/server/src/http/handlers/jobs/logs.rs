@@ -28,7 +28,7 @@ use crate::render::job::{attempt_name, place_of};
 use crate::request::{Caller, Failure};
 
 /// How long to wait before checking for more output.
-const PAUSE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What to read: the output of an attempt on one of its nodes.
 struct Source {
@@ -41,8 +41,8 @@ struct Source {
 fn output(ledger: &Ledger, job: JobNo, attempt: &Attempt, rank: u32) -> Output {
     let region = attempt.cell.and_then(|cell| ledger.cell(cell));
     let region = region.map_or("", |book| book.region.as_str());
-    let member = usize::try_from(rank).ok().and_then(|rank| attempt.members.get(rank));
-    let node = member.map_or("", |member| member.node.as_str());
+    let on = usize::try_from(rank).ok().and_then(|rank| attempt.nodes.get(rank));
+    let node = on.map_or("", |on| on.node.as_str());
     let account = ledger.job(job).map(|own| &ledger.account(own.order.account).path);
     let tenant = TenantTag::of(account.map_or("", |path| tenant_of(path)));
     let (cell, id) = place_of(job, attempt);
@@ -155,7 +155,7 @@ impl Reading {
             }
             let mut stopped = self.app.stopped.clone();
             tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 _ = stopped.changed() => return Ok(None),
                 () = self.app.until_key_ends(&self.principal) => return Err(key_ended()),
             }

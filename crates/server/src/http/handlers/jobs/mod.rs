@@ -34,7 +34,7 @@ use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::auth::{Principal, is_at_or_below, tenant_of};
 use crate::change::{ChangePlan, Target, find};
-use crate::followers::past_jobs::{self, Wanted};
+use crate::followers::past_jobs::{self, PastJobFilter};
 use crate::http::extract::{Params, Path, Tree};
 use crate::http::idempotent_call::{CallState, IdempotentCall, RecordPlace};
 use crate::http::list::{PageStep, page_size, read_cursor, walk, write_cursor};
@@ -120,7 +120,7 @@ pub(in crate::http) async fn cancel(
 }
 
 /// A job from the ledger, and what to ask its cells.
-struct Looked {
+struct JobLookup {
     number: JobNo,
     job: Job,
     cells: Vec<CellNo>,
@@ -132,7 +132,7 @@ fn cell_id(number: JobNo) -> JobId {
     number.in_cell(SHARD)
 }
 
-async fn look(app: &App, account: &AccountPath, id: &Name) -> Result<Looked, Failure> {
+async fn look(app: &App, account: &AccountPath, id: &Name) -> Result<JobLookup, Failure> {
     let (tenant, wanted) = (AccountPath::unchecked(tenant_of(account)), id.clone());
     let (ids, now) = (app.attempt_ids, app.clock.now());
     let read = move |ledger: &Ledger| {
@@ -142,7 +142,7 @@ async fn look(app: &App, account: &AccountPath, id: &Name) -> Result<Looked, Fai
         let waiting = own.state == JobState::Queued;
         let mut job = render::job::job(&ids, ledger, number)?;
         job.cost_so_far = render::job::cost_so_far(ledger, own, now);
-        Some(Looked { number, job, cells, waiting })
+        Some(JobLookup { number, job, cells, waiting })
     };
     let seen = app.read(read).await?;
     let mut looked = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
@@ -154,7 +154,7 @@ async fn look(app: &App, account: &AccountPath, id: &Name) -> Result<Looked, Fai
 }
 
 /// The job with all reasons why it waits.
-async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Job, Failure> {
+async fn complete(app: &App, principal: &Principal, looked: JobLookup) -> Result<Job, Failure> {
     completed(app, principal, looked).await.map(|(job, _)| job)
 }
 
@@ -162,9 +162,9 @@ async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Jo
 async fn completed(
     app: &App,
     principal: &Principal,
-    looked: Looked,
+    looked: JobLookup,
 ) -> Result<(Job, Option<(JobId, PreemptionCause)>), Failure> {
-    let Looked { number, mut job, cells, waiting } = looked;
+    let JobLookup { number, mut job, cells, waiting } = looked;
     if !waiting {
         return Ok((job, None));
     }
@@ -270,9 +270,13 @@ pub(in crate::http) async fn list(
                 && label.as_deref().is_none_or(|label| has_label(job, label))
         }
     };
-    let past =
-        Wanted { principal: principal.clone(), account: account.clone(), shown: Arc::new(shown) };
-    let begun = read_cursor(filter.cursor.as_deref())?.and_then(|place| place.checked_sub(PAST));
+    let past = PastJobFilter {
+        principal: principal.clone(),
+        account: account.clone(),
+        shown: Arc::new(shown),
+    };
+    let begun = read_cursor(filter.cursor.as_deref())?
+        .and_then(|place| place.checked_sub(FIRST_FORGOTTEN_PLACE));
     if let Some(before) = begun {
         let before = JobNo(u64::try_from(before).unwrap_or(u64::MAX));
         let seen = app.read(|_| ()).await?;
@@ -318,13 +322,13 @@ fn stamp(page: &mut List<Job>) {
 }
 
 /// Places from here on are those of jobs that the ledger has forgotten. They come after all others.
-const PAST: u128 = 1 << 100;
+const FIRST_FORGOTTEN_PLACE: u128 = 1 << 100;
 
 /// Fills a page with jobs that the ledger has forgotten.
 async fn with_past(
     app: &App,
     mut page: List<Job>,
-    wanted: &Wanted,
+    wanted: &PastJobFilter,
     before: JobNo,
     size: usize,
 ) -> Result<List<Job>, Failure> {
@@ -333,7 +337,7 @@ async fn with_past(
     page.has_more = found.len() > room;
     found.truncate(room);
     let last = found.last().map_or(before, |(number, _)| *number);
-    let cursor = page.has_more.then(|| write_cursor(PAST + u128::from(last.0)));
+    let cursor = page.has_more.then(|| write_cursor(FIRST_FORGOTTEN_PLACE + u128::from(last.0)));
     page.next_cursor = cursor;
     page.data.extend(found.into_iter().map(|(_, job)| job));
     stamp(&mut page);

@@ -78,7 +78,7 @@ async fn ask_cells(
         let specs: Vec<_> = estimated.map(|index| spec(submit, &quoted[*index].offer)).collect();
         let mut said = Vec::new();
         if !specs.is_empty() {
-            said = service.suppose(principal, specs, ask_copy).await?;
+            said = service.evaluate(principal, specs, ask_copy).await?;
         }
         said.resize_with(offers.len(), || None);
         answers.extend(offers.into_iter().zip(said.into_iter().map(|why| (now, why))));

@@ -11,7 +11,7 @@ use bursar_api::jobs::timeline::{Slice, Timeline, TimelineEntry};
 use bursar_api::list::Page;
 use bursar_api::words::{counted, gpu_time};
 use bursar_core::cell::command::FundsBlocker;
-use bursar_core::cell::event::{AttemptOutcome, JobOutcome, MemberEnd, StopReason};
+use bursar_core::cell::event::{AttemptNodeEnd, AttemptOutcome, JobOutcome, StopReason};
 use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::cell::nodes::owner::bare_name;
 use bursar_core::cell::schedule::preemption::cause::PreemptionCause;
@@ -29,7 +29,9 @@ use crate::app::App;
 use crate::auth::{Principal, tenant_of};
 use crate::change::find;
 use crate::followers::past_jobs;
-use crate::followers::timeline::{Happened, ReadBackError, Span, Step, merge, of_cell, of_ledger};
+use crate::followers::timeline::{
+    MachineEvent, ReadBackError, Span, Step, merge, of_cell, of_ledger,
+};
 use crate::http::extract::{Params, Path};
 use crate::http::list::whole_list;
 use crate::http::respond::{Answer, job_named, json};
@@ -44,7 +46,7 @@ fn units(length: u64) -> Sum {
 }
 
 /// The text of an entry, and what it refers to.
-struct Words {
+struct EntryText {
     detail: String,
     attempt: Option<String>,
     hold: Option<HoldNo>,
@@ -52,21 +54,21 @@ struct Words {
     slices: Option<Vec<Slice>>,
 }
 
-impl Words {
-    fn new(detail: impl Into<String>) -> Words {
-        Words { detail: detail.into(), attempt: None, hold: None, amount: None, slices: None }
+impl EntryText {
+    fn new(detail: impl Into<String>) -> EntryText {
+        EntryText { detail: detail.into(), attempt: None, hold: None, amount: None, slices: None }
     }
 
-    fn of_hold(hold: HoldNo, detail: impl Into<String>) -> Words {
-        Words { hold: Some(hold), ..Words::new(detail) }
+    fn of_hold(hold: HoldNo, detail: impl Into<String>) -> EntryText {
+        EntryText { hold: Some(hold), ..EntryText::new(detail) }
     }
 
-    fn amount(mut self, length: u64) -> Words {
+    fn amount(mut self, length: u64) -> EntryText {
         self.amount = Some(units(length));
         self
     }
 
-    fn slices(mut self, ledger: &Ledger, pieces: &Pieces) -> Words {
+    fn slices(mut self, ledger: &Ledger, pieces: &Pieces) -> EntryText {
         let lots = ledger.lots(pieces.iter().copied());
         let slices = lots.map(|lot| Slice {
             grant: ledger.grant(lot.grant).id.to_string(),
@@ -78,22 +80,22 @@ impl Words {
 }
 
 /// The text of a ledger event.
-fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) -> Words {
+fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) -> EntryText {
     match event {
-        Event::JobSubmitted { after, .. } if after.is_empty() => Words::new("submitted"),
+        Event::JobSubmitted { after, .. } if after.is_empty() => EntryText::new("submitted"),
         Event::JobSubmitted { after, .. } => {
-            Words::new(format!("submitted; waits for {}", counted(after.len(), "other job")))
+            EntryText::new(format!("submitted; waits for {}", counted(after.len(), "other job")))
         }
         Event::HoldPlaced(placed) => {
-            Words::of_hold(placed.hold, "credits held").slices(ledger, &placed.pieces)
+            EntryText::of_hold(placed.hold, "credits held").slices(ledger, &placed.pieces)
         }
         Event::HoldExtended { hold, pieces, .. } => {
             let what = if pieces.is_empty() { "lease renewed" } else { "more credits held" };
-            Words::of_hold(*hold, what).slices(ledger, pieces)
+            EntryText::of_hold(*hold, what).slices(ledger, pieces)
         }
         Event::HoldPinned { hold, rate, returned, .. } => {
             let detail = format!("price pinned at {} per GPU-hour", rate.per_gpu_hour);
-            Words::of_hold(*hold, detail).amount(SliceAmount::total(returned))
+            EntryText::of_hold(*hold, detail).amount(SliceAmount::total(returned))
         }
         Event::HoldCaptured { hold, gpu_ms, taken, uncollected, .. } => {
             let detail = match uncollected {
@@ -103,13 +105,13 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
                     format!("spent for {time} of GPU time in all; {owed} uncollected")
                 }
             };
-            Words::of_hold(*hold, detail).amount(SliceAmount::total(taken))
+            EntryText::of_hold(*hold, detail).amount(SliceAmount::total(taken))
         }
         Event::HoldCut { hold, cut } => {
-            Words::of_hold(*hold, "expired while held").amount(SliceAmount::total(cut))
+            EntryText::of_hold(*hold, "expired while held").amount(SliceAmount::total(cut))
         }
         Event::HoldClosed { hold, returned, .. } => {
-            let mut words = Words::of_hold(*hold, "the rest returned").amount(*returned);
+            let mut words = EntryText::of_hold(*hold, "the rest returned").amount(*returned);
             // Another hold may have its number by now.
             let own = ledger.hold(*hold).filter(|own| own.job() == Some(job));
             if let Some(own) = own.filter(|own| !own.is_open()) {
@@ -123,53 +125,54 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
             words
         }
         Event::ReturnExpired { hold, pieces } => {
-            Words::of_hold(*hold, "expired on the way back").slices(ledger, pieces)
+            EntryText::of_hold(*hold, "expired on the way back").slices(ledger, pieces)
         }
         Event::ReturnRevoked { hold, pieces } => {
-            Words::of_hold(*hold, "revoked on the way back").slices(ledger, pieces)
+            EntryText::of_hold(*hold, "revoked on the way back").slices(ledger, pieces)
         }
         Event::Refunded { hold, movement, note } => {
             let reason = note.as_ref().and_then(|note| note.reason.as_deref());
             let words =
                 reason.map_or("refunded".to_owned(), |reason| format!("refunded: {reason}"));
-            Words::of_hold(*hold, words).slices(ledger, &movement.pieces)
+            EntryText::of_hold(*hold, words).slices(ledger, &movement.pieces)
         }
         Event::GrantIssued(issued) => {
             let detail = format!("{} issued for what expired on the way back", issued.id);
-            Words::new(detail).amount(issued.amount.length())
+            EntryText::new(detail).amount(issued.amount.length())
         }
         Event::AttemptConfirmed(confirmed) => {
-            let nodes: Vec<&str> = confirmed.members.iter().map(|m| bare_name(&m.node)).collect();
+            let nodes: Vec<&str> = confirmed.nodes.iter().map(|on| bare_name(&on.node)).collect();
             let gpu_type = confirmed.gpu_type.as_deref().unwrap_or("no GPU");
-            let mut words = Words::new(format!("may start on {gpu_type}: {}", nodes.join(", ")));
+            let mut words =
+                EntryText::new(format!("may start on {gpu_type}: {}", nodes.join(", ")));
             let cell = confirmed.cell.map_or(u16::MAX, |cell| cell.0);
             let id = AttemptId { job: job.in_cell(SHARD), number: confirmed.number };
             words.attempt = Some(ids.write(cell, id));
             words
         }
-        Event::AttemptStarted { .. } => Words::new("runs"),
-        Event::AttemptFunded { funded_ms, short, .. } => Words::new(match funded_ms {
+        Event::AttemptStarted { .. } => EntryText::new("runs"),
+        Event::AttemptFunded { funded_ms, short, .. } => EntryText::new(match funded_ms {
             Some(funded) if *short => {
                 format!("{} s of running are paid for, and no more will be", funded / 1000)
             }
             Some(funded) => format!("{} s of running are paid for", funded / 1000),
             None => "all of its running time is paid for".to_owned(),
         }),
-        Event::ExhaustionWarned { ends_at, then, .. } => Words::new(match then {
+        Event::ExhaustionWarned { ends_at, then, .. } => EntryText::new(match then {
             OnExhausted::Stop => format!("warned: it is stopped at {ends_at} unless more is paid"),
             OnExhausted::Overdraft => format!("warned: it owes from {ends_at} on"),
         }),
-        Event::AttemptStopping { .. } => Words::new("was asked to stop; billing stopped"),
+        Event::AttemptStopping { .. } => EntryText::new("was asked to stop; billing stopped"),
         Event::AttemptEnded { end, .. } => {
             let reason = end_reason(render::job::end_reason(end.reason));
             let detail = format!("attempt over: {reason}, {} of GPU time", gpu_time(end.gpu_ms));
-            Words::new(detail).amount(end.charged)
+            EntryText::new(detail).amount(end.charged)
         }
-        Event::CancelRequested { .. } => Words::new("cancellation was requested"),
+        Event::CancelRequested { .. } => EntryText::new("cancellation was requested"),
         Event::DependenciesMet { met, .. } => {
-            Words::new(format!("{} that it waited for succeeded", counted(met.len(), "job")))
+            EntryText::new(format!("{} that it waited for succeeded", counted(met.len(), "job")))
         }
-        Event::JobEnded { state, .. } => Words::new(render::job::state(*state).as_str()),
+        Event::JobEnded { state, .. } => EntryText::new(render::job::state(*state).as_str()),
         Event::PolicySet(_)
         | Event::AccountOpened { .. }
         | Event::AccountChanged { .. }
@@ -196,7 +199,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
         | Event::QuotaRemoved { .. }
         | Event::BlockedJobsRechecked { .. }
         | Event::CellMessageSent { .. }
-        | Event::MessageReceived { .. } => Words::new(""),
+        | Event::MessageReceived { .. } => EntryText::new(""),
     }
 }
 
@@ -272,17 +275,19 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
             };
             (format!("the ledger does not pay for it now: {why}"), Some(*attempt))
         }
-        Of::MemberStarted { attempt, .. } => ("a node reports it running".into(), Some(*attempt)),
+        Of::AttemptStartedOnNode { attempt, .. } => {
+            ("a node reports it running".into(), Some(*attempt))
+        }
         Of::UsageMetered { usage, .. } => {
             let used = usage.iter().find(|(attempt, _)| attempt.job == own);
             let (attempt, gpu_ms) = used.map_or((None, 0), |(attempt, ms)| (Some(*attempt), *ms));
             (format!("a node reports {} of GPU time", gpu_time(gpu_ms)), attempt)
         }
-        Of::MemberEnded { attempt, end, exit_code, .. } => {
+        Of::AttemptEndedOnNode { attempt, end, exit_code, .. } => {
             let end = match end {
-                MemberEnd::Succeeded => "succeeded",
-                MemberEnd::Failed => "failed",
-                MemberEnd::Stopped => "stopped",
+                AttemptNodeEnd::Succeeded => "succeeded",
+                AttemptNodeEnd::Failed => "failed",
+                AttemptNodeEnd::Stopped => "stopped",
             };
             let code = exit_code.map(|code| format!(", exit code {code}")).unwrap_or_default();
             (format!("a node reports it {end}{code}"), Some(*attempt))
@@ -351,7 +356,7 @@ fn preempted_by(event: &cell::Event) -> Option<(JobId, PreemptionCause)> {
 }
 
 /// What the entries of a timeline are rendered with.
-struct Shown<'a> {
+struct TimelineContext<'a> {
     ids: &'a AttemptIds,
     ledger: &'a Ledger,
     principal: &'a Principal,
@@ -364,29 +369,29 @@ struct Shown<'a> {
 type Sources = Vec<(String, u16)>;
 
 fn entry(
-    shown: &Shown<'_>,
+    shown: &TimelineContext<'_>,
     holds: &mut Vec<(HoldNo, HoldId)>,
-    (stream, step): (usize, Step<Happened>),
+    (stream, step): (usize, Step<MachineEvent>),
 ) -> TimelineEntry {
-    let Shown { ids, ledger, principal, sources, job, account } = *shown;
+    let TimelineContext { ids, ledger, principal, sources, job, account } = *shown;
     let (source, cell) = sources.get(stream).cloned().unwrap_or_default();
     let preemption = match &step.event {
-        Happened::Ledger(_) => None,
-        Happened::Cell(event) => preempted_by(event),
+        MachineEvent::Ledger(_) => None,
+        MachineEvent::Cell(event) => preempted_by(event),
     };
     let preemption =
         preemption.map(|(by, cause)| preemption::preemption(ledger, principal, account, by, cause));
     let (kind, words) = match &step.event {
-        Happened::Ledger(event) => {
+        MachineEvent::Ledger(event) => {
             if let Event::HoldPlaced(placed) = &**event {
                 holds.push((placed.hold, placed.id.clone()));
             }
             (ledger_record::event_name(event), ledger_words(ids, ledger, job, event))
         }
-        Happened::Cell(event) => {
+        MachineEvent::Cell(event) => {
             let (detail, attempt) = cell_words(event, job);
             let attempt = attempt.map(|attempt| ids.write(cell, attempt));
-            (cell_record::event_name(event), Words { attempt, ..Words::new(detail) })
+            (cell_record::event_name(event), EntryText { attempt, ..EntryText::new(detail) })
         }
     };
     let hold = words.hold.and_then(|number| {
@@ -474,7 +479,7 @@ pub(in crate::http) async fn get(
     let show = move |ledger: &Ledger| {
         let mut holds = Vec::new();
         let (ids, principal, sources) = (&ids, &principal, &sources);
-        let shown = Shown { ids, ledger, principal, sources, job: number, account: &own };
+        let shown = TimelineContext { ids, ledger, principal, sources, job: number, account: &own };
         steps.into_iter().map(|step| entry(&shown, &mut holds, step)).collect()
     };
     let data: Vec<TimelineEntry> = app.ledger.peek(show).await?;

@@ -12,7 +12,7 @@ use crate::render::job::held;
 use crate::request::Failure;
 
 /// The most jobs that one read of the ledger visits.
-const STEPS: usize = 5_000;
+const MAX_VISITED: usize = 5_000;
 
 /// The value of a job in a ranking. Spending and usage count for attempts that run, or that ended
 /// within the window.
@@ -42,7 +42,7 @@ pub(in crate::http) async fn top_jobs(
         let look = move |ledger: &Ledger| {
             let mut found = Vec::new();
             let mut last = None;
-            for (number, job) in ledger.jobs_before(before).take(STEPS) {
+            for (number, job) in ledger.jobs_before(before).take(MAX_VISITED) {
                 last = Some(number);
                 let seen = principal.sees(&ledger.account(job.order.account).path);
                 let value = value(ledger, job, by, since);

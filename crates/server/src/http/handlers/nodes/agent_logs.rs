@@ -83,7 +83,7 @@ pub(super) fn rank_in(
     let mut attempts = ledger.job(JobNo::of_cell(attempt.job))?.attempts.iter();
     let known =
         attempts.find(|known| known.cell == Some(cell) && known.number == attempt.number)?;
-    let rank = known.members.iter().position(|member| member.node == node)?;
+    let rank = known.nodes.iter().position(|on| on.node == node)?;
     u32::try_from(rank).ok()
 }
 

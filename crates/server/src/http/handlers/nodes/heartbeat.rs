@@ -145,7 +145,7 @@ async fn apply(
         let orders = cell.machine().orders(&said);
         Some(Ok(Applied { known, said, foreign, ahead_ms, parts, reported, orders }))
     };
-    let Seen { value, position, at } = cell.gateway.attend(work).answer().await?;
+    let Seen { value, position, at } = cell.gateway.transact(work).answer().await?;
     let applied: Option<Result<Applied, EngineError>> = value;
     let applied = applied.transpose().map_err(Failure::from)?;
     Ok(applied.map(|value| Seen { value, position, at }))

@@ -39,14 +39,14 @@ fn part(thousandths: u16) -> Sum {
 }
 
 /// A node as the cell knows it: which job has which device.
-struct Looked {
+struct MappedNode {
     node: MapNode,
     key: NodeKey,
     /// For each use of a GPU: the device, its place among the uses, and the job.
     uses: Vec<(usize, usize, JobId)>,
 }
 
-fn look_at(cell: &Cell, view: &NodeView<'_>) -> Looked {
+fn look_at(cell: &Cell, view: &NodeView<'_>) -> MappedNode {
     let offer = view.offer;
     let key = NodeKey::new(offer.name.as_str(), offer.scope.as_deref());
     let gpu = |device: usize| MapGpu {
@@ -69,7 +69,7 @@ fn look_at(cell: &Cell, view: &NodeView<'_>) -> Looked {
             gpu.used.push(GpuUse { job, account, share: part(thousandths), running: is_running });
         }
     }
-    Looked { node, key, uses }
+    MappedNode { node, key, uses }
 }
 
 /// The largest gang of each type on nodes that take work: of all numbers of GPUs per node the one with
@@ -99,7 +99,7 @@ fn largest_gangs<'a>(nodes: impl Iterator<Item = NodeView<'a>>) -> Vec<LargestGa
 
 /// A page of a map before the names of jobs are known.
 struct Page {
-    nodes: Vec<Looked>,
+    nodes: Vec<MappedNode>,
     has_more: bool,
     largest_gang: Vec<LargestGang>,
     at: Timestamp,
@@ -108,7 +108,7 @@ struct Page {
 fn look(cell: &Cell, principal: &Principal, size: usize, after: Option<&NodeKey>) -> Page {
     let seen = |view: &NodeView<'_>| principal.sees_node(view.offer.scope.as_deref());
     let page = cell.nodes_by_name(after).filter(seen).take(size + 1);
-    let mut nodes: Vec<Looked> = page.map(|view| look_at(cell, &view)).collect();
+    let mut nodes: Vec<MappedNode> = page.map(|view| look_at(cell, &view)).collect();
     let has_more = nodes.len() > size;
     nodes.truncate(size);
     let largest_gang = largest_gangs(cell.nodes().filter(seen));
@@ -143,7 +143,7 @@ pub(in crate::http) async fn map(
     let known = app.ledger.read(move |ledger| known_jobs(ledger, &jobs)).await?.value;
     let next = page.nodes.last().filter(|_| page.has_more);
     let next_cursor = next.map(|node| place_after(&node.key));
-    let named = |mut looked: Looked| {
+    let named = |mut looked: MappedNode| {
         for (device, place, job) in looked.uses {
             let Some((name, account, _, _)) = known.get(&job) else { continue };
             if caller.principal.sees(account) {

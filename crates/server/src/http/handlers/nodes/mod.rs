@@ -42,7 +42,7 @@ use crate::request::{Caller, Failure};
 /// The scope of a node that runs jobs of all accounts.
 const ALL_ACCOUNTS: &str = "*";
 /// A whole GPU, in thousandths.
-const WHOLE: u16 = 1000;
+const WHOLE_GPU_MILLI: u16 = 1000;
 
 /// The origin of a cell's command.
 pub(in crate::http) fn origin(caller: &Caller) -> Origin {
@@ -102,7 +102,7 @@ impl Showing {
 
     fn node(&self, all: &Cell, view: &NodeView<'_>) -> Node {
         let offer = view.offer;
-        let used = |free: u16| Sum::from_thousandths(WHOLE.saturating_sub(free));
+        let used = |free: u16| Sum::from_thousandths(WHOLE_GPU_MILLI.saturating_sub(free));
         let gpus = view.free.iter().enumerate().map(|(place, free)| NodeGpu {
             uuid: offer.uuids.get(place).map(ToString::to_string).unwrap_or_default(),
             kind: offer.model.to_string(),

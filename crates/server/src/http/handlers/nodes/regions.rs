@@ -122,7 +122,7 @@ pub(super) fn cell_of<'a>(app: &'a App, region: &str) -> Result<&'a CellService,
 }
 
 /// The state of a region's queue.
-struct Standing {
+struct QueueState {
     /// Waiting jobs with their positions and reasons.
     waiting: Vec<(u64, JobId, Why)>,
     more: bool,
@@ -133,7 +133,7 @@ struct Standing {
 }
 
 /// The waiting jobs after the position `after`.
-fn look(cell: &Cell, principal: &Principal, size: usize, after: u64) -> Standing {
+fn look(cell: &Cell, principal: &Principal, size: usize, after: u64) -> QueueState {
     use bursar_core::machine::Machine;
     let now = cell.now();
     let all = cell.queue(MAX_WAITING);
@@ -149,7 +149,7 @@ fn look(cell: &Cell, principal: &Principal, size: usize, after: u64) -> Standing
     let waiting = waiting.filter_map(|(place, job)| Some((place, job, cell.why(job, now)?)));
     let shares = cell.fair_shares(now).into_iter();
     let shares = shares.filter(|share| !share.account.is_empty() && principal.sees(&share.account));
-    Standing { waiting: waiting.collect(), more, places, shares: shares.collect() }
+    QueueState { waiting: waiting.collect(), more, places, shares: shares.collect() }
 }
 
 fn share(share: FairShare) -> ShareEntry {
@@ -244,7 +244,7 @@ pub(in crate::http) async fn queue(
     let principal = caller.principal.clone();
     let after = queue_cursor(query.cursor.as_deref())?;
     let seen = cell.look_now(move |cell| look(cell, &principal, size, after)).await?;
-    let Standing { waiting, more: has_more, places, shares } = seen.value;
+    let QueueState { waiting, more: has_more, places, shares } = seen.value;
     let mentioned = waiting.iter().flat_map(|(_, job, why)| {
         let kept = why.blockers.iter().filter_map(|blocker| match blocker {
             bursar_core::cell::schedule::explain::PlacementBlocker::Reservation { job, .. } => *job,

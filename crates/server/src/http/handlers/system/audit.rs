@@ -16,7 +16,7 @@ use bursar_core::ledger::refusal::Resource;
 use bursar_history::query::{AuditEntry, AuditFilter, Cursor};
 use bursar_history::{History, HistoryError, Sqlite};
 
-use super::trail::{self, Audited, WantedRecords};
+use super::trail::{self, TrailMachine, WantedRecords};
 use crate::app::App;
 use crate::auth::tenant_of;
 use crate::change::find;
@@ -69,7 +69,7 @@ const MAX_PAGES: usize = 20;
 const MAX_PAGE: u32 = 100;
 
 /// What a list must have besides its filter in history.
-struct Asked {
+struct ListConditions {
     limit: u32,
     /// Only records after this position.
     after: u64,
@@ -90,7 +90,7 @@ fn commands(text: Option<&str>) -> Result<Option<BTreeSet<String>>, Failure> {
     Ok(Some(named))
 }
 
-impl Asked {
+impl ListConditions {
     fn is_meant(&self, entry: &AuditEntry) -> bool {
         let is_named = |commands: &BTreeSet<String>| {
             entry.command.is_some_and(|command| commands.contains(command.name()))
@@ -154,7 +154,7 @@ pub(in crate::http) async fn list(
     let account = app.listed_account(&caller, query.account.or(scope)).await?;
     caller.principal.require(Operation::ListAudit)?;
     let commands = commands(query.command.as_deref())?;
-    let machine = Audited::named(&app, query.machine.as_deref())?;
+    let machine = TrailMachine::named(&app, query.machine.as_deref())?;
     let job = match query.job {
         Some(job) => Some(job_of(&app, &caller, job).await?),
         None => None,
@@ -182,7 +182,7 @@ pub(in crate::http) async fn list(
         (None, None, Some(path)) => return Err(Failure::not_found("account", path)),
         (None, None, None) => AuditFilter::Everything,
     };
-    let asked = Asked {
+    let asked = ListConditions {
         limit: u32::try_from(size).unwrap_or(100),
         after: query.after.unwrap_or(0).max(query.position.map_or(0, |at| at.saturating_sub(1))),
         actor: query.actor,
@@ -214,7 +214,7 @@ pub(in crate::http) async fn get_checkpoint(
     Params(query): Params<CheckpointQuery>,
 ) -> Answer {
     caller.principal.require(Operation::GetCheckpoint)?;
-    let machine = Audited::named(&app, query.machine.as_deref())?;
+    let machine = TrailMachine::named(&app, query.machine.as_deref())?;
     if machine.is_some() && !caller.principal.is_of_platform() {
         let detail = "the journals of cells and of the directory belong to the platform; use a key \
                       whose scope is \"*\", or the checkpoint of the ledger";
@@ -234,7 +234,7 @@ pub(in crate::http) async fn get_proof(
 ) -> Answer {
     caller.principal.require(Operation::GetProof)?;
     let (position, machine) = (query.position, query.machine.as_deref());
-    let machine = Audited::named(&app, machine)?;
+    let machine = TrailMachine::named(&app, machine)?;
     let missing = || Failure::not_found("position", &position.to_string());
     if let Some(machine) = machine.as_ref().filter(|_| position > 0)
         && machine.is_secret(&app, position).await?
@@ -251,7 +251,7 @@ pub(in crate::http) async fn get_proof(
 
 async fn prove(
     app: &App,
-    machine: Option<&Audited>,
+    machine: Option<&TrailMachine>,
     position: Option<u64>,
 ) -> Result<ProvenCheckpoint, Failure> {
     let key = app.signing.clone();

@@ -54,7 +54,7 @@ pub(in crate::http) async fn set(
     let accepted = match answered_before(&app, &envelope)? {
         Some(accepted) => accepted.into(),
         None => {
-            let target = aim(manual, &asked)?;
+            let target = target_instant(manual, &asked)?;
             app.submit_to_directory(envelope, Command::AimClock { target }).await?
         }
     };
@@ -126,7 +126,7 @@ fn answered_before(app: &App, envelope: &Envelope) -> Result<Option<DirectoryAcc
 }
 
 /// The requested instant of the clock.
-fn aim(manual: &ManualClock, asked: &MoveClock) -> Result<Timestamp, Failure> {
+fn target_instant(manual: &ManualClock, asked: &MoveClock) -> Result<Timestamp, Failure> {
     let shown = bursar_engine::Clock::now(manual);
     let target = match (asked.now, asked.advance_seconds) {
         (Some(now), None) => instant(now),

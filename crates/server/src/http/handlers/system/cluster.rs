@@ -14,7 +14,7 @@ use bursar_journal::postgres::{MemberChange, MemberState, Membership, PostgresLe
 use crate::app::App;
 use crate::http::extract::{Path, Tree};
 use crate::http::respond::{Answer, json};
-use crate::machines::leader::{ASK_WITHIN, Leader};
+use crate::machines::leader::{Leader, MEMBER_REQUEST_TIMEOUT};
 use crate::operations::Operation;
 use crate::render::time;
 use crate::request::{Caller, Failure};
@@ -31,7 +31,7 @@ pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) ->
     caller.principal.require(Operation::GetCluster)?;
     let cluster = match &app.leader {
         Some(leader) => {
-            let read = |store: &PostgresLeader| store.membership(ASK_WITHIN);
+            let read = |store: &PostgresLeader| store.membership(MEMBER_REQUEST_TIMEOUT);
             of_store(asked(leader, read).await?)
         }
         None => alone(&app),
@@ -53,7 +53,10 @@ pub(in crate::http) async fn drain(
 ) -> Answer {
     let Release {} = convert(body)?;
     caller.principal.require(Operation::DrainMember)?;
-    change(&app, id, Alone::Refused, |store, id| store.set_draining(id, true, ASK_WITHIN)).await
+    change(&app, id, Standalone::Refused, |store, id| {
+        store.set_draining(id, true, MEMBER_REQUEST_TIMEOUT)
+    })
+    .await
 }
 
 /// Resumes a member: it may own machines again.
@@ -69,8 +72,10 @@ pub(in crate::http) async fn resume(
 ) -> Answer {
     let Release {} = convert(body)?;
     caller.principal.require(Operation::ResumeMember)?;
-    change(&app, id, Alone::NothingToDo, |store, id| store.set_draining(id, false, ASK_WITHIN))
-        .await
+    change(&app, id, Standalone::NothingToDo, |store, id| {
+        store.set_draining(id, false, MEMBER_REQUEST_TIMEOUT)
+    })
+    .await
 }
 
 /// Removes a member that is gone. One that still runs is drained and stopped first.
@@ -86,11 +91,11 @@ pub(in crate::http) async fn evict(
 ) -> Answer {
     let Release {} = convert(body)?;
     caller.principal.require(Operation::EvictMember)?;
-    change(&app, id, Alone::Refused, |store, id| store.evict(id, ASK_WITHIN)).await
+    change(&app, id, Standalone::Refused, |store, id| store.evict(id, MEMBER_REQUEST_TIMEOUT)).await
 }
 
 /// What a server alone does with a change of itself.
-enum Alone {
+enum Standalone {
     Refused,
     NothingToDo,
 }
@@ -99,7 +104,7 @@ enum Alone {
 async fn change(
     app: &App,
     id: String,
-    of_folder: Alone,
+    of_folder: Standalone,
     work: impl FnOnce(&PostgresLeader, &str) -> Result<MemberChange, JournalError> + Send + 'static,
 ) -> Answer {
     let missing = Failure::not_found("member", &id);
@@ -109,14 +114,14 @@ async fn change(
             return Err(missing);
         }
         return match of_folder {
-            Alone::Refused => Err(conflict(HAS_ONE)),
-            Alone::NothingToDo => Ok(json(StatusCode::OK, &alone(app))),
+            Standalone::Refused => Err(conflict(HAS_ONE)),
+            Standalone::NothingToDo => Ok(json(StatusCode::OK, &alone(app))),
         };
     };
     // In one request to the thread: if this server is drained, it hands over right after that.
     let both = move |store: &PostgresLeader| {
         let changed = work(store, &id)?;
-        Ok((changed, store.membership(ASK_WITHIN)?))
+        Ok((changed, store.membership(MEMBER_REQUEST_TIMEOUT)?))
     };
     match asked(leader, both).await? {
         (MemberChange::Done, membership) => Ok(json(StatusCode::OK, &of_store(membership))),

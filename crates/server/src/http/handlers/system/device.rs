@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::handoff::{browser_session, check_form_token, handed_over, sign_in_first};
 use crate::app::App;
 use crate::auth::sessions::device::{
-    DeviceRequest, INTERVAL_SECONDS, LASTS_SECONDS, Progress, is_client_name, read_user_code,
+    DeviceRequest, INTERVAL_SECONDS, LIFETIME_SECONDS, Progress, is_client_name, read_user_code,
 };
 use crate::auth::sessions::{LiveSession, check_origin};
 use crate::auth::{self, Principal};
@@ -74,7 +74,7 @@ pub(in crate::http) async fn begin(State(app): State<Arc<App>>, request: Request
         path: format!("{PAGE}?code={}", new.user_code),
         device_code: new.device_code,
         user_code: new.user_code,
-        expires_in: LASTS_SECONDS,
+        expires_in: LIFETIME_SECONDS,
         interval: INTERVAL_SECONDS,
     };
     Ok(json(StatusCode::CREATED, &begun))

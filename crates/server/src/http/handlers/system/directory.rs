@@ -85,7 +85,7 @@ pub(in crate::http) async fn set_price(
     };
     let accepted =
         app.submit_to_directory(platform_envelope(&app, &caller, &body).await?, command).await?;
-    app.tell_prices().await?;
+    app.send_prices().await?;
     app.prices_set.notify_one();
     let Reply::Price { version, effective_at } = accepted.reply else {
         unreachable!("a price is answered with its version")
@@ -167,7 +167,7 @@ pub(in crate::http) async fn set_class(
     let command = Command::SetClass { name: class_name.clone(), class: Box::new(stored.clone()) };
     let accepted =
         app.submit_to_directory(platform_envelope(&app, &caller, &body).await?, command).await?;
-    app.tell_classes().await?;
+    app.send_classes().await?;
     Ok(mark(json(StatusCode::OK, &class(&class_name, &stored)), &accepted))
 }
 

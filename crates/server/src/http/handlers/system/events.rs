@@ -15,11 +15,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::app::App;
 use crate::auth::{self, Principal};
-use crate::followers::feed::{Behind, Place, read_event_id};
+use crate::followers::feed::{EventsAfter, Place, read_event_id};
 use crate::http::extract::Params;
 use crate::net::waits::Wait;
 use crate::operations::Operation;
-use crate::request::meta::Carried;
+use crate::request::meta::CarriedMeta;
 use crate::request::{Caller, Failure};
 
 /// The most events that wait to be sent to one client.
@@ -53,7 +53,7 @@ pub(in crate::http) async fn follow(
     let (sender, receiver) = mpsc::channel(MAX_UNSENT);
     let (end, ended) = oneshot::channel();
     let following = Following { app, principal: caller.principal, after, sender };
-    let request = Carried::of_request();
+    let request = CarriedMeta::of_request();
     tokio::spawn(async move {
         if let Some(failure) = following.run().await.failure() {
             // The client may have gone.
@@ -127,7 +127,7 @@ fn is_visible(principal: &Principal, event: &FeedEvent) -> bool {
 }
 
 /// Why a stream ended.
-enum Ended {
+enum StreamEnd {
     /// The client has gone.
     Gone,
     /// The server stops.
@@ -140,12 +140,12 @@ enum Ended {
     Failed(Failure),
 }
 
-impl Ended {
+impl StreamEnd {
     /// The problem that is sent to the client.
     fn failure(self) -> Option<Failure> {
         match self {
-            Ended::Gone | Ended::Stopped => None,
-            Ended::TooSlow(timeout) => {
+            StreamEnd::Gone | StreamEnd::Stopped => None,
+            StreamEnd::TooSlow(timeout) => {
                 let detail = format!(
                     "no event was taken for {} s; connect again with the Last-Event-ID of the last \
                      event that came",
@@ -153,8 +153,8 @@ impl Ended {
                 );
                 Some(Failure::new(Code::Unavailable, detail))
             }
-            Ended::KeyRevoked => Some(auth::no_longer_works()),
-            Ended::Failed(failure) => Some(failure),
+            StreamEnd::KeyRevoked => Some(auth::no_longer_works()),
+            StreamEnd::Failed(failure) => Some(failure),
         }
     }
 }
@@ -169,34 +169,34 @@ struct Following {
 
 impl Following {
     /// Sends events until the stream ends, and returns why.
-    async fn run(mut self) -> Ended {
+    async fn run(mut self) -> StreamEnd {
         let (app, principal) = (Arc::clone(&self.app), self.principal.clone());
         let sender = self.sender.clone();
         let mut stopped = app.stopped.clone();
         tokio::select! {
             biased;
-            () = app.until_key_ends(&principal) => Ended::KeyRevoked,
-            _ = stopped.wait_for(|stopped| *stopped) => Ended::Stopped,
-            () = sender.closed() => Ended::Gone,
+            () = app.until_key_ends(&principal) => StreamEnd::KeyRevoked,
+            _ = stopped.wait_for(|stopped| *stopped) => StreamEnd::Stopped,
+            () = sender.closed() => StreamEnd::Gone,
             ended = self.send_all() => ended,
         }
     }
 
-    async fn send_all(&mut self) -> Ended {
+    async fn send_all(&mut self) -> StreamEnd {
         let mut reached = self.app.feed.reached();
         loop {
             reached.mark_unchanged();
             let sent = match self.app.feed.behind(self.after) {
-                Behind::Older(until) if (until, u32::MAX) > self.after => {
+                EventsAfter::Older(until) if (until, u32::MAX) > self.after => {
                     self.send_past(until).await
                 }
-                Behind::Older(_) => Ok(0),
-                Behind::Ready(events) => self.send(events).await,
+                EventsAfter::Older(_) => Ok(0),
+                EventsAfter::Ready(events) => self.send(events).await,
             };
             match sent {
                 Ok(0) => {
                     if reached.changed().await.is_err() {
-                        return Ended::Stopped;
+                        return StreamEnd::Stopped;
                     }
                 }
                 Ok(_) => {}
@@ -206,11 +206,12 @@ impl Following {
     }
 
     /// Sends some of the events that are no longer in memory. Returns how many there were.
-    async fn send_past(&mut self, until: u64) -> Result<usize, Ended> {
+    async fn send_past(&mut self, until: u64) -> Result<usize, StreamEnd> {
         // Only what the key sees is read, and little of it at once: a slow client keeps it meanwhile.
         let principal = self.principal.clone();
         let sees = move |event: &FeedEvent| is_visible(&principal, event);
-        let past = self.app.past_events(self.after, until, sees).await.map_err(Ended::Failed)?;
+        let past =
+            self.app.past_events(self.after, until, sees).await.map_err(StreamEnd::Failed)?;
         let events = past.events.into_iter().map(|(place, event)| (place, Arc::new(event)));
         self.send(events.collect()).await?;
         self.after = self.after.max(past.reached);
@@ -218,7 +219,7 @@ impl Following {
     }
 
     /// Sends the events that the key may see. Returns how many there were.
-    async fn send(&mut self, events: Vec<(Place, Arc<FeedEvent>)>) -> Result<usize, Ended> {
+    async fn send(&mut self, events: Vec<(Place, Arc<FeedEvent>)>) -> Result<usize, StreamEnd> {
         let (count, timeout) = (events.len(), self.app.write_timeout);
         for (place, event) in events {
             self.after = place;
@@ -236,11 +237,11 @@ async fn hand_over(
     sender: &mpsc::Sender<Arc<FeedEvent>>,
     event: Arc<FeedEvent>,
     timeout: Duration,
-) -> Result<(), Ended> {
+) -> Result<(), StreamEnd> {
     match tokio::time::timeout(timeout, sender.send(event)).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err(Ended::Gone),
-        Err(_) => Err(Ended::TooSlow(timeout)),
+        Ok(Err(_)) => Err(StreamEnd::Gone),
+        Err(_) => Err(StreamEnd::TooSlow(timeout)),
     }
 }
 

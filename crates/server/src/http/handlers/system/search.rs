@@ -183,7 +183,7 @@ impl Search {
         &self,
         history: &History<Sqlite>,
         journals: &Journals,
-        made: &MadeBy,
+        made: &RequestSearch,
     ) -> Result<Vec<Hit>, HistoryError> {
         let span = (made.at, made.at.plus_millis(REQUEST_SPAN_MS));
         let hit = |machine: Option<&str>, name: Option<String>, at: Timestamp, position: u64| Hit {
@@ -227,21 +227,21 @@ struct Journals {
 }
 
 /// A request whose records are looked for.
-struct MadeBy {
+struct RequestSearch {
     filter: AuditFilter,
     request: u128,
     at: Timestamp,
 }
 
 /// Where to look for the records of a request; `None` if the caller may not read them.
-fn records_of(search: &Search, ledger: &Ledger) -> Option<MadeBy> {
+fn records_of(search: &Search, ledger: &Ledger) -> Option<RequestSearch> {
     let (request, at) = request_of(&search.text)?;
     search.principal.require(Operation::ListAudit).ok()?;
     let filter = match search.scope() {
         Some(scope) => AuditFilter::Account(ledger.find_account(scope)?.0),
         None => AuditFilter::Everything,
     };
-    Some(MadeBy { filter, request, at })
+    Some(RequestSearch { filter, request, at })
 }
 
 /// Finds accounts, jobs, holds, grants, charges, keys and requests by their id or the beginning of

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::device::address_of;
 use super::session::session_cookie;
 use crate::app::App;
-use crate::auth::oidc::ticket::{LASTS_SECONDS, Ticket};
+use crate::auth::oidc::ticket::{LIFETIME_SECONDS, Ticket};
 use crate::auth::oidc::{Person, Provider, SignInError};
 use crate::auth::sessions::{SessionId, cookie};
 use crate::http::extract::Params;
@@ -74,7 +74,7 @@ pub(in crate::http) async fn login(
         Err(error) => return Ok(refused(&error)),
     };
     let sealed = provider.tickets.seal(&ticket);
-    let cookie = app.cookies.set_login(&sealed, LASTS_SECONDS);
+    let cookie = app.cookies.set_login(&sealed, LIFETIME_SECONDS);
     Ok(redirect(&url, [(header::SET_COOKIE, cookie)]))
 }
 

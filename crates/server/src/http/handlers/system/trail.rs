@@ -29,7 +29,7 @@ const MAX_ABOUT: usize = 20;
 
 /// A machine whose trail is not in history.
 #[derive(Clone)]
-pub(super) struct Audited {
+pub(super) struct TrailMachine {
     /// Its name.
     pub name: String,
     /// Its journal.
@@ -38,14 +38,14 @@ pub(super) struct Audited {
     copy: Option<CellCopy>,
 }
 
-impl Audited {
+impl TrailMachine {
     /// The machine of this name; `None` for the ledger.
-    pub(super) fn named(app: &App, name: Option<&str>) -> Result<Option<Audited>, Failure> {
+    pub(super) fn named(app: &App, name: Option<&str>) -> Result<Option<TrailMachine>, Failure> {
         let name = match name {
             None | Some(LEDGER) => return Ok(None),
             Some(name) => name,
         };
-        let audited = |journal: &Arc<dyn Journal>, copy: Option<CellCopy>| Audited {
+        let audited = |journal: &Arc<dyn Journal>, copy: Option<CellCopy>| TrailMachine {
             name: name.to_owned(),
             journal: Arc::clone(journal),
             copy,
@@ -107,7 +107,7 @@ pub(super) struct WantedRecords {
 /// A page of the trail of a machine.
 pub(super) async fn page(
     app: &Arc<App>,
-    audited: Audited,
+    audited: TrailMachine,
     wanted: WantedRecords,
     cursor: Option<Cursor>,
 ) -> Result<List<AuditRecord>, Failure> {
@@ -145,7 +145,7 @@ fn finished<T>(
 /// The decisions that are meant, as records.
 fn chosen(
     app: &App,
-    audited: &Audited,
+    audited: &TrailMachine,
     wanted: &WantedRecords,
     mut entries: Vec<TrailEntry>,
 ) -> Vec<((u64, u32), AuditRecord)> {

@@ -16,7 +16,7 @@ use bursar_engine::{Aborted, Transaction, Urgency};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::key::{BatchKey, Earlier};
+use super::key::{BatchKey, EarlierBatch};
 use super::operations::{Body, Promises, prepare, promise};
 use super::results::{OperationOutcome, failed, outcome, rendered};
 use crate::app::App;
@@ -48,11 +48,11 @@ enum BatchOutcome {
     /// It is applied, or was before.
     Applied { results: Vec<OperationOutcome>, all_replayed: bool },
     /// It is not.
-    Stopped(Stopped),
+    BatchStop(BatchStop),
 }
 
 /// Why a batch is not applied.
-enum Stopped {
+enum BatchStop {
     /// One operation failed.
     By(usize, Failure),
     /// The batch as a whole is not valid, or was refused before.
@@ -101,11 +101,11 @@ async fn attempt(
                 Ok(BatchOutcome::Applied { results, all_replayed }) => {
                     return Some(rendered(results, all_replayed).await);
                 }
-                Ok(BatchOutcome::Stopped(stopped)) => stopped,
+                Ok(BatchOutcome::BatchStop(stopped)) => stopped,
                 Err(failure) => return Some(Err(failure)),
             }
         }
-        Err(Stopped::By(place, failure)) if matches!(failure.problem.status, 403 | 404) => {
+        Err(BatchStop::By(place, failure)) if matches!(failure.problem.status, 403 | 404) => {
             // What is stored under the key may have been answered to a key that may do more.
             let denied = failed(failure);
             let denied = StoredFailure { place, status: denied.status, body: denied.body };
@@ -125,15 +125,15 @@ async fn attempt(
         Err(stopped) => stopped,
     };
     match stopped {
-        Stopped::LookAgain => None,
-        Stopped::Whole(failure) => Some(Err(failure)),
-        Stopped::By(_, failure)
+        BatchStop::LookAgain => None,
+        BatchStop::Whole(failure) => Some(Err(failure)),
+        BatchStop::By(_, failure)
             if failure.problem.status >= 500
                 || failure.problem.code == Code::IdempotencyKeyReused =>
         {
             Some(Err(failure))
         }
-        Stopped::By(place, failure) => {
+        BatchStop::By(place, failure) => {
             let OperationResult { status, body } = failed(failure);
             keep(app, lead, count, StoredFailure { place, status, body }).await.map(Err)
         }
@@ -152,16 +152,16 @@ impl Prepared {
     /// Decides it in one turn, or does a part of what has to be counted before. Answers are put into words at once: what
     /// they show may be forgotten soon.
     fn turn(&self, ledger: &mut dyn Transaction<Ledger>) -> Option<BatchOutcome> {
-        let (mut items, stopped) = (Items::new(), |stopped| Some(BatchOutcome::Stopped(stopped)));
+        let (mut items, stopped) = (Items::new(), |stopped| Some(BatchOutcome::BatchStop(stopped)));
         if let Some((key, tenant)) = &self.lead {
             match key.earlier(ledger.machine(), ledger.now(), tenant) {
-                Earlier::Other => return stopped(Stopped::Whole(reused())),
-                Earlier::Refused(refused) => {
-                    return stopped(Stopped::Whole(kept(refused, self.ready.len())));
+                EarlierBatch::Other => return stopped(BatchStop::Whole(reused())),
+                EarlierBatch::Refused(refused) => {
+                    return stopped(BatchStop::Whole(kept(refused, self.ready.len())));
                 }
-                Earlier::Unknown => return stopped(Stopped::LookAgain),
-                Earlier::Applied => {}
-                Earlier::None | Earlier::InMemory => {
+                EarlierBatch::Unknown => return stopped(BatchStop::LookAgain),
+                EarlierBatch::Applied => {}
+                EarlierBatch::None | EarlierBatch::InMemory => {
                     items.push((key.envelope(tenant), Command::KeepBatch { aborted: None }));
                 }
             }
@@ -171,7 +171,7 @@ impl Prepared {
         let mut before = Vec::with_capacity(self.ready.len());
         for (place, (ready, _)) in self.ready.iter().enumerate() {
             match ready.answered(ledger.machine(), ledger.now()) {
-                Some(Err(failure)) => return stopped(Stopped::By(place, failure)),
+                Some(Err(failure)) => return stopped(BatchStop::By(place, failure)),
                 Some(Ok(answered)) => before.push(Some(answered)),
                 None => {
                     items.push((ready.envelope.clone(), ready.command.clone()));
@@ -184,7 +184,7 @@ impl Prepared {
             match ledger.prepare_group(&items) {
                 Preparation::Unfinished => return None,
                 Preparation::Finished => {}
-                Preparation::TooMuch => return stopped(Stopped::Whole(too_many_counts())),
+                Preparation::TooMuch => return stopped(BatchStop::Whole(too_many_counts())),
             }
         }
         match ledger.execute_group(&items) {
@@ -195,12 +195,12 @@ impl Prepared {
             Ok(Err(Aborted {
                 refusal: Refused { refusal: Refusal::Forgotten { .. }, .. },
                 ..
-            })) => stopped(Stopped::LookAgain),
+            })) => stopped(BatchStop::LookAgain),
             Ok(Err(Aborted { index, refusal })) => stopped(match index.checked_sub(leading) {
-                Some(place) => Stopped::By(places[place], Failure::from(refusal)),
-                None => Stopped::Whole(kept(refusal, self.ready.len())),
+                Some(place) => BatchStop::By(places[place], Failure::from(refusal)),
+                None => BatchStop::Whole(kept(refusal, self.ready.len())),
             }),
-            Err(error) => stopped(Stopped::Whole(Failure::from(error))),
+            Err(error) => stopped(BatchStop::Whole(Failure::from(error))),
         }
     }
 
@@ -251,7 +251,7 @@ async fn decide(app: &App, caller: &Caller, prepared: Prepared) -> Result<BatchO
             _ => return Err(too_many_counts()),
         };
     }
-    let posted = ledger.attend_in_turns(move |ledger| {
+    let posted = ledger.transact_in_turns(move |ledger| {
         let _kept_to_the_end = &place;
         prepared.turn(ledger)
     });
@@ -275,7 +275,7 @@ async fn gather(
     operations: &[BatchItem],
     (fingerprint, looks): (Option<u128>, u8),
     tenant: &mut Option<AccountPath>,
-) -> Result<(Vec<(ReadyChange, bool)>, Urgency), Stopped> {
+) -> Result<(Vec<(ReadyChange, bool)>, Urgency), BatchStop> {
     let mut changes = Vec::with_capacity(operations.len());
     let mut failure = None;
     for (place, operation) in operations.iter().enumerate() {
@@ -309,27 +309,27 @@ async fn gather(
     let seen = match urgency {
         Urgency::Urgent => {
             let ledger = app.ledger.with_urgency(urgency);
-            ledger.attend(move |ledger| look(ledger.machine())).answer().await
+            ledger.transact(move |ledger| look(ledger.machine())).answer().await
         }
         Urgency::Ordinary | Urgency::Patient => app.ledger.read(look).await,
     };
     let mut all = Vec::new();
-    for (place, ready) in seen.map_err(Stopped::Whole)?.value.into_iter().enumerate() {
+    for (place, ready) in seen.map_err(BatchStop::Whole)?.value.into_iter().enumerate() {
         let stopped = |failure| match failure {
-            Some(failure) => Stopped::By(place, failure),
-            None => Stopped::LookAgain,
+            Some(failure) => BatchStop::By(place, failure),
+            None => BatchStop::LookAgain,
         };
         let (ready, existed) = ready.map_err(stopped)?;
         let own = ready.tenant().clone();
         if tenant.get_or_insert_with(|| own.clone()) != &own {
             let reason = "an atomic batch stays inside one tenant";
             let field = format!("operations[{place}].path");
-            return Err(Stopped::Whole(Failure::invalid(field, reason)));
+            return Err(BatchStop::Whole(Failure::invalid(field, reason)));
         }
         all.push((ready, existed));
     }
     match failure {
-        Some((place, failure)) => Err(Stopped::By(place, failure)),
+        Some((place, failure)) => Err(BatchStop::By(place, failure)),
         None => Ok((all, urgency)),
     }
 }

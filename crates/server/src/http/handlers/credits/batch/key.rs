@@ -11,7 +11,9 @@ use bursar_engine::Transaction;
 
 use crate::app::App;
 use crate::auth::tenant_of;
-use crate::change::{LookUps, Looked, Probe, asked_tenant, being_archived, key_hash};
+use crate::change::{
+    ArchiveRecords, LookUps, OperationKey, asked_tenant, being_archived, key_hash,
+};
 use crate::request::{Caller, Failure, reused};
 
 /// The idempotency key of a batch.
@@ -21,11 +23,11 @@ pub(super) struct BatchKey {
     key: Name,
     fingerprint: u128,
     /// What the archive has under it, by tenant.
-    looked: BTreeMap<AccountPath, Looked>,
+    looked: BTreeMap<AccountPath, ArchiveRecords>,
 }
 
 /// Why a batch is not decided.
-pub(super) enum KeyTrouble {
+pub(super) enum BatchKeyError {
     /// Its key was used for another request.
     Reused,
     /// It has to be looked up in these tenants.
@@ -33,7 +35,7 @@ pub(super) enum KeyTrouble {
 }
 
 /// The batch that was decided under a key.
-pub(super) enum Earlier {
+pub(super) enum EarlierBatch {
     /// There was none.
     None,
     /// This one, and the ledger has its answer.
@@ -70,7 +72,7 @@ impl BatchKey {
             let looked = match at_once {
                 Some(looked) => looked,
                 None => match look_ups.look_up(app).await {
-                    Err(_) if first => Looked::default(),
+                    Err(_) if first => ArchiveRecords::default(),
                     looked => looked?,
                 },
             };
@@ -80,31 +82,42 @@ impl BatchKey {
     }
 
     /// The tenants in which changes may use it, as far as their targets say.
-    pub(super) fn tenants(&self, probes: &[Probe]) -> BTreeSet<AccountPath> {
-        let named =
-            probes.iter().filter_map(Probe::account).map(|path| AccountPath::from(tenant_of(path)));
+    pub(super) fn tenants(&self, probes: &[OperationKey]) -> BTreeSet<AccountPath> {
+        let named = probes
+            .iter()
+            .filter_map(OperationKey::account)
+            .map(|path| AccountPath::from(tenant_of(path)));
         named.chain(asked_tenant(&self.caller)).collect()
     }
 
     /// What was decided under it in a tenant.
-    pub(super) fn earlier(&self, ledger: &Ledger, now: Timestamp, tenant: &AccountPath) -> Earlier {
+    pub(super) fn earlier(
+        &self,
+        ledger: &Ledger,
+        now: Timestamp,
+        tenant: &AccountPath,
+    ) -> EarlierBatch {
         let key = key_hash(tenant, &self.key);
         if let Some(kept) = ledger.kept_fingerprint(key) {
-            return if kept == self.fingerprint { Earlier::InMemory } else { Earlier::Other };
+            return if kept == self.fingerprint {
+                EarlierBatch::InMemory
+            } else {
+                EarlierBatch::Other
+            };
         }
-        let nothing = Looked::default();
+        let nothing = ArchiveRecords::default();
         let looked = self.looked.get(tenant).unwrap_or(&nothing);
         if looked.lacks_answer(ledger, now, key) {
-            return Earlier::Unknown;
+            return EarlierBatch::Unknown;
         }
         match looked.answer(ledger, now, key) {
-            None => Earlier::None,
-            Some((answer, _)) if answer.fingerprint != self.fingerprint => Earlier::Other,
+            None => EarlierBatch::None,
+            Some((answer, _)) if answer.fingerprint != self.fingerprint => EarlierBatch::Other,
             Some((answer, _)) => match answer.answer.as_ref() {
-                Ok(_) => Earlier::Applied,
+                Ok(_) => EarlierBatch::Applied,
                 Err(refusal) => {
                     let (refusal, request) = (refusal.clone(), answer.request);
-                    Earlier::Refused(Refused { refusal, replayed: true, request })
+                    EarlierBatch::Refused(Refused { refusal, replayed: true, request })
                 }
             },
         }
@@ -115,23 +128,26 @@ impl BatchKey {
         &self,
         ledger: &Ledger,
         now: Timestamp,
-        probes: &[Probe],
-    ) -> Result<(), KeyTrouble> {
+        probes: &[OperationKey],
+    ) -> Result<(), BatchKeyError> {
         let mut unknown = BTreeSet::new();
         for probe in probes {
             let Some(tenant) = probe.namespace(ledger, &self.caller) else { continue };
             match self.earlier(ledger, now, &tenant) {
-                Earlier::Other => return Err(KeyTrouble::Reused),
-                Earlier::Unknown => _ = unknown.insert(tenant.clone()),
-                Earlier::None | Earlier::InMemory | Earlier::Applied | Earlier::Refused(_) => {}
+                EarlierBatch::Other => return Err(BatchKeyError::Reused),
+                EarlierBatch::Unknown => _ = unknown.insert(tenant.clone()),
+                EarlierBatch::None
+                | EarlierBatch::InMemory
+                | EarlierBatch::Applied
+                | EarlierBatch::Refused(_) => {}
             }
             match probe.is_reused(ledger, now, &tenant) {
-                Some(true) => return Err(KeyTrouble::Reused),
+                Some(true) => return Err(BatchKeyError::Reused),
                 Some(false) => {}
                 None => _ = unknown.insert(tenant),
             }
         }
-        if unknown.is_empty() { Ok(()) } else { Err(KeyTrouble::Unknown(unknown)) }
+        if unknown.is_empty() { Ok(()) } else { Err(BatchKeyError::Unknown(unknown)) }
     }
 
     /// The envelope that stores its answer in a tenant.
@@ -155,7 +171,7 @@ impl BatchKey {
     ) {
         for tenant in tenants {
             let earlier = self.earlier(ledger.machine(), ledger.now(), &tenant);
-            if !matches!(earlier, Earlier::None | Earlier::Unknown) {
+            if !matches!(earlier, EarlierBatch::None | EarlierBatch::Unknown) {
                 continue;
             }
             // It was compared before the first operation.
@@ -166,12 +182,12 @@ impl BatchKey {
     }
 }
 
-impl KeyTrouble {
+impl BatchKeyError {
     /// The failure of a batch that is not decided.
     pub(super) fn failure(&self) -> Failure {
         match self {
-            KeyTrouble::Reused => reused(),
-            KeyTrouble::Unknown(_) => being_archived(),
+            BatchKeyError::Reused => reused(),
+            BatchKeyError::Unknown(_) => being_archived(),
         }
     }
 }

@@ -19,7 +19,7 @@ use bursar_api::json::{self, convert};
 
 use crate::app::App;
 use crate::change::{Change, fingerprint, fingerprint_of};
-use crate::http::extract::Arrived;
+use crate::http::extract::RawBody;
 use crate::http::respond::Answer;
 use crate::operations::Operation;
 use crate::request::{Caller, Failure};
@@ -75,7 +75,7 @@ fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Requested>, Opt
 pub(in crate::http) async fn run(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Arrived(body): Arrived,
+    RawBody(body): RawBody,
 ) -> Answer {
     if let Some((all, fingerprint)) = short(&app, &caller, &body) {
         caller.principal.require(Operation::RunBatch)?;

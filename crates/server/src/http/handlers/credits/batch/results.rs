@@ -5,27 +5,27 @@ use bursar_api::credits::batch::OperationResult;
 use bursar_engine::EngineError;
 use serde_json::Value;
 
-use super::turns::AT_ONCE;
+use super::turns::MAX_TURN_CHANGES;
 use crate::change::Done;
 use crate::http::respond::{Answer, DEFAULT_BODY, json_bytes};
-use crate::render::Shown;
+use crate::render::AnswerBody;
 use crate::request::Failure;
 
 /// The result of one operation.
 pub(super) struct OperationOutcome {
     pub(super) status: u16,
-    pub(super) body: Shown,
+    pub(super) body: AnswerBody,
 }
 
 pub(super) fn outcome(done: Result<Done, Failure>) -> OperationOutcome {
     match done {
         Ok(done) => {
-            let body = done.body.unwrap_or(Shown::Other(Value::Null));
+            let body = done.body.unwrap_or(AnswerBody::Other(Value::Null));
             OperationOutcome { status: done.status, body }
         }
         Err(failure) => {
             let OperationResult { status, body } = failed(failure);
-            OperationOutcome { status, body: Shown::Other(body) }
+            OperationOutcome { status, body: AnswerBody::Other(body) }
         }
     }
 }
@@ -57,7 +57,7 @@ fn results_body(results: &[OperationOutcome]) -> Vec<u8> {
 /// Renders the answer. It can be megabytes for a long batch, so it is rendered where it delays no
 /// other request.
 pub(super) async fn rendered(results: Vec<OperationOutcome>, replayed: bool) -> Answer {
-    if results.len() <= AT_ONCE {
+    if results.len() <= MAX_TURN_CHANGES {
         return Ok(finished(results, replayed));
     }
     let rendering = tokio::task::spawn_blocking(move || finished(results, replayed));

@@ -7,15 +7,15 @@ use bursar_core::name::AccountPath;
 use bursar_engine::{Transaction, attempt};
 
 use super::Requested;
-use super::key::{BatchKey, KeyTrouble};
+use super::key::{BatchKey, BatchKeyError};
 use crate::app::App;
-use crate::change::{Change, Decision, Done, MAX_LOOKS, Probe, urgency_of};
+use crate::change::{Change, Decision, Done, MAX_LOOKS, OperationKey, urgency_of};
 use crate::http::respond::known;
 use crate::request::Failure;
 
 /// The number of operations decided in one turn: enough to share its cost, few enough that no other
 /// request waits long.
-pub(super) const AT_ONCE: usize = 64;
+pub(super) const MAX_TURN_CHANGES: usize = 64;
 
 /// The most bytes that a turn writes before other requests have theirs.
 const MAX_TURN_BYTES: usize = 64 << 10;
@@ -91,18 +91,18 @@ pub(super) async fn decide_all(
         let count = left.len();
         let probes = if checks { probes_of(&left) } else { Vec::new() };
         match decide_some(app, tenant, left, key.clone(), probes).await? {
-            Ok(Turned::Done(decided)) => {
+            Ok(TurnOutcome::Done(decided)) => {
                 all.extend(decided);
                 return Ok(all);
             }
-            Ok(Turned::Partly(decided, change, rest)) => {
+            Ok(TurnOutcome::Partly(decided, change, rest)) => {
                 all.extend(decided);
                 checks = false;
                 let rest = std::iter::once(Ok(*change)).chain(rest);
                 left = recall_again(app, rest.collect()).await;
             }
-            Ok(Turned::Refused(trouble, rest)) => match (trouble, &mut key) {
-                (KeyTrouble::Unknown(tenants), Some(key)) if looks < MAX_LOOKS => {
+            Ok(TurnOutcome::Refused(trouble, rest)) => match (trouble, &mut key) {
+                (BatchKeyError::Unknown(tenants), Some(key)) if looks < MAX_LOOKS => {
                     looks += 1;
                     key.look_up(app, tenants, false).await?;
                     left = recall_again(app, rest).await;
@@ -117,7 +117,7 @@ pub(super) async fn decide_all(
     }
 }
 
-fn probes_of(changes: &[LookedUpChange]) -> Vec<Probe> {
+fn probes_of(changes: &[LookedUpChange]) -> Vec<OperationKey> {
     changes.iter().filter_map(|known| known.as_ref().ok().and_then(Change::probe)).collect()
 }
 
@@ -134,13 +134,13 @@ async fn recall_again(app: &App, changes: Vec<LookedUpChange>) -> Vec<LookedUpCh
 }
 
 /// The outcome of several changes.
-enum Turned {
+enum TurnOutcome {
     /// All are decided.
     Done(Vec<Result<Done, Failure>>),
     /// Some are decided; the next one must be looked up again.
     Partly(Vec<Result<Done, Failure>>, Box<Change>, Vec<LookedUpChange>),
     /// None is decided.
-    Refused(KeyTrouble, Vec<LookedUpChange>),
+    Refused(BatchKeyError, Vec<LookedUpChange>),
 }
 
 /// Decides changes up to the first that must be looked up again. If it fails, no outcome is known.
@@ -149,8 +149,8 @@ async fn decide_some(
     tenant: Option<&str>,
     ready: Vec<LookedUpChange>,
     key: Option<BatchKey>,
-    mut probes: Vec<Probe>,
-) -> Result<Result<Turned, Failure>, Failure> {
+    mut probes: Vec<OperationKey>,
+) -> Result<Result<TurnOutcome, Failure>, Failure> {
     let counts = ready.iter().any(|known| known.as_ref().is_ok_and(Change::must_count))
         && app.ledger.peek(Ledger::counts_in_steps).await?;
     // Operations are counted and decided one after the other, so they need one place.
@@ -159,17 +159,17 @@ async fn decide_some(
     let ledger = app.ledger.with_urgency(urgency_of(open.map(Change::meters)));
     let count = ready.len();
     let (mut left, mut decided) = (ready.into_iter(), Vec::with_capacity(count));
-    let posted = ledger.attend_in_turns(move |ledger| {
+    let posted = ledger.transact_in_turns(move |ledger| {
         let _kept_to_the_end = &place;
         let probes = std::mem::take(&mut probes);
         let (machine, now) = (ledger.machine(), ledger.now());
         if let Some(Err(trouble)) =
             key.as_ref().map(|key| key.require_unused(machine, now, &probes))
         {
-            return Some(Turned::Refused(trouble, left.by_ref().collect()));
+            return Some(TurnOutcome::Refused(trouble, left.by_ref().collect()));
         }
         let (begun, mut changed, mut again) = (ledger.written(), BTreeSet::new(), None);
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_TURN_CHANGES {
             let next = left.as_slice().first().and_then(|known| known.as_ref().ok());
             if next.is_some_and(|change| !change.prepare(ledger)) {
                 break;
@@ -193,8 +193,8 @@ async fn decide_some(
         left.as_slice().is_empty().then(|| {
             let decided = std::mem::take(&mut decided);
             match again {
-                None => Turned::Done(decided),
-                Some((change, rest)) => Turned::Partly(decided, change, rest),
+                None => TurnOutcome::Done(decided),
+                Some((change, rest)) => TurnOutcome::Partly(decided, change, rest),
             }
         })
     });
