@@ -76,7 +76,7 @@ fn unwritten(run: LongRun, mut each: impl FnMut(MemoryStep)) -> Result<(), Bench
             time = time.plus_millis(2 * wave as i64);
             bare.pairs(wave as usize, time);
             drop(bare.take_records());
-            done += run_pairs;
+            done += wave;
         }
         each(MemoryStep {
             pairs: done,

@@ -2,6 +2,7 @@
 
 mod ledger_archive;
 mod ledger_bounds;
+mod ledger_builders;
 mod ledger_doubt;
 mod ledger_forget;
 mod ledger_funding;

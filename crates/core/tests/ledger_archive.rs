@@ -5,7 +5,7 @@
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
-    Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Policy, Refund, RefundOf, Usage,
+    Context, OnExpiry, PlaceHold, Refund, RefundOf, Usage,
 };
 use bursar_core::ledger::holds::archive::ArchivedHold;
 use bursar_core::ledger::holds::hold::HoldKind;
@@ -13,6 +13,8 @@ use bursar_core::ledger::refusal::Conflict;
 use bursar_core::ledger::{Command, Envelope, Ledger, Refusal, Reply, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
+
+use crate::ledger_builders::{purchase, short_memory};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -31,31 +33,12 @@ impl World {
         let now = Timestamp::from_millis(1_767_225_600_000);
         let mut world = World { ledger: Ledger::new(), now };
         world.ledger.forget_by_age();
-        let policy = Policy {
-            idempotency_ttl_ms: HOUR_MS,
-            retention_ms: HOUR_MS,
-            lateness_ms: HOUR_MS,
-            compensation_ttl_ms: HOUR_MS,
-            ..Policy::default()
-        };
+        let policy = short_memory();
         world.run(Command::SetPolicy(policy)).unwrap();
         let settings = AccountSettings::default();
         let path = "acme".into();
         world.run(Command::OpenAccount { path, kind: AccountKind::Org, settings }).unwrap();
-        world
-            .run(Command::IssueGrant(IssueGrant {
-                id: "paid".into(),
-                account: "acme".into(),
-                amount: credits(100),
-                kind: GrantKind::Purchase,
-                effective_at: None,
-                expires_at: None,
-                priority: 100,
-                restriction: None,
-                reference: None,
-                metadata: None,
-            }))
-            .unwrap();
+        world.run(Command::IssueGrant(purchase("paid", "acme", credits(100)))).unwrap();
         world.place();
         let usage = Usage::Total(credits(30));
         world

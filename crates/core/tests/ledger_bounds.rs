@@ -6,8 +6,7 @@ use bursar_core::cell::{self, Cell, Origin};
 use bursar_core::credits::Credits;
 use bursar_core::ledger::accounts::account::MAX_ACCOUNTS_PER_TENANT;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry,
-    PlaceHold,
+    AccountKind, AccountSettings, Command, Context, Envelope, IssueGrant, OnExpiry, PlaceHold,
 };
 use bursar_core::ledger::id::{CellNo, HoldNo};
 use bursar_core::ledger::index::aside::LedgerAside;
@@ -16,6 +15,8 @@ use bursar_core::ledger::{Event, Ledger, invariant};
 use bursar_core::machine::{Machine, Stuck, advance, execute};
 use bursar_core::message::{ToCell, ToLedger};
 use bursar_core::time::Timestamp;
+
+use crate::ledger_builders::purchase;
 
 fn start() -> Timestamp {
     Timestamp::from_millis(1_577_836_800_000)
@@ -70,18 +71,8 @@ fn a_tenant_has_so_many_accounts_and_others_are_not_affected() {
 fn with_grant(expires_at: Timestamp) -> Ledger {
     let mut ledger = Ledger::new();
     open(&mut ledger, "acme", AccountKind::Org, AccountSettings::default());
-    let grant = IssueGrant {
-        id: "g".into(),
-        account: "acme".into(),
-        amount: credits(1_000_000),
-        kind: GrantKind::Purchase,
-        effective_at: None,
-        expires_at: Some(expires_at),
-        priority: 100,
-        restriction: None,
-        reference: None,
-        metadata: None,
-    };
+    let grant =
+        IssueGrant { expires_at: Some(expires_at), ..purchase("g", "acme", credits(1_000_000)) };
     run(&mut ledger, &Command::IssueGrant(grant));
     ledger
 }

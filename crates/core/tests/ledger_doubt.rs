@@ -2,12 +2,14 @@
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Charge, Command, Context, Envelope, GrantKind, IssueGrant,
-    OnExpiry, PlaceHold, Policy, Refund, RefundOf, Usage,
+    AccountKind, AccountSettings, Cause, Charge, Command, Context, Envelope, IssueGrant, OnExpiry,
+    PlaceHold, Policy, Refund, RefundOf, Usage,
 };
 use bursar_core::ledger::{Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
+
+use crate::ledger_builders::purchase;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -35,16 +37,9 @@ fn with_grant(from: i64, until: i64) -> Ledger {
     let open = Command::OpenAccount { path: "acme".into(), kind: AccountKind::Org, settings };
     run(&mut ledger, hours(0), &open);
     let grant = IssueGrant {
-        id: "g".into(),
-        account: "acme".into(),
-        amount: credits(1_000),
-        kind: GrantKind::Purchase,
         effective_at: Some(hours(from)),
         expires_at: Some(hours(until)),
-        priority: 100,
-        restriction: None,
-        reference: None,
-        metadata: None,
+        ..purchase("g", "acme", credits(1_000))
     };
     run(&mut ledger, hours(0), &Command::IssueGrant(grant));
     ledger

@@ -2,22 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "the steps before the one under test must succeed")]
 
-use bursar_core::cell::ids::ClassRank;
-use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Charge, Context, Forget, GrantKind, IssueGrant, OnExpiry,
-    PlaceHold, Policy, Refund, RefundOf, SubmitJob, Usage,
+    AccountKind, AccountSettings, Cause, Charge, Context, Forget, OnExpiry, PlaceHold, Refund,
+    RefundOf, SubmitJob, Usage,
 };
 use bursar_core::ledger::holds::archive::RecalledRecord;
 use bursar_core::ledger::holds::forgettable::Forgettable;
 use bursar_core::ledger::id::AccountNo;
-use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Command, Envelope, Ledger, Refusal, Reply, invariant};
 use bursar_core::machine::{advance, execute};
 use bursar_core::opaque::Opaque;
 use bursar_core::time::Timestamp;
+
+use crate::ledger_builders::{purchase, short_memory, submission};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -36,28 +35,11 @@ impl World {
     fn new(ledger: Ledger) -> World {
         let now = Timestamp::from_millis(1_767_225_600_000);
         let mut world = World { ledger, now, position: 1 };
-        let policy = Policy {
-            idempotency_ttl_ms: HOUR_MS,
-            retention_ms: HOUR_MS,
-            lateness_ms: HOUR_MS,
-            compensation_ttl_ms: HOUR_MS,
-            ..Policy::default()
-        };
+        let policy = short_memory();
         world.make(None, Command::SetPolicy(policy));
         let (path, settings) = ("acme".into(), AccountSettings::default());
         world.make(None, Command::OpenAccount { path, kind: AccountKind::Org, settings });
-        let grant = IssueGrant {
-            id: "paid".into(),
-            account: "acme".into(),
-            amount: credits(1_000_000_000),
-            kind: GrantKind::Purchase,
-            effective_at: None,
-            expires_at: None,
-            priority: 100,
-            restriction: None,
-            reference: None,
-            metadata: None,
-        };
+        let grant = purchase("paid", "acme", credits(1_000_000_000));
         world.make(None, Command::IssueGrant(grant));
         world
     }
@@ -236,42 +218,8 @@ fn submit(id: &str, hold: &str) -> Command {
 }
 
 fn submit_with(id: &str, hold: &str, payload: Opaque) -> Command {
-    Command::SubmitJob(Box::new(SubmitJob {
-        scope: None,
-        id: id.into(),
-        account: "acme".into(),
-        terms: JobTerms {
-            external: false,
-            class: "normal".into(),
-            rank: ClassRank::NORMAL,
-            gpu: GpuDemand::Whole(1),
-            gpu_types: vec!["H100".into()],
-            nodes: 1,
-            gpu_memory_mib: 0,
-            cpu_milli: 0,
-            memory_mib: 0,
-            labels: Vec::new(),
-            max_runtime_ms: Some(HOUR_MS),
-            preemptible: true,
-            resumable: false,
-            grace_ms: 60_000,
-            reserve: Reserve::Full,
-            on_exhausted: OnExhausted::Stop,
-            group: None,
-            max_requeues: 0,
-            warn_ahead_ms: 0,
-        },
-        offers: vec![Offer {
-            region: "eu".into(),
-            gpu_type: "H100".into(),
-            per_gpu_hour: credits(2),
-        }],
-        payload,
-        submitted: "{}".into(),
-        hold: hold.into(),
-        array: None,
-        after: Vec::new(),
-    }))
+    let submission = submission(id, hold, credits(2));
+    Command::SubmitJob(Box::new(SubmitJob { payload, ..submission }))
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! millisecond. Overdrafts stay within every limit on the path. A short job is warned once before
 //! its end.
 
-use bursar_core::cell::ids::{AttemptId, ClassRank};
+use bursar_core::cell::ids::AttemptId;
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
@@ -10,7 +10,7 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::id::{CellNo, JobNo};
 use bursar_core::ledger::jobs::{
-    Attempt, Job, JobState, JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS,
+    Attempt, Job, JobState, JobTerms, OnExhausted, Reserve, WARN_AHEAD_MS,
 };
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{advance, execute};
@@ -19,6 +19,8 @@ use bursar_core::name::{AccountPath, JobName};
 use bursar_core::time::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+use crate::ledger_builders::{purchase, submission};
 
 const HOUR_MS: u128 = 3_600_000;
 const PATHS: [(&str, AccountKind); 3] =
@@ -77,59 +79,30 @@ impl World {
 
     fn grant(&mut self, account: usize, micros: u64) {
         self.grants += 1;
-        self.run(&Command::IssueGrant(IssueGrant {
-            id: format!("g{}", self.grants).into(),
-            account: PATHS[account].0.into(),
-            amount: Credits::from_length(micros).expect("small"),
-            kind: GrantKind::Purchase,
-            effective_at: None,
-            expires_at: None,
-            priority: 100,
-            restriction: None,
-            reference: None,
-            metadata: None,
-        }));
+        self.run(&Command::IssueGrant(purchase(
+            &format!("g{}", self.grants),
+            PATHS[account].0,
+            Credits::from_length(micros).expect("small"),
+        )));
     }
 
     /// A running job with a rolling reserve of `window_ms`, or none if it cannot be paid for.
     fn start(&mut self, account: usize, price: u64, gpus: u16, window_ms: i64, owes: bool) {
         let id: JobName = format!("j{}", self.ledger.jobs_before(None).count()).into();
         let on_exhausted = if owes { OnExhausted::Overdraft } else { OnExhausted::Stop };
+        let per_gpu_hour = Credits::from_length(price).expect("small");
+        let usual = submission(&id, &format!("h-{id}"), per_gpu_hour);
         let terms = JobTerms {
-            external: false,
-            class: "normal".into(),
-            rank: ClassRank::NORMAL,
             gpu: GpuDemand::Whole(gpus),
-            gpu_types: vec!["H100".into()],
-            nodes: 1,
-            gpu_memory_mib: 0,
-            cpu_milli: 0,
-            memory_mib: 0,
-            labels: Vec::new(),
             max_runtime_ms: None,
-            preemptible: true,
-            resumable: false,
             grace_ms: 0,
             reserve: Reserve::Rolling { window_ms },
             on_exhausted,
-            group: None,
-            max_requeues: 0,
             warn_ahead_ms: WARN_AHEAD_MS,
+            ..usual.terms
         };
-        let (gpu_type, region) = ("H100".into(), "eu".into());
-        let per_gpu_hour = Credits::from_length(price).expect("small");
-        let events = self.run(&Command::SubmitJob(Box::new(SubmitJob {
-            scope: None,
-            hold: format!("h-{id}").into(),
-            id,
-            account: PATHS[account].0.into(),
-            terms,
-            offers: vec![Offer { gpu_type, region, per_gpu_hour }],
-            payload: "{}".into(),
-            submitted: "{}".into(),
-            array: None,
-            after: Vec::new(),
-        })));
+        let account = PATHS[account].0.into();
+        let events = self.run(&Command::SubmitJob(Box::new(SubmitJob { account, terms, ..usual })));
         let submitted = events.iter().find_map(|event| match event {
             Event::JobSubmitted { job, .. } => Some(*job),
             _ => None,
@@ -291,16 +264,10 @@ fn one_report_keeps_each_hold_to_its_share_of_a_limited_grant() {
     let mut world = World::new([None; 3]);
     let expires_at = Some(world.now.plus_millis(30 * 24 * 3_600_000));
     world.run(&Command::IssueGrant(IssueGrant {
-        id: "promo".into(),
-        account: PATHS[0].0.into(),
-        amount: Credits::from_length(100_000_000).expect("small"),
         kind: GrantKind::Promotion,
-        effective_at: None,
         expires_at,
-        priority: 100,
         restriction: Some(Restriction { max_share_micro: Some(500_000), ..Restriction::default() }),
-        reference: None,
-        metadata: None,
+        ..purchase("promo", PATHS[0].0, Credits::from_length(100_000_000).expect("small"))
     }));
     world.grant(0, 100_000_000);
     for _ in 0..2 {

@@ -24,6 +24,8 @@ use bursar_core::time::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::ledger_builders::purchase;
+
 const START: i64 = 1_767_225_600_000;
 const HOUR: u64 = 3_600_000;
 const REGIONS: [&str; 2] = ["eu", "us"];
@@ -104,16 +106,13 @@ impl World {
         self.names += 1;
         let expires = [None, Some(2), Some(40)][flavor as usize % 3];
         self.run(&Command::IssueGrant(IssueGrant {
-            id: format!("g{}", self.names).into(),
-            account: PATHS[flavor as usize % 3].into(),
-            amount: credits(micros.max(1)),
             kind: if expires.is_some() { GrantKind::Promotion } else { GrantKind::Purchase },
-            effective_at: None,
             expires_at: expires.map(|hours| self.now.plus_millis(hours * 3_600_000)),
-            priority: 100,
-            restriction: None,
-            reference: None,
-            metadata: None,
+            ..purchase(
+                &format!("g{}", self.names),
+                PATHS[flavor as usize % 3],
+                credits(micros.max(1)),
+            )
         }));
     }
 

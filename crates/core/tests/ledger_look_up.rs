@@ -2,18 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "the steps before the one under test must succeed")]
 
-use bursar_core::cell::ids::ClassRank;
-use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Charge, Context, GrantKind, IssueGrant, OnExpiry,
-    PlaceHold, Policy, Refund, RefundOf, SubmitJob, Transfer, Usage,
+    AccountKind, AccountSettings, Cause, Charge, Context, OnExpiry, PlaceHold, Refund, RefundOf,
+    Transfer, Usage,
 };
-use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Accepted, Command, Envelope, Ledger, Refusal, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
+
+use crate::ledger_builders::{purchase, short_memory, submission};
 
 const HOUR_MS: i64 = 3_600_000;
 /// The position of an archive that is not built.
@@ -36,13 +35,7 @@ impl World {
         let now = Timestamp::from_millis(1_767_225_600_000);
         let mut world = World { ledger: Ledger::new(), now };
         world.ledger.forget_by_age();
-        let policy = Policy {
-            idempotency_ttl_ms: HOUR_MS,
-            retention_ms: HOUR_MS,
-            lateness_ms: HOUR_MS,
-            compensation_ttl_ms: HOUR_MS,
-            ..Policy::default()
-        };
+        let policy = short_memory();
         world.make(Command::SetPolicy(policy));
         for (path, kind) in [("acme", AccountKind::Org), ("acme:nlp", AccountKind::Team)] {
             let settings = AccountSettings::default();
@@ -57,18 +50,7 @@ impl World {
     }
 
     fn grant(&mut self, id: &str, account: &str, whole: i64) {
-        self.make(Command::IssueGrant(IssueGrant {
-            id: id.into(),
-            account: account.into(),
-            amount: credits(whole),
-            kind: GrantKind::Purchase,
-            effective_at: None,
-            expires_at: None,
-            priority: 100,
-            restriction: None,
-            reference: None,
-            metadata: None,
-        }));
+        self.make(Command::IssueGrant(purchase(id, account, credits(whole))));
     }
 
     fn make(&mut self, command: Command) {
@@ -133,42 +115,7 @@ fn refund(id: &str, of: &str) -> Command {
 }
 
 fn submit(id: &str) -> Command {
-    Command::SubmitJob(Box::new(SubmitJob {
-        scope: None,
-        id: id.into(),
-        account: "acme".into(),
-        terms: JobTerms {
-            external: false,
-            class: "normal".into(),
-            rank: ClassRank::NORMAL,
-            gpu: GpuDemand::Whole(1),
-            gpu_types: vec!["H100".into()],
-            nodes: 1,
-            gpu_memory_mib: 0,
-            cpu_milli: 0,
-            memory_mib: 0,
-            labels: Vec::new(),
-            max_runtime_ms: Some(HOUR_MS),
-            preemptible: true,
-            resumable: false,
-            grace_ms: 60_000,
-            reserve: Reserve::Full,
-            on_exhausted: OnExhausted::Stop,
-            group: None,
-            max_requeues: 0,
-            warn_ahead_ms: 0,
-        },
-        offers: vec![Offer {
-            region: "eu".into(),
-            gpu_type: "H100".into(),
-            per_gpu_hour: credits(2),
-        }],
-        payload: "{}".into(),
-        submitted: "{}".into(),
-        hold: format!("hold-{id}").into(),
-        array: None,
-        after: Vec::new(),
-    }))
+    Command::SubmitJob(Box::new(submission(id, &format!("hold-{id}"), credits(2))))
 }
 
 /// Creations under ids, each with what must come before it and what closes it.

@@ -2,12 +2,13 @@
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold,
-    Policy, Refund, RefundOf, Usage,
+    AccountKind, AccountSettings, Cause, Context, OnExpiry, PlaceHold, Refund, RefundOf, Usage,
 };
 use bursar_core::ledger::{Command, Envelope, Event, Ledger};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
+
+use crate::ledger_builders::{purchase, short_memory};
 
 const HOUR_MS: i64 = 3_600_000;
 const TEAMS: usize = 7;
@@ -26,28 +27,15 @@ fn commands() -> Vec<Command> {
         let (path, settings) = (path.into(), AccountSettings::default());
         Command::OpenAccount { path, kind, settings }
     };
-    let policy = Policy {
-        idempotency_ttl_ms: HOUR_MS,
-        retention_ms: HOUR_MS,
-        lateness_ms: HOUR_MS,
-        compensation_ttl_ms: HOUR_MS,
-        ..Policy::default()
-    };
+    let policy = short_memory();
     let mut all = vec![Command::SetPolicy(policy), open("acme".to_owned(), AccountKind::Org)];
     all.extend((0..TEAMS).map(|team| open(account(team), AccountKind::Team)));
     for round in 0..300 {
-        all.push(Command::IssueGrant(IssueGrant {
-            id: format!("grant-{round}").into(),
-            account: account(round).into(),
-            amount: credits(9),
-            kind: GrantKind::Purchase,
-            effective_at: None,
-            expires_at: None,
-            priority: 100,
-            restriction: None,
-            reference: None,
-            metadata: None,
-        }));
+        all.push(Command::IssueGrant(purchase(
+            &format!("grant-{round}"),
+            &account(round),
+            credits(9),
+        )));
         all.push(Command::PlaceHold(PlaceHold {
             id: format!("hold-{round}").into(),
             account: account(round).into(),

@@ -148,17 +148,11 @@ impl AttemptRecord {
     /// The record of an attempt that never ran here and never will.
     pub fn declined(boot_id: String, why: &str, now: BootTime) -> AttemptRecord {
         AttemptRecord {
-            boot_id,
-            supervisor: None,
-            child: None,
-            started: None,
-            seen: now,
             stop: Some(StopCause::Ordered),
             killed: false,
             exit: Some(Exit::NotStarted(why.to_owned())),
             ended: true,
-            output_lost: 0,
-            takes_notes: false,
+            ..AttemptRecord::unknown(boot_id, now)
         }
     }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::amount::Sum;
+use crate::credits::grant::{ByKind, GrantKind};
 use crate::time::Time;
 
 /// Which balance.
@@ -48,35 +49,6 @@ pub struct Balance {
     pub position: u64,
 }
 
-/// Amounts by kind of grant.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ByKind {
-    /// Bought credits.
-    pub purchase: Sum,
-    /// Credits issued without payment.
-    pub grant: Sum,
-    /// Credits issued without payment and with restrictions.
-    pub promotion: Sum,
-    /// Credits issued after a platform failure.
-    pub compensation: Sum,
-}
-
-impl ByKind {
-    /// The names of the kinds, in the order of the fields.
-    pub const KINDS: [&'static str; 4] = ["purchase", "grant", "promotion", "compensation"];
-
-    /// Each kind with its amount, in the order of the fields.
-    pub fn rows(&self) -> [(&'static str, Sum); ByKind::KINDS.len()] {
-        let [purchase, grant, promotion, compensation] = ByKind::KINDS;
-        [
-            (purchase, self.purchase),
-            (grant, self.grant),
-            (promotion, self.promotion),
-            (compensation, self.compensation),
-        ]
-    }
-}
-
 /// Credits that will expire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Expiring {
@@ -85,5 +57,5 @@ pub struct Expiring {
     /// The amount.
     pub amount: Sum,
     /// The kind of their grant.
-    pub kind: crate::credits::grant::GrantKind,
+    pub kind: GrantKind,
 }

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::balance::{ByKind, Expiring};
+use super::balance::Expiring;
 use super::budget::{BudgetMode, BudgetUnit};
 use crate::amount::Sum;
+use crate::credits::grant::ByKind;
 use crate::time::Time;
 
 /// For which purpose.

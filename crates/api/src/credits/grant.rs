@@ -22,7 +22,36 @@ pub enum GrantKind {
 }
 
 /// The names of all kinds.
-pub const GRANT_KINDS: &[&str] = &["purchase", "grant", "promotion", "compensation"];
+pub const GRANT_KINDS: &[&str] = &ByKind::KINDS;
+
+/// Amounts by kind of grant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ByKind {
+    /// Bought credits.
+    pub purchase: Sum,
+    /// Credits issued without payment.
+    pub grant: Sum,
+    /// Credits issued without payment and with restrictions.
+    pub promotion: Sum,
+    /// Credits issued after a platform failure.
+    pub compensation: Sum,
+}
+
+impl ByKind {
+    /// The names of the kinds, in the order of the fields.
+    pub const KINDS: [&'static str; 4] = ["purchase", "grant", "promotion", "compensation"];
+
+    /// Each kind with its amount, in the order of the fields.
+    pub fn rows(&self) -> [(&'static str, Sum); ByKind::KINDS.len()] {
+        let [purchase, grant, promotion, compensation] = ByKind::KINDS;
+        [
+            (purchase, self.purchase),
+            (grant, self.grant),
+            (promotion, self.promotion),
+            (compensation, self.compensation),
+        ]
+    }
+}
 
 /// What a grant may be spent on. An absent list allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

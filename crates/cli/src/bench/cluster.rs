@@ -1,7 +1,6 @@
 //! `bursar bench cluster`: pairs through the member that leads and through one that forwards, with one or more members
 //! on a PostgreSQL with one synchronous standby, beside the baseline there.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bursar_bench::{Figure, load_average};
@@ -10,9 +9,9 @@ use serde::Serialize;
 
 use super::http::load::{SPENT, Work, closed};
 use super::http::world::{self, Process};
-use super::peer::{self, Peer};
+use super::peer::{self, BaselineArguments, Peer};
 use super::postgres::server::Pair;
-use super::{Place, spread};
+use super::spread;
 use crate::exit::Failure;
 use crate::render::{print_line, table};
 
@@ -29,23 +28,8 @@ pub(crate) struct ClusterArguments {
     /// Accounts.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     accounts: u32,
-    /// How often everything is repeated.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    repetitions: u32,
-    /// How long each repetition takes.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: u64,
-    /// The script of the baseline, seen from the root of the repository; left out if it is not there.
-    #[arg(long, value_name = "FILE", default_value = peer::PG_SCRIPT)]
-    baseline: PathBuf,
-    /// Clients at which the baseline is tried, separated by commas.
-    #[arg(long, value_delimiter = ',', default_values = ["8", "16"])]
-    baseline_clients: Vec<u32>,
     #[command(flatten)]
-    place: Place,
-    /// Print only JSON on standard output.
-    #[arg(long)]
-    json: bool,
+    measure: BaselineArguments,
 }
 
 /// So many connections to one member.
@@ -74,21 +58,29 @@ pub(crate) fn run(arguments: &ClusterArguments) -> Result<(), Failure> {
             "install it (on Debian: apt install postgresql), or say where its programs are with PGBIN",
         ));
     };
-    let folder = arguments.place.folder()?;
+    let folder = arguments.measure.place.folder()?;
     let servers = Pair::start(&binaries, folder.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let rates = runtime.block_on(measure(folder.path(), &servers.url(), arguments))?;
     drop(servers);
     let mut peer = None;
-    if arguments.baseline.exists() {
-        let baseline =
-            peer::Baseline { script: &arguments.baseline, binaries: &binaries, standby: true };
-        let effort = (arguments.seconds, arguments.repetitions as usize);
-        let (accounts, clients) = (arguments.accounts as usize, &arguments.baseline_clients);
+    if arguments.measure.baseline.exists() {
+        let baseline = peer::Baseline {
+            script: &arguments.measure.baseline,
+            binaries: &binaries,
+            standby: true,
+        };
+        let effort = (arguments.measure.seconds, arguments.measure.repetitions as usize);
+        let (accounts, clients) =
+            (arguments.accounts as usize, &arguments.measure.baseline_clients);
         peer = Some(baseline.measure(folder.path(), accounts, clients, effort)?);
     }
     let report = ClusterBenchReport { rates, peer, load: load_average() };
-    print_line(&if arguments.json { serde_json::to_string(&report)? } else { words(&report) })
+    print_line(&if arguments.measure.json {
+        serde_json::to_string(&report)?
+    } else {
+        words(&report)
+    })
 }
 
 async fn measure(
@@ -109,9 +101,9 @@ async fn measure(
         for connections in &arguments.connections {
             for member in [Some(&leader), others.last()].into_iter().flatten() {
                 let (mut figures, mut quantiles) = (Vec::new(), (0.0, 0.0));
-                for _ in 0..arguments.repetitions {
+                for _ in 0..arguments.measure.repetitions {
                     let (work, time) =
-                        (Work::Pairs { accounts }, Duration::from_secs(arguments.seconds));
+                        (Work::Pairs { accounts }, Duration::from_secs(arguments.measure.seconds));
                     let done =
                         closed(&member.target, *connections as usize, work, time, None).await?;
                     settled += done.requests / 2;

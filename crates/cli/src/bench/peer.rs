@@ -4,15 +4,39 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clap::Args;
 use serde::Serialize;
 
+use super::Place;
 use crate::exit::Failure;
 
 /// Where the peer's script is, seen from the root of the repository.
 pub(in crate::bench) const PG_SCRIPT: &str = "crates/bench/peers/pg/run.sh";
 
+/// How a benchmark is repeated, and the baseline beside which it stands.
+#[derive(Args)]
+pub(in crate::bench) struct BaselineArguments {
+    /// How often everything is repeated.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(in crate::bench) repetitions: u32,
+    /// How long each repetition takes.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(in crate::bench) seconds: u64,
+    /// The script of the PostgreSQL baseline, seen from the root of the repository; left out if it is not there.
+    #[arg(long, value_name = "FILE", default_value = PG_SCRIPT)]
+    pub(in crate::bench) baseline: PathBuf,
+    /// Clients at which the baseline is tried, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values = ["8", "16"])]
+    pub(in crate::bench) baseline_clients: Vec<u32>,
+    #[command(flatten)]
+    pub(in crate::bench) place: Place,
+    /// Print only JSON on standard output.
+    #[arg(long)]
+    pub(in crate::bench) json: bool,
+}
+
 /// The timeout of the script in seconds: a standby that does not follow would block it for ever.
-const LONGEST: &str = "600";
+const SCRIPT_TIMEOUT_SECONDS: &str = "600";
 
 /// The result of the peer.
 #[derive(Clone, Debug, Serialize)]
@@ -62,7 +86,7 @@ impl Baseline<'_> {
     /// The script, with the programs it is to use.
     fn command(&self) -> Command {
         let mut command = Command::new("timeout");
-        command.args([LONGEST, "bash"]).arg(self.script).env("PGBIN", self.binaries);
+        command.args([SCRIPT_TIMEOUT_SECONDS, "bash"]).arg(self.script).env("PGBIN", self.binaries);
         if self.standby {
             command.arg("-S");
         }

@@ -9,7 +9,7 @@ use bursar_journal::{Head, Journal, backup as copies};
 
 use super::check::Heads;
 use super::error::BackupError;
-use super::{BESIDE, as_pairs, machines, open, open_cells};
+use super::{OPEN_JOURNAL_SUFFIXES, as_pairs, machines, open, open_cells};
 use crate::store::{LEDGER, Manifest};
 
 /// The heads of all machines of a folder.
@@ -57,7 +57,7 @@ pub(super) fn cut_at(folder: &Path, until: Timestamp) -> Result<(), BackupError>
 
 /// Removes the files that an open journal has beside its own.
 pub(super) fn remove_beside(file: &Path) {
-    for end in BESIDE {
+    for end in OPEN_JOURNAL_SUFFIXES {
         let mut name = file.as_os_str().to_owned();
         name.push(end);
         // A missing file need not be removed.

@@ -25,7 +25,7 @@ const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 const LEAD_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const LEAD_POLL_JITTER_MS: u64 = 100;
 /// Why a member does not claim yet.
-const WAITING_REASON: &str = "it waits until the last leader cannot believe in its lead any more";
+const WAITING_REASON: &str = "the lease of the last leader may not have ended";
 /// The delay after a failed renewal.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a leader that shall hand over waits for the requests in progress.

@@ -89,8 +89,7 @@ impl SeenLead {
         }
     }
 
-    /// The row, if its leader is this start, gave it up, or cannot believe in it any more: it was not renewed for a
-    /// whole lease.
+    /// The row, if its leader is this start, gave it up, or has not renewed it for a whole lease.
     pub(super) fn claimable(
         &self,
         start: &str,
@@ -120,7 +119,7 @@ mod tests {
         for slow in [LEAD_TTL / 3, 4 * CHECK_TIMEOUT] {
             assert!(
                 slow + until_renewal(LEAD_TTL, slow) < LEAD_TTL / 2,
-                "it is still believed after {slow:?}"
+                "the lead is still valid after {slow:?}"
             );
         }
     }

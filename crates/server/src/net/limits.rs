@@ -117,8 +117,8 @@ impl Limits {
                 Err(until) => {
                     let wait = until.wait_time_from(DefaultClock::default().now());
                     let seconds = wait.as_secs() + 1;
-                    let standing = rate_limit_headers(&policies, name, 0, seconds);
-                    return Err(refusal(name, seconds).with_headers(rate_limit_headers));
+                    let headers = rate_limit_headers(&policies, name, 0, seconds);
+                    return Err(refusal(name, seconds).with_headers(headers));
                 }
             }
         }

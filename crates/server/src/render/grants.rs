@@ -1,6 +1,5 @@
 //! Grants and the state of their units.
 
-use bursar_api::accounts::balance;
 use bursar_api::amount::Sum;
 use bursar_api::credits::grant;
 use bursar_core::ledger::Ledger;
@@ -32,9 +31,9 @@ pub fn asked_grant_kind(kind: grant::GrantKind) -> GrantKind {
 }
 
 /// Amounts by kind, in the order of [`GrantKind::ALL`].
-pub fn by_kind(amounts: KindAmounts) -> balance::ByKind {
+pub fn by_kind(amounts: KindAmounts) -> grant::ByKind {
     let of = |kind: GrantKind| Sum::from_micros(amounts[kind as usize]);
-    balance::ByKind {
+    grant::ByKind {
         purchase: of(GrantKind::Purchase),
         grant: of(GrantKind::Grant),
         promotion: of(GrantKind::Promotion),

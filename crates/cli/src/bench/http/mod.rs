@@ -7,7 +7,7 @@ mod overload;
 pub(super) mod wire;
 pub(super) mod world;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bursar_bench::{Figure, load_average, sync_seconds};
@@ -16,8 +16,8 @@ use serde::Serialize;
 
 use self::load::{Closed, SPENT, Work, closed};
 use self::world::Process;
-use super::peer::{self, Baseline, Peer};
-use super::{Place, spread};
+use super::peer::{self, Baseline, BaselineArguments, Peer};
+use super::spread;
 use crate::exit::Failure;
 use crate::render::{print_line, table};
 
@@ -33,12 +33,6 @@ pub(crate) struct HttpArguments {
     /// Accounts, each with three grants; everything is measured over all of them and on one.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     accounts: u32,
-    /// How often everything is repeated.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    repetitions: u32,
-    /// How long each repetition takes.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: u64,
     /// Pairs that are made before anything is measured: most of them are forgotten then.
     #[arg(long, default_value_t = 0)]
     pairs_before: u64,
@@ -48,17 +42,8 @@ pub(crate) struct HttpArguments {
     /// Measure memory instead: half the load for this time.
     #[arg(long, value_name = "SECONDS")]
     soak: Option<u64>,
-    /// The script of the PostgreSQL baseline, seen from the root of the repository; left out if it is not there.
-    #[arg(long, value_name = "FILE", default_value = peer::PG_SCRIPT)]
-    baseline: PathBuf,
-    /// Clients at which the baseline is tried, separated by commas.
-    #[arg(long, value_delimiter = ',', default_values = ["8", "16"])]
-    baseline_clients: Vec<u32>,
     #[command(flatten)]
-    place: Place,
-    /// Print only JSON on standard output.
-    #[arg(long)]
-    json: bool,
+    measure: BaselineArguments,
     /// Run the empty handler that serves as the limit.
     #[arg(long, hide = true)]
     empty_handler: bool,
@@ -111,19 +96,19 @@ pub(crate) fn run(arguments: &HttpArguments) -> Result<(), Failure> {
         if arguments.empty_handler {
             return empty::serve().await;
         }
-        let folder = arguments.place.folder()?;
-        let seconds = Duration::from_secs(arguments.seconds);
+        let folder = arguments.measure.place.folder()?;
+        let seconds = Duration::from_secs(arguments.measure.seconds);
         if arguments.overload {
             let report = overload::overload(folder.path(), arguments.accounts, seconds).await?;
-            return print_report(arguments.json, &report, &report.words());
+            return print_report(arguments.measure.json, &report, &report.words());
         }
         if let Some(soak) = arguments.soak {
             let time = Duration::from_secs(soak);
             let report = overload::soak(folder.path(), arguments.accounts, time).await?;
-            return print_report(arguments.json, &report, &report.words());
+            return print_report(arguments.measure.json, &report, &report.words());
         }
         let report = measure(folder.path(), arguments).await?;
-        print_report(arguments.json, &report, &words(&report))
+        print_report(arguments.measure.json, &report, &words(&report))
     })
 }
 
@@ -137,11 +122,11 @@ async fn measure(folder: &Path, arguments: &HttpArguments) -> Result<HttpBenchRe
     let limit = Process::empty_handler()?;
     let server = Process::server(folder, None)?;
     world::set_up(&server.target, all).await?;
-    let mut bench = Bench { server, limit, repetitions: arguments.repetitions, pairs: 0 };
+    let mut bench = Bench { server, limit, repetitions: arguments.measure.repetitions, pairs: 0 };
     while bench.pairs < arguments.pairs_before {
         bench.make_some(all).await?;
     }
-    let time = Duration::from_secs(arguments.seconds);
+    let time = Duration::from_secs(arguments.measure.seconds);
     let (mut rows, mut batches) = (Vec::new(), Vec::new());
     for accounts in [all, 1] {
         for connections in &arguments.connections {
@@ -154,12 +139,12 @@ async fn measure(folder: &Path, arguments: &HttpArguments) -> Result<HttpBenchRe
     let pairs = bench.pairs;
     drop(bench);
     let mut peers = Vec::new();
-    if let Some(binaries) = peer::binaries().filter(|_| arguments.baseline.exists()) {
+    if let Some(binaries) = peer::binaries().filter(|_| arguments.measure.baseline.exists()) {
         let baseline =
-            Baseline { script: &arguments.baseline, binaries: &binaries, standby: false };
+            Baseline { script: &arguments.measure.baseline, binaries: &binaries, standby: false };
         for accounts in [all, 1] {
-            let effort = (arguments.seconds, arguments.repetitions as usize);
-            let clients = &arguments.baseline_clients;
+            let effort = (arguments.measure.seconds, arguments.measure.repetitions as usize);
+            let clients = &arguments.measure.baseline_clients;
             peers.push(baseline.measure(folder, accounts, clients, effort)?);
         }
     }

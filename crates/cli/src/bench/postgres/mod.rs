@@ -3,7 +3,7 @@
 
 pub(super) mod server;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bursar_bench::engine::Effort;
@@ -15,8 +15,8 @@ use serde::Serialize;
 use self::server::Pair;
 use super::http::load::{SPENT, Work, closed};
 use super::http::world::{self, Process};
-use super::peer::{self, Peer};
-use super::{Place, spread};
+use super::peer::{self, BaselineArguments, Peer};
+use super::spread;
 use crate::exit::Failure;
 use crate::render::{print_line, table};
 
@@ -29,23 +29,8 @@ pub(crate) struct PostgresArguments {
     /// Accounts; everything is measured over all of them and on one.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     accounts: u32,
-    /// How often everything is repeated.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    repetitions: u32,
-    /// How long each repetition takes.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: u64,
-    /// The script of the baseline, seen from the root of the repository; left out if it is not there.
-    #[arg(long, value_name = "FILE", default_value = peer::PG_SCRIPT)]
-    baseline: PathBuf,
-    /// Clients at which the baseline is tried, separated by commas.
-    #[arg(long, value_delimiter = ',', default_values = ["8", "16"])]
-    baseline_clients: Vec<u32>,
     #[command(flatten)]
-    place: Place,
-    /// Print only JSON on standard output.
-    #[arg(long)]
-    json: bool,
+    measure: BaselineArguments,
 }
 
 /// One connection of the service that sends batch after batch.
@@ -75,29 +60,36 @@ pub(crate) fn run(arguments: &PostgresArguments) -> Result<(), Failure> {
     let all = arguments.accounts as usize;
     let (mut in_process, mut by_batch, mut peers) = (Vec::new(), Vec::new(), Vec::new());
     for accounts in [all, 1] {
-        let folder = arguments.place.folder()?;
+        let folder = arguments.measure.place.folder()?;
         let servers = Pair::start(&binaries, folder.path())?;
         for in_flight in &arguments.in_flight {
             let effort = Effort {
                 accounts,
-                repetitions: arguments.repetitions as usize,
-                time: Duration::from_secs(arguments.seconds),
+                repetitions: arguments.measure.repetitions as usize,
+                time: Duration::from_secs(arguments.measure.seconds),
             };
             in_process.push(store_rate(&servers.url(), *in_flight as usize, effort)?);
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         by_batch.extend(runtime.block_on(batches(folder.path(), &servers, accounts, arguments))?);
         drop(servers);
-        if arguments.baseline.exists() {
-            let effort = (arguments.seconds, arguments.repetitions as usize);
-            let baseline =
-                peer::Baseline { script: &arguments.baseline, binaries: &binaries, standby: true };
-            let clients = &arguments.baseline_clients;
+        if arguments.measure.baseline.exists() {
+            let effort = (arguments.measure.seconds, arguments.measure.repetitions as usize);
+            let baseline = peer::Baseline {
+                script: &arguments.measure.baseline,
+                binaries: &binaries,
+                standby: true,
+            };
+            let clients = &arguments.measure.baseline_clients;
             peers.push(baseline.measure(folder.path(), accounts, clients, effort)?);
         }
     }
     let report = PostgresBenchReport { in_process, by_batch, peers, load: load_average() };
-    print_line(&if arguments.json { serde_json::to_string(&report)? } else { words(&report) })
+    print_line(&if arguments.measure.json {
+        serde_json::to_string(&report)?
+    } else {
+        words(&report)
+    })
 }
 
 /// The batch endpoint of a server on this store, on one connection: what is in flight is one batch.
@@ -114,8 +106,8 @@ async fn batches(
         let pairs = *operations as usize / 2;
         let work = Work::Batches { accounts, pairs };
         let mut figures = Vec::new();
-        for _ in 0..arguments.repetitions {
-            let time = Duration::from_secs(arguments.seconds);
+        for _ in 0..arguments.measure.repetitions {
+            let time = Duration::from_secs(arguments.measure.seconds);
             let done = closed(&server.target, 1, work, time, None).await?;
             settled += done.requests * pairs as u64;
             figures.push(done.per_second() * pairs as f64);

@@ -2,9 +2,10 @@
 
 use bursar_client::accounts::balances;
 use bursar_client::api::Time;
-use bursar_client::api::accounts::balance::{Balance, BalanceQuery, ByKind, Expiring};
+use bursar_client::api::accounts::balance::{Balance, BalanceQuery, Expiring};
 use bursar_client::api::accounts::effective::{Effective, EffectiveQuery, FreeCredits, PathBudget};
 use bursar_client::api::amount::Sum;
+use bursar_client::api::credits::grant::ByKind;
 use clap::Args;
 use serde::Serialize;
 

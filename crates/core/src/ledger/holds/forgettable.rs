@@ -175,24 +175,14 @@ impl Ledger {
 
     /// The name of the hold, charge or movement that a reply refers to by its number.
     fn named_by(&self, reply: &Reply) -> Option<ArchivedName> {
-        match reply {
-            Reply::Hold(reply) => self.name_of_hold(reply.hold),
-            Reply::Charge { hold, .. } => self.name_of_hold(*hold),
-            Reply::Movement { movement, .. } => {
-                let made = self.movements.get(*movement)?;
+        match reply.refers_to()? {
+            Refers::Hold(hold) => self.name_of_hold(hold),
+            Refers::Movement(movement) => {
+                let made = self.movements.get(movement)?;
                 let (what, tenant, name) =
                     (made.what, made.tenant, made.movement.id.clone().into());
                 Some(ArchivedName { what, tenant, name })
             }
-            Reply::Done
-            | Reply::Account(_)
-            | Reply::Grant { .. }
-            | Reply::Budget(_)
-            | Reply::Jobs { .. }
-            | Reply::Job { .. }
-            | Reply::Region(_)
-            | Reply::Received { .. }
-            | Reply::Archived(_) => None,
         }
     }
 

@@ -3,8 +3,8 @@
 use bursar_core::ledger::command::{Command, Envelope};
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::refusal::Refusal;
 
+use super::refusal::RefusalCode;
 use crate::record::codec::wire::{stored_choice, stored_enum, stored_struct};
 
 /// The author, command and outcome of a decision.
@@ -96,27 +96,6 @@ pinned_names!(
     }
 );
 
-pinned_names!(
-    /// Why a command was refused: the code of [`Refusal`].
-    RefusalCode {
-        0 InvalidField "invalid_field",
-        1 IdempotencyKeyReused "idempotency_key_reused",
-        2 NotFound "not_found",
-        3 AlreadyExists "already_exists",
-        4 TooLate "too_late",
-        5 AccountFrozen "account_frozen",
-        6 HoldClosed "hold_closed",
-        7 SequenceConflict "sequence_conflict",
-        8 Conflict "conflict",
-        9 InsufficientCredits "insufficient_credits",
-        10 BudgetExceeded "budget_exceeded",
-        11 QuotaExceeded "quota_exceeded",
-        12 BatchAborted "batch_aborted",
-        13 FrozenByPlatform "frozen_by_platform",
-        14 Forgotten "forgotten",
-    }
-);
-
 stored_enum!(Outcome {
     0 Accepted {};
     1 Refused(code);
@@ -162,28 +141,6 @@ impl From<&Command> for CommandKind {
             Command::ReportUsage { .. } => CommandKind::ReportUsage,
             Command::Receive { .. } => CommandKind::Receive,
             Command::KeepBatch { .. } => CommandKind::KeepBatch,
-        }
-    }
-}
-
-impl From<&Refusal> for RefusalCode {
-    fn from(refusal: &Refusal) -> RefusalCode {
-        match refusal {
-            Refusal::InvalidField { .. } => RefusalCode::InvalidField,
-            Refusal::IdempotencyKeyReused => RefusalCode::IdempotencyKeyReused,
-            Refusal::NotFound { .. } => RefusalCode::NotFound,
-            Refusal::AlreadyExists { .. } => RefusalCode::AlreadyExists,
-            Refusal::TooLate { .. } => RefusalCode::TooLate,
-            Refusal::AccountFrozen { .. } => RefusalCode::AccountFrozen,
-            Refusal::HoldClosed { .. } => RefusalCode::HoldClosed,
-            Refusal::SequenceConflict { .. } => RefusalCode::SequenceConflict,
-            Refusal::Conflict(_) => RefusalCode::Conflict,
-            Refusal::InsufficientCredits { .. } => RefusalCode::InsufficientCredits,
-            Refusal::BudgetExceeded { .. } => RefusalCode::BudgetExceeded,
-            Refusal::QuotaExceeded { .. } => RefusalCode::QuotaExceeded,
-            Refusal::BatchAborted { .. } => RefusalCode::BatchAborted,
-            Refusal::FrozenByPlatform { .. } => RefusalCode::FrozenByPlatform,
-            Refusal::Forgotten { .. } => RefusalCode::Forgotten,
         }
     }
 }

@@ -1,16 +1,13 @@
 //! The stored form of jobs, quotas and cells.
 
-use bursar_core::cell::command::GroupSpec;
 use bursar_core::cell::ids::ClassRank;
-use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::accounts::quota::Quota;
 use bursar_core::ledger::accounts::region::CellBook;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
 use bursar_core::ledger::jobs::table::Review;
 use bursar_core::ledger::jobs::{
-    ArchivedJob, Attempt, AttemptEnd, EndReason, Job, JobOrder, JobState, JobTerms, Offer,
-    OnExhausted, Reserve, Standing, WARN_AHEAD_MS,
+    ArchivedJob, Attempt, AttemptEnd, EndReason, Job, JobOrder, JobState, Offer, Standing,
 };
 use bursar_core::message::{Mark, ProposedNode};
 use bursar_core::name::GpuModel;
@@ -18,7 +15,7 @@ use bursar_core::opaque::Opaque;
 use smallvec::SmallVec;
 
 use crate::record::codec::wire::{
-    FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct,
+    FormatError, Reader, Stored, Writer, stored_choice, stored_struct,
 };
 
 stored_choice!(JobState {
@@ -29,50 +26,11 @@ stored_choice!(EndReason {
     0 Succeeded, 1 Failed, 2 Cancelled, 3 Preempted, 4 Operator, 5 Drained, 6 TimedOut,
     7 OutOfCredits, 8 Lost,
 });
-stored_choice!(OnExhausted { 0 Stop, 1 Overdraft });
-
-stored_enum!(Reserve {
-    0 Full {};
-    1 Rolling { 0 window_ms };
-});
-
-stored_enum!(GpuDemand {
-    0 None {};
-    1 Share(thousandths);
-    2 Whole(count);
-});
-
-stored_struct!(GroupSpec {
-    0 name,
-    1 limit,
-});
 
 stored_struct!(Offer {
     0 gpu_type,
     1 region,
     2 per_gpu_hour,
-});
-
-stored_struct!(JobTerms {
-    0 class,
-    1 rank,
-    2 gpu,
-    3 gpu_types = Vec::new(),
-    4 nodes = 1,
-    5 gpu_memory_mib = 0,
-    6 cpu_milli = 0,
-    7 memory_mib = 0,
-    8 labels = Vec::new(),
-    9 max_runtime_ms = None,
-    10 preemptible = false,
-    11 grace_ms = 0,
-    12 reserve = Reserve::Full,
-    13 on_exhausted = OnExhausted::Stop,
-    14 group = None,
-    15 max_requeues = 0,
-    16 warn_ahead_ms = WARN_AHEAD_MS,
-    17 resumable = false,
-    18 external = false,
 });
 
 stored_struct!(JobOrder {

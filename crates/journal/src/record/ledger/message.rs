@@ -1,12 +1,8 @@
 //! The stored form of messages to a cell.
 
-use bursar_core::cell::command::{AccountPolicy, FundsBlocker, JobSpec, QuotaSpec, Verdict};
+use bursar_core::cell::command::{AccountPolicy, FundsBlocker, QuotaSpec, Verdict};
 use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::message::ToCell;
-use bursar_core::name::ClassName;
-use bursar_core::opaque::Opaque;
-use bursar_core::time::Timestamp;
-use smallvec::SmallVec;
 
 use crate::record::codec::wire::{
     FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct,
@@ -42,29 +38,6 @@ stored_struct!(QuotaSpec {
     1 total_gpus = None,
     2 running_jobs = None,
     3 waiting_jobs = None,
-});
-
-stored_struct!(JobSpec {
-    0 job,
-    1 account,
-    2 class,
-    3 gpu,
-    4 models = SmallVec::new(),
-    5 gpu_memory_mib = 0,
-    6 cpu_milli = 0,
-    7 memory_mib = 0,
-    8 labels = SmallVec::new(),
-    9 nodes = 1,
-    10 max_runtime_ms = None,
-    11 preemptible = false,
-    12 grace_ms = 0,
-    13 group = None,
-    14 max_requeues = 0,
-    15 submitted_at = Timestamp::from_millis(0),
-    16 attempts_before = 0,
-    17 payload = Opaque::default(),
-    18 class_name = ClassName::default(),
-    19 resumable = false,
 });
 
 /// `[job, number]`.

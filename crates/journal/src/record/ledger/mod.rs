@@ -13,7 +13,9 @@ pub(super) mod header;
 mod hold;
 mod image;
 mod job;
+mod job_terms;
 mod message;
+mod refusal;
 mod terms;
 
 use bursar_core::ledger::event::Event;
@@ -25,8 +27,9 @@ pub use archive::{
     answer_key, archive_entries, decode_answer, decode_job, decode_movement, object_key,
 };
 pub use event::event_name;
-pub use header::{AuditHeader, CommandKind, Outcome, RefusalCode};
+pub use header::{AuditHeader, CommandKind, Outcome};
 pub use image::{IMAGE_VERSION, decode_image, encode_image};
+pub use refusal::RefusalCode;
 
 /// The version of the body that this build writes. Every version ever written stays readable.
 pub const BODY_VERSION: u64 = 1;

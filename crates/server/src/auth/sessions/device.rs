@@ -243,16 +243,6 @@ pub(crate) fn read_user_code(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Principal;
-
-    fn session() -> LiveSession {
-        LiveSession {
-            principal: Principal::root(),
-            name: None,
-            csrf_token: String::new(),
-            ends_at: Timestamp::from_millis(0),
-        }
-    }
 
     fn address(last: u8) -> IpAddr {
         [10, 0, 0, last].into()
@@ -269,16 +259,16 @@ mod tests {
         };
         let DeviceCode { device_code, user_code } = begin();
         assert!(matches!(redeem(&device_code, 0, 0), Progress::Pending));
-        assert!(devices.approve("BBBB-BBB", session(), at(0)).is_none(), "too short");
+        assert!(devices.approve("BBBB-BBB", LiveSession::of_root(), at(0)).is_none(), "too short");
         let typed = user_code.replace('-', "").to_ascii_lowercase();
-        assert!(devices.approve(&typed, session(), at(1)).is_some());
-        assert!(devices.approve(&user_code, session(), at(1)).is_none(), "once");
+        assert!(devices.approve(&typed, LiveSession::of_root(), at(1)).is_some());
+        assert!(devices.approve(&user_code, LiveSession::of_root(), at(1)).is_none(), "once");
         assert!(devices.refuse(&user_code, at(1)).is_none(), "it is decided");
         assert!(matches!(redeem(&user_code, 1, 2), Progress::Gone), "it is no secret");
         assert!(matches!(redeem(&device_code, 1, 2), Progress::Approved(_)));
         assert!(matches!(redeem(&device_code, 1, 4), Progress::Gone), "once");
         let DeviceCode { device_code, user_code } = begin();
-        assert!(devices.approve(&user_code, session(), at(LATER)).is_none());
+        assert!(devices.approve(&user_code, LiveSession::of_root(), at(LATER)).is_none());
         assert!(matches!(redeem(&device_code, LATER, 10), Progress::Gone));
     }
 
@@ -292,7 +282,10 @@ mod tests {
         assert!(devices.waiting(&begun.user_code, at(LATER + 5)).is_none(), "too old");
         assert_eq!(devices.refuse(&begun.user_code, at(6)), Some(shown));
         assert!(devices.waiting(&begun.user_code, at(6)).is_none());
-        assert!(devices.approve(&begun.user_code, session(), at(6)).is_none(), "it is decided");
+        assert!(
+            devices.approve(&begun.user_code, LiveSession::of_root(), at(6)).is_none(),
+            "it is decided"
+        );
         assert!(matches!(devices.redeem(&begun.device_code, at(6)), Progress::Refused));
         assert!(matches!(devices.redeem(&begun.device_code, at(6)), Progress::Gone), "once");
     }
@@ -306,7 +299,7 @@ mod tests {
         assert!(matches!(ask(0), Progress::Pending));
         assert!(matches!(ask(2_000), Progress::Pending));
         assert!(matches!(ask(3_999), Progress::TooEarly(7)));
-        assert!(devices.approve(&begun.user_code, session(), now).is_some());
+        assert!(devices.approve(&begun.user_code, LiveSession::of_root(), now).is_some());
         assert!(matches!(ask(10_998), Progress::TooEarly(12)));
         assert!(matches!(ask(22_998), Progress::Approved(_)), "it is not lost");
         let begun = devices.begin(address(1), None, now).expect("there is room");

@@ -67,19 +67,11 @@ mod tests {
     use super::*;
     use crate::auth::Principal;
 
-    fn session() -> LiveSession {
-        LiveSession {
-            principal: Principal::root(),
-            name: None,
-            csrf_token: String::new(),
-            ends_at: Timestamp::from_millis(0),
-        }
-    }
-
     #[test]
     fn a_code_is_redeemed_once_in_time_and_with_the_right_text() {
         let (handoffs, at) = (Handoffs::default(), Timestamp::from_millis);
-        let approve = || handoffs.approve(session(), hash("v"), at(0)).expect("there is room");
+        let approve =
+            || handoffs.approve(LiveSession::of_root(), hash("v"), at(0)).expect("there is room");
         let code = approve();
         assert!(handoffs.redeem(&code, "v", at(60_000)).is_some());
         assert!(handoffs.redeem(&code, "v", at(0)).is_none(), "once");
@@ -96,7 +88,7 @@ mod tests {
         let handoffs = Handoffs::default();
         let approve = |tenant: String, millis| {
             let principal = Principal { scope: Some(tenant.as_str().into()), ..Principal::root() };
-            let session = LiveSession { principal, ..session() };
+            let session = LiveSession { principal, ..LiveSession::of_root() };
             handoffs.approve(session, hash("v"), Timestamp::from_millis(millis)).is_some()
         };
         let of_one = (0..100).filter(|_| approve("acme".into(), 0)).count();

@@ -88,6 +88,15 @@ pub(crate) struct LiveSession {
     pub(crate) ends_at: Timestamp,
 }
 
+#[cfg(test)]
+impl LiveSession {
+    /// A session of the root key, for tests.
+    pub(super) fn of_root() -> LiveSession {
+        let (principal, ends_at) = (Principal::root(), Timestamp::from_millis(0));
+        LiveSession { principal, name: None, csrf_token: String::new(), ends_at }
+    }
+}
+
 struct Kept {
     session: LiveSession,
     used_at: Timestamp,

@@ -36,7 +36,7 @@ impl Feeder {
         let _vital = Vital::new("the history follower");
         while let Err(reason) = self.begin(durable) {
             if durable.is_closed() {
-                tracing::error!(%reason, "history cannot be fed");
+                tracing::error!(%reason, "history cannot take in records");
                 return;
             }
             // The store may come back.

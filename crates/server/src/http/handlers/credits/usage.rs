@@ -187,7 +187,7 @@ mod tests {
             cell: cell.map(CellNo),
             number,
             gpu_type: None,
-            members: [].into_iter().collect(),
+            nodes: [].into_iter().collect(),
             per_gpu_hour: Credits::ZERO,
             hold: None,
             confirmed_at: Timestamp::MIN,

@@ -17,7 +17,7 @@ use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 
 use super::regions::{cell_of, known_jobs};
-use super::{WHOLE, place_after, read_place, state};
+use super::{WHOLE_GPU_MILLI, place_after, read_place, state};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::followers::region_samples::RegionSample;
@@ -78,7 +78,7 @@ fn largest_gangs<'a>(nodes: impl Iterator<Item = NodeView<'a>>) -> Vec<LargestGa
     // How many nodes have exactly so many whole GPUs free.
     let mut free: BTreeMap<&str, BTreeMap<u32, u32>> = BTreeMap::new();
     for view in nodes.filter(NodeView::is_open) {
-        let whole = view.free.iter().filter(|free| **free == WHOLE).count();
+        let whole = view.free.iter().filter(|free| **free == WHOLE_GPU_MILLI).count();
         let counts = free.entry(view.offer.model.as_str()).or_default();
         *counts.entry(u32::try_from(whole).unwrap_or(0)).or_default() += 1;
     }

@@ -95,7 +95,7 @@ fn try_code(
         Box::new((StatusCode::TOO_MANY_REQUESTS, retry_after, pages::html(page)).into_response())
     })?;
     find().ok_or_else(|| {
-        tracing::warn!(key = %caller.id, %address, "a code of no command line was tried");
+        tracing::warn!(key = %caller.id, %address, "an unknown device code was entered");
         wrong_codes.note(address, caller);
         let page = pages::html(pages::sign_in::unknown_device());
         Box::new((StatusCode::NOT_FOUND, page).into_response())
