@@ -78,7 +78,7 @@ pub fn check_cell(journal: &Path, progress: impl FnMut(Progress)) -> Result<Repo
 /// lines.
 pub fn export(
     journal: &Path,
-    of: crate::export::Of,
+    of: crate::export::JournalKind,
     out: &mut dyn Write,
     progress: impl FnMut(Progress),
 ) -> Result<u64, CheckError> {

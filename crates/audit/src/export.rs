@@ -15,7 +15,7 @@ use crate::verify::Progress;
 
 /// The kind of a journal.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum JournalKind {
     /// A ledger's journal.
     Ledger,
     /// A cell's journal.
@@ -24,22 +24,22 @@ pub enum Of {
     Directory,
 }
 
-impl Of {
+impl JournalKind {
     fn events(self) -> &'static [Named] {
         match self {
-            Of::Ledger => EVENTS,
-            Of::Cell => cell_names::EVENTS,
+            JournalKind::Ledger => EVENTS,
+            JournalKind::Cell => cell_names::EVENTS,
             // Its records are JSON with names already.
-            Of::Directory => &[],
+            JournalKind::Directory => &[],
         }
     }
 
     /// Adds the author, the command and the outcome to a line.
     fn header(self, header: &Node, line: &mut Map<String, Value>) -> Result<(), Malformed> {
         match self {
-            Of::Ledger => ledger_header(header, line),
-            Of::Cell => cell_header(header, line),
-            Of::Directory => Ok(()),
+            JournalKind::Ledger => ledger_header(header, line),
+            JournalKind::Cell => cell_header(header, line),
+            JournalKind::Directory => Ok(()),
         }
     }
 }
@@ -51,7 +51,7 @@ impl Of {
 /// A record cannot be decoded or a line cannot be written.
 pub fn export(
     source: &dyn Source,
-    of: Of,
+    of: JournalKind,
     out: &mut dyn Write,
     mut progress: impl FnMut(Progress),
 ) -> io::Result<u64> {
@@ -76,7 +76,7 @@ pub fn export(
     }
 }
 
-fn export_batch(batch: &RawBatch, of: Of, out: &mut dyn Write) -> io::Result<u64> {
+fn export_batch(batch: &RawBatch, of: JournalKind, out: &mut dyn Write) -> io::Result<u64> {
     let mut rest = &batch.payload[..];
     for offset in 0..u64::from(batch.records) {
         let position = batch.first_position.saturating_add(offset);
@@ -94,7 +94,7 @@ fn export_batch(batch: &RawBatch, of: Of, out: &mut dyn Write) -> io::Result<u64
 ///
 /// # Errors
 /// The bytes are not those of one record.
-pub fn one_record(position: u64, frame: &[u8], of: Of) -> io::Result<Value> {
+pub fn one_record(position: u64, frame: &[u8], of: JournalKind) -> io::Result<Value> {
     let wrong = |detail: Malformed| io::Error::other(format!("record {position}: {detail}"));
     let (record, rest) = first_record(frame).map_err(wrong)?;
     if !rest.is_empty() {
@@ -103,12 +103,18 @@ pub fn one_record(position: u64, frame: &[u8], of: Of) -> io::Result<Value> {
     shown(position, &record, of).map(Value::Object).map_err(wrong)
 }
 
-fn shown(position: u64, record: &RawRecord<'_>, of: Of) -> Result<Map<String, Value>, Malformed> {
+fn shown(
+    position: u64,
+    record: &RawRecord<'_>,
+    of: JournalKind,
+) -> Result<Map<String, Value>, Malformed> {
     let decisions = bodies(record)?
         .into_iter()
         .map(|body| match of {
-            Of::Directory => lines(body),
-            Of::Ledger | Of::Cell => node::read(body).and_then(|body| decision(&body, of)),
+            JournalKind::Directory => lines(body),
+            JournalKind::Ledger | JournalKind::Cell => {
+                node::read(body).and_then(|body| decision(&body, of))
+            }
         })
         .collect::<Result<Vec<Value>, Malformed>>()?;
     let mut line = Map::new();
@@ -128,7 +134,7 @@ fn lines(body: &[u8]) -> Result<Value, Malformed> {
     Ok(json!({ "events": events.collect::<Result<Vec<Value>, Malformed>>()? }))
 }
 
-fn decision(body: &Node, of: Of) -> Result<Value, Malformed> {
+fn decision(body: &Node, of: JournalKind) -> Result<Value, Malformed> {
     let [_version, header, events] = body.list()? else {
         return Err("a body is [version, header, events]".into());
     };

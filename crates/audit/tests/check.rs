@@ -5,7 +5,7 @@ use crate::support;
 use std::path::Path;
 
 use bursar_audit::check::{check, export};
-use bursar_audit::export::Of;
+use bursar_audit::export::JournalKind;
 use bursar_audit::{SqliteSource, verify};
 use bursar_journal::backup::copy as back_up;
 use bursar_journal::record::ledger::event_name;
@@ -45,7 +45,7 @@ fn every_record_is_exported_as_a_line_that_names_its_events() {
     let journal = open(&path);
     world.write_to(&journal, 3);
     let mut lines = Vec::new();
-    let written = export(&path, Of::Ledger, &mut lines, |_| {}).expect("lines");
+    let written = export(&path, JournalKind::Ledger, &mut lines, |_| {}).expect("lines");
     let text = String::from_utf8(lines).expect("JSON is text");
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();

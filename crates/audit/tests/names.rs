@@ -8,7 +8,7 @@ mod ledger_events;
 
 use std::collections::BTreeSet;
 
-use bursar_audit::export::{Of, one_record};
+use bursar_audit::export::{JournalKind, one_record};
 use bursar_core::ledger::command::{ClearedSettings, MovementNote};
 use bursar_core::ledger::event::Event;
 use bursar_journal::RecordKind;
@@ -18,7 +18,7 @@ use serde_json::Value;
 /// Enough that every optional field of every event is present at least once.
 const SEEDS: u64 = 64;
 
-fn exported(of: Of, body: &[u8]) -> Vec<Value> {
+fn exported(of: JournalKind, body: &[u8]) -> Vec<Value> {
     let mut content = vec![FORMAT_VERSION, RecordKind::Decision as u8];
     content.extend(1_767_225_600_000_i64.to_le_bytes());
     content.extend(body);
@@ -68,7 +68,7 @@ fn every_stored_field_of_a_ledger_event_has_a_name() {
             }
             let mut body = Vec::new();
             ledger::encode_body(None, &[event], &mut body);
-            found.extend(unnamed(&exported(Of::Ledger, &body)));
+            found.extend(unnamed(&exported(JournalKind::Ledger, &body)));
         }
     }
     assert_eq!(found, BTreeSet::new(), "fields without a name in names.rs");
@@ -82,7 +82,7 @@ fn every_stored_field_of_a_cell_event_has_a_name() {
         for variant in 0..cell_events::VARIANTS {
             let mut body = Vec::new();
             cell::encode_body(None, &[source.event(variant)], &mut body);
-            found.extend(unnamed(&exported(Of::Cell, &body)));
+            found.extend(unnamed(&exported(JournalKind::Cell, &body)));
         }
     }
     assert_eq!(found, BTreeSet::new(), "fields without a name in cell_names.rs");

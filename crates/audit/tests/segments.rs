@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bursar_audit::check::check;
-use bursar_audit::export::{Of, export};
+use bursar_audit::export::{JournalKind, export};
 use bursar_audit::{Report, Source, SqliteSource, proof, verify};
 use bursar_core::time::Timestamp;
 use bursar_journal::merkle::SigningKey;
@@ -86,7 +86,7 @@ fn sealed_records_are_verified_exported_and_proven_like_others() {
     let [expected, lines] = [&plain, &directory].map(|directory| {
         let source = SqliteSource::open(&file(directory)).expect("it can be read");
         let mut out = Vec::new();
-        export(&source, Of::Ledger, &mut out, |_| {}).expect("it can be written");
+        export(&source, JournalKind::Ledger, &mut out, |_| {}).expect("it can be written");
         out
     });
     assert!(lines == expected, "the exports differ");

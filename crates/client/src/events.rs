@@ -11,11 +11,10 @@ use crate::client::{Client, FailedAttempt};
 use crate::error::ClientError;
 use crate::retry::random;
 use crate::sse::{Message, Reader};
+use crate::text::STREAM_TIMEOUT;
 
 /// A connection is broken after this time without a byte, not even a keep-alive comment.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The timeout of a feed connection: none in practice.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The event with the reason why the server ends a connection.
 const PROBLEM: &str = "problem";
@@ -76,7 +75,8 @@ impl EventStream {
     async fn connect(&mut self) -> Result<(), ClientError> {
         self.reader = Reader::default();
         let query = EventsQuery { after: self.after.clone() };
-        let call: Call<Nothing> = Call::get("/v1/events").with_query(&query).with_timeout(FOR_EVER);
+        let call: Call<Nothing> =
+            Call::get("/v1/events").with_query(&query).with_timeout(STREAM_TIMEOUT);
         let mut request = self.client.request(call)?;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         match self.client.execute(request).await {

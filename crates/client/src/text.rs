@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::error::ClientError;
 
 /// The timeout of a stream: none in practice.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+pub(crate) const STREAM_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// An answer that is text, not JSON.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Client {
 
     /// Sends a call and streams its answer.
     pub async fn stream(&self, call: Call<Text>) -> Result<TextStream, ClientError> {
-        self.open(call.with_timeout(FOR_EVER)).await
+        self.open(call.with_timeout(STREAM_TIMEOUT)).await
     }
 
     async fn open(&self, call: Call<Text>) -> Result<TextStream, ClientError> {

@@ -16,7 +16,7 @@ use bursar_journal::{
 use support::postgres::TestPostgres;
 use support::{TempDir, read_all, sample};
 
-const TTL: Duration = Duration::from_secs(60);
+const LEASE_TTL: Duration = Duration::from_secs(60);
 
 /// A change made to the stored rows by hand.
 #[derive(Copy, Clone, Debug)]
@@ -65,7 +65,7 @@ fn obeys_every_law<S: Store>(mut empty: impl FnMut() -> S) {
 }
 
 fn owned(journal: &dyn Journal) -> Epoch {
-    journal.acquire_lease("owner", TTL).expect("no other owner has it").epoch
+    journal.acquire_lease("owner", LEASE_TTL).expect("no other owner has it").epoch
 }
 
 /// Appends `sample(first)`, `sample(first + 1)` … and returns all heads, the start's first.
@@ -280,20 +280,20 @@ fn two_snapshots_are_kept(store: &dyn Store) {
 
 fn a_lease_is_kept_by_renewing(store: &dyn Store) {
     let journal = store.open();
-    let first = journal.acquire_lease("first", TTL).expect("it is free");
+    let first = journal.acquire_lease("first", LEASE_TTL).expect("it is free");
     journal.renew_lease(&first).expect("the test owns it");
     if store.shared_by_processes() {
-        let held = journal.acquire_lease("second", TTL).expect_err("it is held");
+        let held = journal.acquire_lease("second", LEASE_TTL).expect_err("it is held");
         assert!(matches!(held, LeaseError::Held { holder, .. } if holder == "first"));
         store.expire_lease();
     }
-    let second = journal.acquire_lease("second", TTL).expect("it expired");
+    let second = journal.acquire_lease("second", LEASE_TTL).expect("it expired");
     assert!(second.epoch > first.epoch);
     assert_eq!(journal.renew_lease(&first), Err(LeaseError::Lost { epoch: first.epoch }));
     assert_eq!(journal.release_lease(&first), Err(LeaseError::Lost { epoch: first.epoch }));
     journal.renew_lease(&second).expect("the test owns it");
     journal.release_lease(&second).expect("the test owns it");
-    journal.acquire_lease("first", TTL).expect("it was released");
+    journal.acquire_lease("first", LEASE_TTL).expect("it was released");
 }
 
 fn a_journal_goes_on_after_reopen(store: &dyn Store) {

@@ -1,6 +1,8 @@
 //! The house rules that a program can check. Each finding names the file, the line and the fix.
 //! Each check has samples, so that a check without findings is known to work.
 
+#[path = "tidy/durations.rs"]
+mod durations;
 #[path = "tidy/errors.rs"]
 mod errors;
 #[path = "tidy/known.rs"]
@@ -111,4 +113,9 @@ fn people_read_no_debug_text() {
 #[test]
 fn errors_are_types() {
     report("errors_are_types", &errors::check(&Repository::read()));
+}
+
+#[test]
+fn constants_of_time_say_what_they_bound() {
+    report("constants_of_time_say_what_they_bound", &durations::check(&Repository::read()));
 }

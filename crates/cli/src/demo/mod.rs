@@ -25,7 +25,7 @@ use crate::render::print_line;
 use crate::session::contexts::{Context, Contexts};
 
 /// The refresh interval of the progress line.
-const TICK: Duration = Duration::from_secs(2);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoArguments {
@@ -142,7 +142,7 @@ async fn show_progress(client: &Client) {
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is well-formed"));
     loop {
-        tokio::time::sleep(TICK).await;
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
         // A busy server answers the next time.
         let Ok(answer) = client.send(regions::list()).await else { continue };
         let all = answer.value.data;

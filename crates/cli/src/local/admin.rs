@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use bursar_audit::export::Of;
+use bursar_audit::export::JournalKind;
 use bursar_audit::{Report, check};
 use bursar_client::api::Time;
 use bursar_client::api::words::counted;
@@ -192,8 +192,10 @@ pub(crate) fn run(
         AdminCommand::StoreTest(arguments) => arguments.run(),
         AdminCommand::Export { data, region, to } => {
             let (journal, of) = match region {
-                Some(region) => (cells::cell_file(&data, &region).map_err(failed)?, Of::Cell),
-                None => (ledger_file(&data)?, Of::Ledger),
+                Some(region) => {
+                    (cells::cell_file(&data, &region).map_err(failed)?, JournalKind::Cell)
+                }
+                None => (ledger_file(&data)?, JournalKind::Ledger),
             };
             let mut out: Box<dyn Write> = match &to {
                 Some(path) => Box::new(BufWriter::new(File::create_new(path)?)),

@@ -18,9 +18,9 @@ use crate::prices::{PriceChange, PriceRead};
 /// How long a client waits for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 /// The pause before a request is sent again.
-pub(crate) const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// The pause between two requests of one client, so that the checker has little to compare.
-const STEP: Duration = Duration::from_millis(4);
+const POLL_INTERVAL: Duration = Duration::from_millis(4);
 /// Clients that change credits.
 pub(crate) const LANES: u32 = 6;
 pub(crate) const CREDIT: MicroCredits = 1_000_000;
@@ -136,7 +136,7 @@ impl TestClients {
             if let Some((status, _, body)) = sent {
                 return (status, body);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -156,7 +156,7 @@ impl TestClients {
                 guests.insert(id, key);
                 return;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -194,7 +194,7 @@ impl TestClients {
         while self.goes_on() {
             let guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let guests: Vec<(String, String)> = guests.into_iter().collect();
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
             if guests.is_empty() {
                 continue;
             }
@@ -254,7 +254,7 @@ impl TestLane {
             let request = self.choose();
             let outcome = self.settle_with("root", &root, request.clone()).await;
             self.learn(request, outcome);
-            tokio::time::sleep(STEP).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -346,7 +346,7 @@ impl TestLane {
             if outcome != CallOutcome::Unknown {
                 return outcome;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bursar_testkit::generate::Random;
 use serde_json::{Value, json};
 
-use crate::clients::{CREDIT, PAUSE, TestClients, client, micros};
+use crate::clients::{CREDIT, RETRY_INTERVAL, TestClients, client, micros};
 
 /// A change of a price, and when it was asked for and answered.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl TestClients {
                 let answered = Some(self.now());
                 self.notes().price_changes.last_mut().expect("just pushed").answered = answered;
             }
-            tokio::time::sleep(PAUSE * 3).await;
+            tokio::time::sleep(RETRY_INTERVAL * 3).await;
         }
     }
 
@@ -61,7 +61,7 @@ impl TestClients {
                     self.notes().price_reads.push(PriceRead { price, asked, answered });
                 }
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 }

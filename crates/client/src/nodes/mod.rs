@@ -13,7 +13,7 @@ use bursar_api::nodes::node::{
 use crate::call::{Call, Method, Nothing, path};
 
 /// How much longer than its wait the answer to a long poll may take.
-const SLACK: Duration = Duration::from_secs(15);
+const MAX_ANSWER_DELAY: Duration = Duration::from_secs(15);
 
 /// Registers a node, at first and at each start of its agent.
 pub fn register(node: &RegisterNode) -> Call<Registration> {
@@ -28,7 +28,7 @@ pub fn heartbeat(id: &str, heartbeat: &Heartbeat) -> Call<Orders> {
 /// Sends a heartbeat and waits up to `wait_seconds` for new orders.
 pub fn heartbeat_and_wait(id: &str, beat: &Heartbeat, wait_seconds: u32) -> Call<Orders> {
     let query = HeartbeatQuery { wait_seconds: Some(wait_seconds) };
-    let longest = Duration::from_secs(u64::from(wait_seconds)) + SLACK;
+    let longest = Duration::from_secs(u64::from(wait_seconds)) + MAX_ANSWER_DELAY;
     heartbeat(id, beat).with_query(&query).with_timeout(longest)
 }
 

@@ -7,7 +7,7 @@ use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::message::ToCell;
 
-use super::holds::Of;
+use super::holds::MovementContext;
 use super::live::HoldNumbers;
 use super::movements::Made;
 use super::{History, Step, Usage};
@@ -178,10 +178,14 @@ impl<D: Database> History<D> {
         self.touch_job(step, JobNo::of_cell(job))
     }
 
-    fn of_hold(&mut self, kind: EntryType, number: u32) -> Result<Of<'static>, HistoryError> {
+    fn of_hold(
+        &mut self,
+        kind: EntryType,
+        number: u32,
+    ) -> Result<MovementContext<'static>, HistoryError> {
         let live = self.live_hold(number)?;
         let hold = HoldNumbers { ledger: number, here: live.hold };
-        Ok(Of { kind, hold: Some(hold), spender: live.record.account.0, name: None })
+        Ok(MovementContext { kind, hold: Some(hold), spender: live.record.account.0, name: None })
     }
 
     fn named(
@@ -191,7 +195,7 @@ impl<D: Database> History<D> {
         spender: u32,
         movement: &NamedMovement,
     ) -> Result<(), HistoryError> {
-        let of = Of { kind, hold: None, spender, name: Some(movement.id.as_str()) };
+        let of = MovementContext { kind, hold: None, spender, name: Some(movement.id.as_str()) };
         self.enter_pieces(step, of, &movement.pieces)
     }
 

@@ -22,7 +22,7 @@ use crate::lists::{ListOf, decode_from_nothing};
 
 /// The context of a movement: its hold, and the account that spends.
 #[derive(Copy, Clone)]
-pub(super) struct Of<'a> {
+pub(super) struct MovementContext<'a> {
     pub(super) kind: EntryType,
     pub(super) hold: Option<HoldNumbers>,
     pub(super) spender: u32,
@@ -34,7 +34,7 @@ impl<D: Database> History<D> {
     pub(super) fn enter_pieces(
         &mut self,
         step: &mut Step,
-        of: Of<'_>,
+        of: MovementContext<'_>,
         pieces: &[Piece],
     ) -> Result<(), HistoryError> {
         self.shift_pieces(step.at, pieces, of.kind.effect().0)?;
@@ -125,7 +125,7 @@ impl<D: Database> History<D> {
         spender: u32,
         pieces: &[Piece],
     ) -> Result<(), HistoryError> {
-        let of = Of { kind, hold: Some(hold), spender, name: None };
+        let of = MovementContext { kind, hold: Some(hold), spender, name: None };
         self.enter_pieces(step, of, pieces)?;
         let drawn: Drawn = pieces.iter().map(|piece| (*piece, step.at)).collect();
         self.count_drawn(spender, &drawn, 1)
@@ -159,7 +159,8 @@ impl<D: Database> History<D> {
             self.change_hold(number, |record| record.apply_captured(at, capture))?;
         let gpu_ms = captured.gpu_ms;
         let pieces: SmallVec<[Piece; 2]> = captured.spent.iter().map(|(piece, _)| *piece).collect();
-        let of = Of { kind: EntryType::Captured, hold: Some(hold), spender, name: None };
+        let of =
+            MovementContext { kind: EntryType::Captured, hold: Some(hold), spender, name: None };
         self.enter_pieces(step, of, &pieces)?;
         step.touched.insert(spender);
         let total: i128 = pieces.iter().map(|piece| i128::from(piece.span.len())).sum();
@@ -196,7 +197,7 @@ impl<D: Database> History<D> {
         cut: &[SliceAmount],
     ) -> Result<(), HistoryError> {
         let (hold, spender, gone) = self.change_hold(number, |record| record.apply_cut(cut))?;
-        let of = Of { kind: EntryType::Cut, hold: Some(hold), spender, name: None };
+        let of = MovementContext { kind: EntryType::Cut, hold: Some(hold), spender, name: None };
         self.enter_undrawn(step, of, &gone)
     }
 
@@ -204,7 +205,7 @@ impl<D: Database> History<D> {
     fn enter_undrawn(
         &mut self,
         step: &mut Step,
-        of: Of<'_>,
+        of: MovementContext<'_>,
         units: &Drawn,
     ) -> Result<(), HistoryError> {
         let pieces: SmallVec<[Piece; 2]> = units.iter().map(|(piece, _)| *piece).collect();
@@ -223,7 +224,8 @@ impl<D: Database> History<D> {
         let at = step.at;
         let (hold, spender, closed) =
             self.change_hold(number, |record| Ok(record.apply_closed(at, state, cause)))?;
-        let of = Of { kind: EntryType::Returned, hold: Some(hold), spender, name: None };
+        let of =
+            MovementContext { kind: EntryType::Returned, hold: Some(hold), spender, name: None };
         self.enter_undrawn(step, of, &closed.rest)
     }
 
@@ -237,7 +239,8 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let (hold, spender, back) =
             self.change_hold(number, |record| record.apply_pinned(rate, returned, expires_at))?;
-        let of = Of { kind: EntryType::Returned, hold: Some(hold), spender, name: None };
+        let of =
+            MovementContext { kind: EntryType::Returned, hold: Some(hold), spender, name: None };
         self.enter_undrawn(step, of, &back)
     }
 
@@ -267,7 +270,7 @@ impl<D: Database> History<D> {
         let made = Made::new(Resource::Refund, spender).of(hold.here).with(note);
         self.note_movement(step, made, movement)?;
         let name = Some(movement.id.as_str());
-        let of = Of { kind: EntryType::Refunded, hold: Some(hold), spender, name };
+        let of = MovementContext { kind: EntryType::Refunded, hold: Some(hold), spender, name };
         self.enter_undrawn(step, of, &units)?;
         let total: i128 = units.iter().map(|(piece, _)| i128::from(piece.span.len())).sum();
         step.jobs.extend(self.live_hold(number)?.record.job());

@@ -17,9 +17,9 @@ use crate::journal::{Journal, Lease};
 use crate::record::{Batch, BatchBuilder, RecordKind};
 
 /// Leases of owners that are not waited for.
-const LONG: Duration = Duration::from_secs(60);
+const LONG_TTL: Duration = Duration::from_secs(60);
 /// A lease that is waited for.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT_TTL: Duration = Duration::from_secs(1);
 /// How often the clock of the database is read.
 const CLOCK_READINGS: usize = 500;
 /// Appends that race in pairs.
@@ -197,7 +197,7 @@ fn batch(number: u64, bytes: usize) -> Batch {
 }
 
 fn owner(journal: &PostgresJournal, name: &str) -> Result<Lease, BrokenLaw> {
-    Ok(journal.acquire_lease(name, LONG)?)
+    Ok(journal.acquire_lease(name, LONG_TTL)?)
 }
 
 fn count(journal: &PostgresJournal) -> Result<u64, BrokenLaw> {
@@ -272,7 +272,7 @@ fn an_older_epoch_is_refused(
 ) -> Result<String, BrokenLaw> {
     let other = PostgresJournal::open(options.clone())?;
     let old = owner(journal, "first")?;
-    let held = other.acquire_lease("second", LONG);
+    let held = other.acquire_lease("second", LONG_TTL);
     require(matches!(held, Err(LeaseError::Held { .. })), "a lease was given to two owners")?;
     journal.release_lease(&old)?;
     let new = owner(&other, "second")?;
@@ -294,15 +294,15 @@ fn a_lease_expires(
     options: &PostgresOptions,
 ) -> Result<String, BrokenLaw> {
     let other = PostgresJournal::open(options.clone())?;
-    journal.acquire_lease("first", SHORT)?;
+    journal.acquire_lease("first", SHORT_TTL)?;
     let mut refusals = 0;
     let lease = loop {
-        match other.acquire_lease("second", LONG) {
+        match other.acquire_lease("second", LONG_TTL) {
             Ok(lease) => break lease,
             Err(LeaseError::Held { .. }) => refusals += 1,
             Err(error) => return Err(error.into()),
         }
-        std::thread::sleep(SHORT / 20);
+        std::thread::sleep(SHORT_TTL / 20);
     };
     require(refusals > 0, "a lease was taken before it expired")?;
     other.release_lease(&lease)?;

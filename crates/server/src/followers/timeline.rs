@@ -251,57 +251,59 @@ pub(crate) fn of_cell(
 
 /// Whether an event of a cell is about a job.
 fn is_about(event: &cell::Event, job: JobId) -> bool {
-    use cell::Event as Of;
+    use cell::Event as CellEvent;
     match event {
-        Of::JobQueued(spec) => spec.job == job,
-        Of::JobFunded { job: of, .. }
-        | Of::JobReleased { job: of }
-        | Of::JobHeldByGroup { job: of }
-        | Of::JobEnded { job: of, .. }
-        | Of::ReservationMade { job: of, .. }
-        | Of::ReservationDropped { job: of } => *of == job,
-        Of::PlacementProposed { attempt, .. }
-        | Of::PlacementConfirmed { attempt, .. }
-        | Of::PlacementRefused { attempt, .. }
-        | Of::AttemptStartedOnNode { attempt, .. }
-        | Of::AttemptEndedOnNode { attempt, .. }
-        | Of::FundingSet { attempt, .. }
-        | Of::FundsNeeded { attempt }
-        | Of::FundingEnded { attempt }
-        | Of::StopOrdered { attempt, .. }
-        | Of::CancelNoted { attempt }
-        | Of::KillOrdered { attempt, .. }
-        | Of::AttemptEnded { attempt, .. }
-        | Of::FenceLifted { attempt, .. } => attempt.job == job,
-        Of::UsageMetered { usage, .. } => usage.iter().any(|(attempt, _)| attempt.job == job),
-        Of::MessageReceived { .. }
-        | Of::LedgerMessageSent { .. }
-        | Of::Configured(_)
-        | Of::PriceSet { .. }
-        | Of::ClassSet { .. }
-        | Of::AccountSet(_)
-        | Of::NodeRegistered { .. }
-        | Of::NodeReported { .. }
-        | Of::NodeLost { .. }
-        | Of::NodeDrained { .. }
-        | Of::NodeResumed { .. }
-        | Of::NodeRemoved { .. }
-        | Of::MaintenancePlanned { .. }
-        | Of::MaintenanceBegan { .. }
-        | Of::MaintenanceEnded { .. }
-        | Of::RequestParked { .. }
-        | Of::RequestBlocked { .. }
-        | Of::ReservationKept { .. }
-        | Of::ReservationsDone { .. }
-        | Of::ReviewBegan
-        | Of::ReviewPassed { .. }
-        | Of::PassEnded
-        | Of::RequestDone { .. }
-        | Of::AnswerKept { .. }
-        | Of::RequestsForgotten { .. }
-        | Of::SetAside { .. }
-        | Of::Rewound { .. }
-        | Of::NodeCleared { .. } => false,
+        CellEvent::JobQueued(spec) => spec.job == job,
+        CellEvent::JobFunded { job: of, .. }
+        | CellEvent::JobReleased { job: of }
+        | CellEvent::JobHeldByGroup { job: of }
+        | CellEvent::JobEnded { job: of, .. }
+        | CellEvent::ReservationMade { job: of, .. }
+        | CellEvent::ReservationDropped { job: of } => *of == job,
+        CellEvent::PlacementProposed { attempt, .. }
+        | CellEvent::PlacementConfirmed { attempt, .. }
+        | CellEvent::PlacementRefused { attempt, .. }
+        | CellEvent::AttemptStartedOnNode { attempt, .. }
+        | CellEvent::AttemptEndedOnNode { attempt, .. }
+        | CellEvent::FundingSet { attempt, .. }
+        | CellEvent::FundsNeeded { attempt }
+        | CellEvent::FundingEnded { attempt }
+        | CellEvent::StopOrdered { attempt, .. }
+        | CellEvent::CancelNoted { attempt }
+        | CellEvent::KillOrdered { attempt, .. }
+        | CellEvent::AttemptEnded { attempt, .. }
+        | CellEvent::FenceLifted { attempt, .. } => attempt.job == job,
+        CellEvent::UsageMetered { usage, .. } => {
+            usage.iter().any(|(attempt, _)| attempt.job == job)
+        }
+        CellEvent::MessageReceived { .. }
+        | CellEvent::LedgerMessageSent { .. }
+        | CellEvent::Configured(_)
+        | CellEvent::PriceSet { .. }
+        | CellEvent::ClassSet { .. }
+        | CellEvent::AccountSet(_)
+        | CellEvent::NodeRegistered { .. }
+        | CellEvent::NodeReported { .. }
+        | CellEvent::NodeLost { .. }
+        | CellEvent::NodeDrained { .. }
+        | CellEvent::NodeResumed { .. }
+        | CellEvent::NodeRemoved { .. }
+        | CellEvent::MaintenancePlanned { .. }
+        | CellEvent::MaintenanceBegan { .. }
+        | CellEvent::MaintenanceEnded { .. }
+        | CellEvent::RequestParked { .. }
+        | CellEvent::RequestBlocked { .. }
+        | CellEvent::ReservationKept { .. }
+        | CellEvent::ReservationsDone { .. }
+        | CellEvent::ReviewBegan
+        | CellEvent::ReviewPassed { .. }
+        | CellEvent::PassEnded
+        | CellEvent::RequestDone { .. }
+        | CellEvent::AnswerKept { .. }
+        | CellEvent::RequestsForgotten { .. }
+        | CellEvent::SetAside { .. }
+        | CellEvent::Rewound { .. }
+        | CellEvent::NodeCleared { .. } => false,
     }
 }
 

@@ -298,88 +298,94 @@ fn add(about: &mut Vec<About>, one: About) {
 
 /// What an event of a cell is about. Attempts are about their job, not about the nodes of others.
 fn of_cell(event: &cell::Event, about: &mut Vec<About>) {
-    use cell::Event as Of;
+    use cell::Event as CellEvent;
     match event {
-        Of::JobQueued(spec) => add(about, About::Job(spec.job)),
-        Of::JobFunded { job, .. }
-        | Of::JobReleased { job }
-        | Of::JobHeldByGroup { job }
-        | Of::JobEnded { job, .. }
-        | Of::ReservationMade { job, .. }
-        | Of::ReservationKept { job }
-        | Of::ReservationDropped { job } => add(about, About::Job(*job)),
-        Of::PlacementProposed { attempt, .. }
-        | Of::PlacementConfirmed { attempt, .. }
-        | Of::PlacementRefused { attempt, .. }
-        | Of::AttemptStartedOnNode { attempt, .. }
-        | Of::AttemptEndedOnNode { attempt, .. }
-        | Of::FundingSet { attempt, .. }
-        | Of::FundsNeeded { attempt }
-        | Of::FundingEnded { attempt }
-        | Of::StopOrdered { attempt, .. }
-        | Of::CancelNoted { attempt }
-        | Of::KillOrdered { attempt, .. }
-        | Of::AttemptEnded { attempt, .. }
-        | Of::FenceLifted { attempt, .. } => add(about, About::Job(attempt.job)),
-        Of::UsageMetered { node, usage } => {
+        CellEvent::JobQueued(spec) => add(about, About::Job(spec.job)),
+        CellEvent::JobFunded { job, .. }
+        | CellEvent::JobReleased { job }
+        | CellEvent::JobHeldByGroup { job }
+        | CellEvent::JobEnded { job, .. }
+        | CellEvent::ReservationMade { job, .. }
+        | CellEvent::ReservationKept { job }
+        | CellEvent::ReservationDropped { job } => add(about, About::Job(*job)),
+        CellEvent::PlacementProposed { attempt, .. }
+        | CellEvent::PlacementConfirmed { attempt, .. }
+        | CellEvent::PlacementRefused { attempt, .. }
+        | CellEvent::AttemptStartedOnNode { attempt, .. }
+        | CellEvent::AttemptEndedOnNode { attempt, .. }
+        | CellEvent::FundingSet { attempt, .. }
+        | CellEvent::FundsNeeded { attempt }
+        | CellEvent::FundingEnded { attempt }
+        | CellEvent::StopOrdered { attempt, .. }
+        | CellEvent::CancelNoted { attempt }
+        | CellEvent::KillOrdered { attempt, .. }
+        | CellEvent::AttemptEnded { attempt, .. }
+        | CellEvent::FenceLifted { attempt, .. } => add(about, About::Job(attempt.job)),
+        CellEvent::UsageMetered { node, usage } => {
             add(about, About::Node(*node));
             usage.iter().for_each(|(attempt, _)| add(about, About::Job(attempt.job)));
         }
-        Of::NodeRegistered { offer, .. } => {
+        CellEvent::NodeRegistered { offer, .. } => {
             let id = NodeKey::of(offer).full();
             add(about, named(AuditSubjectType::Node, &id, offer.scope.as_ref()));
         }
-        Of::NodeReported { node, .. }
-        | Of::NodeLost { node }
-        | Of::NodeDrained { node }
-        | Of::NodeResumed { node }
-        | Of::NodeRemoved { node }
-        | Of::NodeCleared { node } => add(about, About::Node(*node)),
-        Of::PriceSet { model, .. } => add(about, named(AuditSubjectType::Price, model, None)),
-        Of::ClassSet { class, .. } => add(about, named(AuditSubjectType::Class, class, None)),
-        Of::AccountSet(policy) => {
+        CellEvent::NodeReported { node, .. }
+        | CellEvent::NodeLost { node }
+        | CellEvent::NodeDrained { node }
+        | CellEvent::NodeResumed { node }
+        | CellEvent::NodeRemoved { node }
+        | CellEvent::NodeCleared { node } => add(about, About::Node(*node)),
+        CellEvent::PriceSet { model, .. } => {
+            add(about, named(AuditSubjectType::Price, model, None))
+        }
+        CellEvent::ClassSet { class, .. } => {
+            add(about, named(AuditSubjectType::Class, class, None))
+        }
+        CellEvent::AccountSet(policy) => {
             add(about, named(AuditSubjectType::Account, &policy.path, Some(&policy.path)));
         }
-        Of::Configured(_)
-        | Of::MaintenancePlanned { .. }
-        | Of::MaintenanceBegan { .. }
-        | Of::MaintenanceEnded { .. }
-        | Of::SetAside { .. }
-        | Of::Rewound { .. } => add(about, About::Platform),
-        Of::MessageReceived { .. }
-        | Of::LedgerMessageSent { .. }
-        | Of::RequestParked { .. }
-        | Of::RequestBlocked { .. }
-        | Of::ReservationsDone { .. }
-        | Of::ReviewBegan
-        | Of::ReviewPassed { .. }
-        | Of::PassEnded
-        | Of::RequestDone { .. }
-        | Of::AnswerKept { .. }
-        | Of::RequestsForgotten { .. } => {}
+        CellEvent::Configured(_)
+        | CellEvent::MaintenancePlanned { .. }
+        | CellEvent::MaintenanceBegan { .. }
+        | CellEvent::MaintenanceEnded { .. }
+        | CellEvent::SetAside { .. }
+        | CellEvent::Rewound { .. } => add(about, About::Platform),
+        CellEvent::MessageReceived { .. }
+        | CellEvent::LedgerMessageSent { .. }
+        | CellEvent::RequestParked { .. }
+        | CellEvent::RequestBlocked { .. }
+        | CellEvent::ReservationsDone { .. }
+        | CellEvent::ReviewBegan
+        | CellEvent::ReviewPassed { .. }
+        | CellEvent::PassEnded
+        | CellEvent::RequestDone { .. }
+        | CellEvent::AnswerKept { .. }
+        | CellEvent::RequestsForgotten { .. } => {}
     }
 }
 
 /// What an event of the directory is about.
 fn of_directory(event: &directory::Event, about: &mut Vec<About>) {
     use AuditSubjectType as Kind;
-    use directory::Event as Of;
+    use directory::Event as DirectoryEvent;
     let key = |id: &KeyId, owner: Option<&AccountPath>| named(Kind::Key, id, owner);
     match event {
-        Of::KeyCreated { id, key: terms } => add(about, key(id, terms.scope.as_ref())),
-        Of::KeyRevoked { id, tenant, .. } => {
+        DirectoryEvent::KeyCreated { id, key: terms } => add(about, key(id, terms.scope.as_ref())),
+        DirectoryEvent::KeyRevoked { id, tenant, .. } => {
             let owner =
                 tenant.as_ref().filter(|tenant| tenant.as_str() != directory::event::PLATFORM_KEYS);
             add(about, key(id, owner));
         }
-        Of::RegionAdded { region } => add(about, named(Kind::Region, region, None)),
-        Of::OrgAssigned { org, .. } => add(about, named(Kind::Account, org, None)),
-        Of::PriceSet { gpu_type, .. } => add(about, named(Kind::Price, gpu_type, None)),
-        Of::ClassSet { name, .. } => add(about, named(Kind::Class, name, None)),
-        Of::QuotaSet { account, .. } | Of::QuotaRemoved { account, .. } => {
+        DirectoryEvent::RegionAdded { region } => add(about, named(Kind::Region, region, None)),
+        DirectoryEvent::OrgAssigned { org, .. } => add(about, named(Kind::Account, org, None)),
+        DirectoryEvent::PriceSet { gpu_type, .. } => add(about, named(Kind::Price, gpu_type, None)),
+        DirectoryEvent::ClassSet { name, .. } => add(about, named(Kind::Class, name, None)),
+        DirectoryEvent::QuotaSet { account, .. } | DirectoryEvent::QuotaRemoved { account, .. } => {
             add(about, named(Kind::Account, account, Some(account)));
         }
-        Of::ClockNoted | Of::AttemptSecretSet { .. } => add(about, About::Platform),
-        Of::Answered { .. } | Of::AnswersForgotten { .. } => {}
+        DirectoryEvent::ClockNoted | DirectoryEvent::AttemptSecretSet { .. } => {
+            add(about, About::Platform)
+        }
+        DirectoryEvent::Answered { .. } | DirectoryEvent::AnswersForgotten { .. } => {}
     }
 }

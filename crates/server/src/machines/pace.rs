@@ -12,7 +12,7 @@ const MAX_LEAD_TTL: Duration = Duration::from_secs(10);
 const ANSWERS_PER_LEASE: u32 = 8;
 /// For how long a member that was just started leaves the claim of a lead that was not given up to others, which
 /// remember more: they compare what they saw every second, and connect within five.
-const CLAIM_DELAY_AFTER_START: Duration = Duration::from_secs(7);
+const START_CLAIM_DELAY: Duration = Duration::from_secs(7);
 /// How long a leader waits for the store's clock, its heads, and its announcement. Bounded so that
 /// it does not lose leadership over them. After a renewal that took longer it does one of them, in turn.
 pub(super) const CHECK_TIMEOUT: Duration = Duration::from_millis(350);
@@ -98,7 +98,7 @@ impl SeenLead {
     ) -> Option<&LeadRow> {
         let row = self.row.as_ref()?;
         // Others that remember more of the store compare it meanwhile.
-        let is_fresh = has_others && now < self.first? + CLAIM_DELAY_AFTER_START;
+        let is_fresh = has_others && now < self.first? + START_CLAIM_DELAY;
         let is_over = now >= self.since + row.lease && !is_fresh;
         (row.is_free || row.holder == start || is_over).then_some(row)
     }
@@ -174,7 +174,7 @@ mod tests {
         assert!(seen.claimable("other", Duration::ZERO, true).is_some(), "it is its own");
         assert!(seen.claimable("me", LEAD_TTL, false).is_some(), "it is alone");
         assert_eq!(seen.claimable("me", LEAD_TTL, true), None);
-        assert!(seen.claimable("me", CLAIM_DELAY_AFTER_START, true).is_some());
+        assert!(seen.claimable("me", START_CLAIM_DELAY, true).is_some());
     }
 
     #[test]

@@ -41,21 +41,21 @@ fn words(
     blocker: &explain::PlacementBlocker,
     name: impl Fn(JobId) -> Option<String>,
 ) -> Blocker {
-    use explain::PlacementBlocker as Of;
+    use explain::PlacementBlocker;
     match blocker {
-        Of::Credits => of(
+        PlacementBlocker::Credits => of(
             BlockerType::Credits,
             "the account has too few credits for the next hold",
             "a billing key can grant or transfer credits to the account; the job then continues without \
              a request",
         ),
-        Of::Budget => of(
+        PlacementBlocker::Budget => of(
             BlockerType::Budget,
             "a hard budget would be exceeded by the next hold",
             "wait for the next period of the budget, or have it raised with a billing key; the job then \
              continues without a request",
         ),
-        Of::Frozen { account } => {
+        PlacementBlocker::Frozen { account } => {
             let whose = account.as_deref().unwrap_or("an account above the job");
             let fix = match account {
                 Some(account) => {
@@ -67,7 +67,7 @@ fn words(
             shown.account = account.as_ref().map(ToString::to_string);
             shown
         }
-        Of::Quota { account, model, jobs, limit, used, requested } => {
+        PlacementBlocker::Quota { account, model, jobs, limit, used, requested } => {
             let (what, limit, used, requested) = if *jobs {
                 let whole = |jobs: &u32| Sum::from_whole(*jobs);
                 ("jobs".to_owned(), whole(limit), whole(used), whole(requested))
@@ -88,12 +88,12 @@ fn words(
             (shown.limit, shown.held, shown.requested) = (Some(limit), Some(used), Some(requested));
             shown
         }
-        Of::Group { name, limit, active } => of(
+        PlacementBlocker::Group { name, limit, active } => of(
             BlockerType::Group,
             format!("the group `{name}` has {active} of its {} running", counted(*limit, "job")),
             "wait until one of them ends, or submit the next job of the group with a higher limit",
         ),
-        Of::GpuType { models } => {
+        PlacementBlocker::GpuType { models } => {
             let wanted = match models.as_slice() {
                 [] => "with GPUs".to_owned(),
                 models => format!("with {}", models.join(" or ")),
@@ -104,7 +104,7 @@ fn words(
                 "add another type to gpus.types, allow another region, or wait for such a node",
             )
         }
-        Of::Scope { account, models } => {
+        PlacementBlocker::Scope { account, models } => {
             let wanted = match models.as_slice() {
                 [] => "GPUs".to_owned(),
                 models => models.join(" or "),
@@ -118,7 +118,7 @@ fn words(
                 ),
             )
         }
-        Of::Memory { nodes } => of(
+        PlacementBlocker::Memory { nodes } => of(
             BlockerType::Memory,
             match *nodes {
                 1 => format!(
@@ -131,7 +131,7 @@ fn words(
             },
             "ask for fewer GPUs per node, less memory or CPU, or fewer labels",
         ),
-        Of::Capacity { wanted, available, suitable } => of(
+        PlacementBlocker::Capacity { wanted, available, suitable } => of(
             BlockerType::Capacity,
             format!(
                 "needs {wanted} of {} in {region}; {} free",
@@ -144,7 +144,7 @@ fn words(
             ),
             "wait until others end, or allow more types or regions",
         ),
-        Of::Gang { wanted, available } => of(
+        PlacementBlocker::Gang { wanted, available } => of(
             BlockerType::Gang,
             format!(
                 "the job needs {} of {region} at once; {available} could serve it",
@@ -152,7 +152,7 @@ fn words(
             ),
             "ask for fewer nodes, or allow more types or regions",
         ),
-        Of::Reservation { job, from } => {
+        PlacementBlocker::Reservation { job, from } => {
             let whom = match job {
                 Some(job) => match name(*job) {
                     Some(name) => format!("job {name}"),
@@ -164,7 +164,7 @@ fn words(
             let fix = "a shorter max_runtime_seconds lets the job run before that";
             of(BlockerType::Reservation, detail, fix)
         }
-        Of::Drain { nodes } => of(
+        PlacementBlocker::Drain { nodes } => of(
             BlockerType::Drain,
             format!(
                 "{} in {region} {} no jobs now",
@@ -173,7 +173,7 @@ fn words(
             ),
             "wait until the nodes are resumed, or ask an operator",
         ),
-        Of::Lost { nodes } => of(
+        PlacementBlocker::Lost { nodes } => of(
             BlockerType::Capacity,
             format!(
                 "lost: {} in {region} no longer {}",
@@ -182,12 +182,12 @@ fn words(
             ),
             "wait until the nodes report again, or ask an operator",
         ),
-        Of::Priority { ahead: 0, .. } => of(
+        PlacementBlocker::Priority { ahead: 0, .. } => of(
             BlockerType::Priority,
             "it is next; it starts in the next pass of the scheduler",
             "nothing to do",
         ),
-        Of::Priority { ahead, higher } => of(
+        PlacementBlocker::Priority { ahead, higher } => of(
             BlockerType::Priority,
             match (ahead, higher) {
                 (1, 0) => format!("1 job is ahead in {region}"),
@@ -199,7 +199,7 @@ fn words(
             },
             "wait, or submit it in a higher class",
         ),
-        Of::Delayed { until } => of(
+        PlacementBlocker::Delayed { until } => of(
             BlockerType::Priority,
             format!("an operator preempted it; it is not placed before {}", time(*until)),
             "wait",

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bursar_audit::export::{Of, one_record};
+use bursar_audit::export::{JournalKind, one_record};
 use bursar_client::api::system::audit::{Checkpoint, Proof};
 use bursar_client::api::words::counted;
 use bursar_client::system::audit;
@@ -107,9 +107,9 @@ pub(super) async fn show(
         .inclusion(&signed(&proof.checkpoint)?, position, &frame, &path)
         .map_err(refused(&format!("record {position}")))?;
     let of = match machine {
-        Some("directory") => Of::Directory,
-        Some(machine) if machine.starts_with("cell-") => Of::Cell,
-        None | Some(_) => Of::Ledger,
+        Some("directory") => JournalKind::Directory,
+        Some(machine) if machine.starts_with("cell-") => JournalKind::Cell,
+        None | Some(_) => JournalKind::Ledger,
     };
     let record = one_record(position, &frame, of)
         .map_err(|why| Failure::new("the record cannot be read", why))?;

@@ -12,7 +12,7 @@ use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
 
 /// Failures are counted in windows of this length.
-const WINDOW: Duration = Duration::from_secs(60);
+const COUNT_WINDOW: Duration = Duration::from_secs(60);
 /// The most failures with one key id from one address in a window.
 const MAX_OF_ID: u32 = 10;
 /// The most failures from one address in a window.
@@ -91,9 +91,10 @@ impl FailureCounts {
             if counts.len() >= MAX_COUNTS && !is_known {
                 continue;
             }
-            let count = counts.entry(source).or_insert(Count { failures: 0, until: now + WINDOW });
+            let count =
+                counts.entry(source).or_insert(Count { failures: 0, until: now + COUNT_WINDOW });
             if count.until <= now {
-                *count = Count { failures: 0, until: now + WINDOW };
+                *count = Count { failures: 0, until: now + COUNT_WINDOW };
             }
             count.failures += 1;
         }
@@ -216,9 +217,9 @@ mod tests {
         assert_eq!((refused.problem.code, refused.retry_after), (Code::RateLimited, Some(61)));
         assert!(failures.check_at(from, "other", start).is_ok());
         assert!(failures.check_at(address("10.0.0.2"), "k", start).is_ok());
-        assert!(failures.check_at(from, "k", start + WINDOW).is_ok());
-        failures.note_at(from, "k", start + WINDOW);
-        assert!(failures.check_at(from, "k", start + WINDOW).is_ok(), "a new window");
+        assert!(failures.check_at(from, "k", start + COUNT_WINDOW).is_ok());
+        failures.note_at(from, "k", start + COUNT_WINDOW);
+        assert!(failures.check_at(from, "k", start + COUNT_WINDOW).is_ok(), "a new window");
     }
 
     #[test]
@@ -255,7 +256,7 @@ mod tests {
         }
         let count = || failures.0.counts.lock().unwrap_or_else(PoisonError::into_inner).len();
         assert!(count() <= MAX_COUNTS);
-        failures.note_at(from(1), "k", start + WINDOW);
+        failures.note_at(from(1), "k", start + COUNT_WINDOW);
         assert_eq!(count(), 2, "the windows have ended");
     }
 
@@ -283,7 +284,7 @@ mod tests {
         assert_eq!(tries("k", "umbra", address("10.0.0.3")), MAX_CODES_OF_KEY, "another tenant");
         let more: u32 = (0..20).map(|org| tries("k", &format!("org{org}"), from)).sum();
         assert_eq!(more, MAX_OF_ADDRESS - MAX_CODES_OF_TENANT);
-        assert!(codes.check_at(from, &caller("k", "acme"), start + WINDOW).is_ok());
+        assert!(codes.check_at(from, &caller("k", "acme"), start + COUNT_WINDOW).is_ok());
     }
 
     #[test]
@@ -301,6 +302,6 @@ mod tests {
         assert_eq!(tried, MAX_CODES_OF_ALL);
         let fresh = caller("k", "fresh");
         assert!(codes.check_at(address("10.1.0.1"), &fresh, start).is_err());
-        assert!(codes.check_at(address("10.1.0.1"), &fresh, start + WINDOW).is_ok());
+        assert!(codes.check_at(address("10.1.0.1"), &fresh, start + COUNT_WINDOW).is_ok());
     }
 }

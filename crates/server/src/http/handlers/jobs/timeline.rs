@@ -249,25 +249,27 @@ fn job_outcome(outcome: JobOutcome) -> &'static str {
 
 /// The text of a cell event, and the attempt that it is about.
 fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>) {
-    use cell::Event as Of;
+    use cell::Event as CellEvent;
     let own = job.in_cell(SHARD);
     match event {
-        Of::JobQueued(_) => ("waits for a placement".into(), None),
-        Of::JobFunded { .. } => ("may be placed again".into(), None),
-        Of::JobReleased { .. } => ("its delay is over".into(), None),
-        Of::JobHeldByGroup { .. } => ("its group is full".into(), None),
-        Of::JobEnded { outcome, .. } => {
+        CellEvent::JobQueued(_) => ("waits for a placement".into(), None),
+        CellEvent::JobFunded { .. } => ("may be placed again".into(), None),
+        CellEvent::JobReleased { .. } => ("its delay is over".into(), None),
+        CellEvent::JobHeldByGroup { .. } => ("its group is full".into(), None),
+        CellEvent::JobEnded { outcome, .. } => {
             (format!("left the region: {}", job_outcome(*outcome)), None)
         }
-        Of::ReservationMade { start_at, .. } => {
+        CellEvent::ReservationMade { start_at, .. } => {
             (format!("nodes are reserved for it from {start_at} on"), None)
         }
-        Of::ReservationDropped { .. } => ("its reservation was dropped".into(), None),
-        Of::PlacementProposed { attempt, members, .. } => {
+        CellEvent::ReservationDropped { .. } => ("its reservation was dropped".into(), None),
+        CellEvent::PlacementProposed { attempt, members, .. } => {
             (format!("a placement on {} was found", counted(members.len(), "node")), Some(*attempt))
         }
-        Of::PlacementConfirmed { attempt, .. } => ("its nodes may start it".into(), Some(*attempt)),
-        Of::PlacementRefused { attempt, blocker } => {
+        CellEvent::PlacementConfirmed { attempt, .. } => {
+            ("its nodes may start it".into(), Some(*attempt))
+        }
+        CellEvent::PlacementRefused { attempt, blocker } => {
             let why = match blocker {
                 FundsBlocker::Credits => "too few credits",
                 FundsBlocker::Budget => "a budget would be exceeded",
@@ -275,15 +277,15 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
             };
             (format!("the ledger does not pay for it now: {why}"), Some(*attempt))
         }
-        Of::AttemptStartedOnNode { attempt, .. } => {
+        CellEvent::AttemptStartedOnNode { attempt, .. } => {
             ("a node reports it running".into(), Some(*attempt))
         }
-        Of::UsageMetered { usage, .. } => {
+        CellEvent::UsageMetered { usage, .. } => {
             let used = usage.iter().find(|(attempt, _)| attempt.job == own);
             let (attempt, gpu_ms) = used.map_or((None, 0), |(attempt, ms)| (Some(*attempt), *ms));
             (format!("a node reports {} of GPU time", gpu_time(gpu_ms)), attempt)
         }
-        Of::AttemptEndedOnNode { attempt, end, exit_code, .. } => {
+        CellEvent::AttemptEndedOnNode { attempt, end, exit_code, .. } => {
             let end = match end {
                 AttemptNodeEnd::Succeeded => "succeeded",
                 AttemptNodeEnd::Failed => "failed",
@@ -292,16 +294,20 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
             let code = exit_code.map(|code| format!(", exit code {code}")).unwrap_or_default();
             (format!("a node reports it {end}{code}"), Some(*attempt))
         }
-        Of::FundingSet { attempt, .. } => ("its paid time changed".into(), Some(*attempt)),
-        Of::FundsNeeded { attempt } => ("half of its paid time is left".into(), Some(*attempt)),
-        Of::FundingEnded { attempt } => ("no more time will be paid for".into(), Some(*attempt)),
-        Of::StopOrdered { attempt, reason, kill_at } => {
+        CellEvent::FundingSet { attempt, .. } => ("its paid time changed".into(), Some(*attempt)),
+        CellEvent::FundsNeeded { attempt } => {
+            ("half of its paid time is left".into(), Some(*attempt))
+        }
+        CellEvent::FundingEnded { attempt } => {
+            ("no more time will be paid for".into(), Some(*attempt))
+        }
+        CellEvent::StopOrdered { attempt, reason, kill_at } => {
             let why = stop_words(*reason);
             (format!("asked to stop ({why}); killed at {kill_at}"), Some(*attempt))
         }
-        Of::CancelNoted { attempt } => ("cancelled while it stops".into(), Some(*attempt)),
-        Of::KillOrdered { attempt, .. } => ("killed".into(), Some(*attempt)),
-        Of::AttemptEnded { attempt, outcome, gpu_ms, .. } => {
+        CellEvent::CancelNoted { attempt } => ("cancelled while it stops".into(), Some(*attempt)),
+        CellEvent::KillOrdered { attempt, .. } => ("killed".into(), Some(*attempt)),
+        CellEvent::AttemptEnded { attempt, outcome, gpu_ms, .. } => {
             let how = match outcome {
                 AttemptOutcome::Succeeded => "succeeded".into(),
                 AttemptOutcome::Failed => "failed".into(),
@@ -310,35 +316,37 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>
             };
             (format!("over on its nodes: {how}, {} of GPU time", gpu_time(*gpu_ms)), Some(*attempt))
         }
-        Of::FenceLifted { attempt, .. } => ("its GPUs are free again".into(), Some(*attempt)),
-        Of::MessageReceived { .. }
-        | Of::LedgerMessageSent { .. }
-        | Of::Configured(_)
-        | Of::PriceSet { .. }
-        | Of::ClassSet { .. }
-        | Of::AccountSet(_)
-        | Of::NodeRegistered { .. }
-        | Of::NodeReported { .. }
-        | Of::NodeLost { .. }
-        | Of::NodeDrained { .. }
-        | Of::NodeResumed { .. }
-        | Of::NodeRemoved { .. }
-        | Of::MaintenancePlanned { .. }
-        | Of::MaintenanceBegan { .. }
-        | Of::MaintenanceEnded { .. }
-        | Of::RequestParked { .. }
-        | Of::RequestBlocked { .. }
-        | Of::ReservationKept { .. }
-        | Of::ReservationsDone { .. }
-        | Of::ReviewBegan
-        | Of::ReviewPassed { .. }
-        | Of::PassEnded
-        | Of::RequestDone { .. }
-        | Of::AnswerKept { .. }
-        | Of::RequestsForgotten { .. }
-        | Of::SetAside { .. }
-        | Of::Rewound { .. }
-        | Of::NodeCleared { .. } => (String::new(), None),
+        CellEvent::FenceLifted { attempt, .. } => {
+            ("its GPUs are free again".into(), Some(*attempt))
+        }
+        CellEvent::MessageReceived { .. }
+        | CellEvent::LedgerMessageSent { .. }
+        | CellEvent::Configured(_)
+        | CellEvent::PriceSet { .. }
+        | CellEvent::ClassSet { .. }
+        | CellEvent::AccountSet(_)
+        | CellEvent::NodeRegistered { .. }
+        | CellEvent::NodeReported { .. }
+        | CellEvent::NodeLost { .. }
+        | CellEvent::NodeDrained { .. }
+        | CellEvent::NodeResumed { .. }
+        | CellEvent::NodeRemoved { .. }
+        | CellEvent::MaintenancePlanned { .. }
+        | CellEvent::MaintenanceBegan { .. }
+        | CellEvent::MaintenanceEnded { .. }
+        | CellEvent::RequestParked { .. }
+        | CellEvent::RequestBlocked { .. }
+        | CellEvent::ReservationKept { .. }
+        | CellEvent::ReservationsDone { .. }
+        | CellEvent::ReviewBegan
+        | CellEvent::ReviewPassed { .. }
+        | CellEvent::PassEnded
+        | CellEvent::RequestDone { .. }
+        | CellEvent::AnswerKept { .. }
+        | CellEvent::RequestsForgotten { .. }
+        | CellEvent::SetAside { .. }
+        | CellEvent::Rewound { .. }
+        | CellEvent::NodeCleared { .. } => (String::new(), None),
     }
 }
 
