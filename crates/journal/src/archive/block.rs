@@ -1,5 +1,7 @@
 //! Blocks of entries, compressed, and pages of an index. Each ends with a digest of its bytes.
 
+use zstd::bulk::Compressor;
+
 use super::{ArchiveEntry, ArchiveFamily};
 use crate::error::JournalError;
 
@@ -7,8 +9,8 @@ use crate::error::JournalError;
 const BLOCK_BYTES: usize = 12_000;
 /// The most bytes of any block before it is compressed: one entry has a few kilobytes at most.
 const MAX_BYTES: usize = 64 << 20;
-/// How much work is spent to make blocks smaller: look-ups wait for none of it.
-const LEVEL: i32 = 6;
+/// How much work is spent to make blocks smaller.
+const LEVEL: i32 = 3;
 /// The size of a page of an index.
 const PAGE_BYTES: usize = 4000;
 const DIGEST_BYTES: usize = 16;
@@ -87,10 +89,6 @@ fn read_part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(part)
 }
 
-fn compressed(bytes: &[u8]) -> Vec<u8> {
-    zstd::bulk::compress(bytes, LEVEL).expect("memory can be written")
-}
-
 /// Puts the entries of one family into blocks. Calls `each` with the hash of every entry and its block.
 pub(super) fn blocks(
     family: ArchiveFamily,
@@ -99,10 +97,14 @@ pub(super) fn blocks(
     mut each: impl FnMut(u64, u32),
 ) -> Vec<NewBlock> {
     let mut all = Vec::new();
+    // One for all blocks: to make it ready takes a fifth of the time that a block takes.
+    let mut compressor = Compressor::new(LEVEL).expect("the level exists");
     let (mut bytes, mut one) = (Vec::with_capacity(BLOCK_BYTES), Vec::with_capacity(512));
     let mut newest_at = i64::MIN;
     let mut close = |bytes: &mut Vec<u8>, newest_at: &mut i64, number: &mut u32| {
-        let bytes = sealed(compressed(&std::mem::take(bytes)));
+        let compressed = compressor.compress(bytes).expect("memory can be written");
+        bytes.clear();
+        let bytes = sealed(compressed);
         all.push(NewBlock { number: *number, family, newest_at: *newest_at, bytes });
         let next = number.checked_add(1).expect("an archive has fewer than 2^32 blocks");
         (*number, *newest_at) = (next, i64::MIN);

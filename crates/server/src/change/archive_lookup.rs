@@ -14,6 +14,7 @@ use bursar_core::ledger::refusal::Resource;
 use bursar_core::name::{AccountPath, HoldId};
 use bursar_core::time::Timestamp;
 use bursar_engine::recall::Recall;
+use smallvec::SmallVec;
 
 use super::find::{accounts_of, find, find_in};
 use super::{Change, MAX_LOOKS, Target, key_hash};
@@ -130,7 +131,7 @@ pub(crate) struct LookUps {
     /// Other holds.
     pub(crate) holds: Vec<HoldId>,
     /// Its idempotency keys.
-    pub(crate) keys: Vec<Name>,
+    pub(crate) keys: SmallVec<[Name; 1]>,
 }
 
 impl LookUps {
@@ -138,10 +139,10 @@ impl LookUps {
     pub(crate) fn of_target(caller: &Caller, target: (Resource, Name)) -> LookUps {
         let (tenant, target) = (asked_tenant(caller), Some(target));
         let (created, array) = (None, None);
-        LookUps { tenant, target, created, array, holds: Vec::new(), keys: Vec::new() }
+        LookUps { tenant, target, created, array, holds: Vec::new(), keys: SmallVec::new() }
     }
 
-    pub(super) fn names(&self, tenant: AccountNo) -> Vec<ArchivedId> {
+    pub(super) fn names(&self, tenant: AccountNo) -> SmallVec<[ArchivedId; 2]> {
         let holds = self.holds.iter().map(|hold| (Resource::Hold, tenant, hold.clone().into()));
         let named = [&self.target, &self.created].into_iter().flatten();
         let array = self.created.iter().filter(|(what, _)| *what == Resource::Job);
@@ -152,7 +153,7 @@ impl LookUps {
         named.map(|(what, id)| (*what, tenant, id.clone())).chain(array).chain(holds).collect()
     }
 
-    fn keys(&self, tenant: &str) -> Vec<u128> {
+    fn keys(&self, tenant: &str) -> SmallVec<[u128; 1]> {
         self.keys.iter().map(|key| key_hash(tenant, key)).collect()
     }
 
@@ -187,7 +188,7 @@ impl LookUps {
         if let Some(position) = app.archive.excludes(&names, &keys) {
             return Ok(ArchiveRecords { position, ..ArchiveRecords::default() });
         }
-        Ok(ArchiveRecords::of(app.archive.recall(names, keys).await?))
+        Ok(ArchiveRecords::of(app.archive.recall(names.into_vec(), keys.into_vec()).await?))
     }
 
     /// Looks the target up in every tenant, then the rest in those that have it.
@@ -202,7 +203,8 @@ impl LookUps {
             ledger.tenants().map(named).collect::<Vec<(AccountPath, AccountNo, bool)>>()
         };
         let tenants = app.ledger.read(look).await?.value;
-        let target = LookUps { created: None, holds: Vec::new(), keys: Vec::new(), ..self.clone() };
+        let target =
+            LookUps { created: None, holds: Vec::new(), keys: SmallVec::new(), ..self.clone() };
         let mut all =
             ArchiveRecords { position: app.archive.position(), ..ArchiveRecords::default() };
         for (path, number, is_live) in tenants {

@@ -86,7 +86,7 @@ impl PastUsage {
 /// The quarters in which a period may begin that lasts now: those of the last day, and those within a day of the first
 /// day of the week and of the month, because a time zone may be a day ahead or behind. All others are kept as one sum
 /// between two zones. A zone that is over never comes back, and later zones begin later.
-struct Zones(SmallVec<[(i64, i64); 5]>);
+pub(in crate::ledger) struct Zones(SmallVec<[(i64, i64); 5]>);
 
 impl Zones {
     fn at(now: Timestamp) -> Zones {
@@ -133,32 +133,44 @@ impl Zones {
 }
 
 impl Ledger {
+    /// The zones of the present instant.
+    pub(in crate::ledger) fn zones(&self) -> Zones {
+        Zones::at(self.now)
+    }
+
     /// Adds what a closed hold or charge spent, or takes it off again.
-    pub(in crate::ledger) fn enter_past_usage(&mut self, hold: &Hold, sign: i128) {
-        let zones = Zones::at(self.now);
-        let mut spent: BTreeMap<i64, PastSpending> = BTreeMap::new();
+    pub(in crate::ledger) fn enter_past_usage(&mut self, hold: &Hold, sign: i128, zones: &Zones) {
+        let mut spent: SmallVec<[(i64, PastSpending); 4]> = SmallVec::new();
         hold.each_spent(|at, credits, gpu| {
-            let drawn = spent.entry(quarter(at)).or_default();
-            drawn.credits += sign * credits;
-            drawn.gpu += sign * gpu;
+            let drawn = quarter(at);
+            if spent.last().is_none_or(|(last, _)| *last != drawn) {
+                spent.push((drawn, PastSpending::default()));
+            }
+            if let Some((_, sum)) = spent.last_mut() {
+                sum.credits += sign * credits;
+                sum.gpu += sign * gpu;
+            }
         });
         for account in self.path(hold.account) {
-            self.merge_past_usage(account, &zones);
             for (drawn, spent) in &spent {
                 // What is taken off is where it was added, which may not have been merged yet.
                 let own = self.past_usage.entry_of(account, *drawn).filter(|_| sign < 0);
-                let place = own.unwrap_or_else(|| zones.place(*drawn));
-                self.add_past_usage((account, place), *spent);
+                let place = (account, own.unwrap_or_else(|| zones.place(*drawn)));
+                if self.add_past_usage(place, *spent) {
+                    self.merge_past_usage(account, zones);
+                }
             }
         }
     }
 
-    fn add_past_usage(&mut self, place: (AccountNo, i64), more: PastSpending) {
+    /// Says whether the entry is new.
+    fn add_past_usage(&mut self, place: (AccountNo, i64), more: PastSpending) -> bool {
         let before = self.past_usage.by_quarter.get(&place).copied();
         let sum = before.unwrap_or_default();
         let sum = PastSpending { credits: sum.credits + more.credits, gpu: sum.gpu + more.gpu };
         self.set_past_usage(place, Some(sum).filter(|sum| *sum != PastSpending::default()));
         self.remember(|| Undo::PastUsage(place, before));
+        before.is_none()
     }
 
     /// Sets one entry, or removes it.
@@ -175,7 +187,7 @@ impl Ledger {
 
     /// Adds up the sums of the next few accounts, which may no longer spend. Called with each step, in turns.
     pub(in crate::ledger) fn sweep_past_usage(&mut self) {
-        let zones = Zones::at(self.now);
+        let zones = self.zones();
         for _ in 0..SWEPT_AT_ONCE {
             let from = self.past_usage_swept.map_or(0, |account| account.0.saturating_add(1));
             let next = self.past_usage.by_quarter.range((AccountNo(from), EARLIER)..).next();

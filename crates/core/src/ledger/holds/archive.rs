@@ -122,7 +122,7 @@ impl Ledger {
     ) {
         if record.counted {
             // It is in memory again, and counted there.
-            self.enter_past_usage(&record.hold, -1);
+            self.enter_past_usage(&record.hold, -1, &self.zones());
         }
         self.insert_hold(number, Hold::revived(at, record));
         self.aging.holds.push_back((at, number));

@@ -7,6 +7,7 @@
 use super::archive::{ArchivedAnswer, ArchivedHold};
 use super::forgettable::References;
 use super::hold::{Hold, HoldKind};
+use crate::ledger::accounts::past_usage::Zones;
 use crate::ledger::command::Forget;
 use crate::ledger::event::{Event, Forgetting};
 use crate::ledger::id::{AccountNo, HoldNo, JobNo};
@@ -141,6 +142,7 @@ impl Ledger {
         }
         let mut queue: Vec<_> = self.aging.holds.drain(..holds as usize).collect();
         queue.extend(self.aging.old_holds.drain(..*old_holds as usize));
+        let zones = self.zones();
         for (place, (_, number)) in (0u32..).zip(queue) {
             let moved_at = self.live_hold(number).moved_at;
             if kept.binary_search(&place).is_ok() {
@@ -150,7 +152,7 @@ impl Ledger {
             } else if longer.binary_search(&place).is_ok() {
                 self.aging.old_holds.push_back((moved_at, number));
             } else {
-                self.forget_archived(number);
+                self.forget_archived(number, &zones);
             }
         }
         let queue: Vec<_> = self.aging.movements.drain(..movements as usize).collect();
@@ -177,14 +179,14 @@ impl Ledger {
     }
 
     /// Forgets one hold that the archive has. Budgets that are set later still count what it spent.
-    fn forget_archived(&mut self, number: HoldNo) {
+    fn forget_archived(&mut self, number: HoldNo, zones: &Zones) {
         self.touch_tallies(number);
         let Some(hold) = self.holds.remove(number.0) else { return };
         self.hold_names.remove(number.0);
         let tenant = self.account(hold.account).tenant;
         self.aging.recent.insert(hash_of_name(resource_of(hold.kind), tenant, &hold.id));
         if !hold.is_revived() {
-            self.enter_past_usage(&hold, 1);
+            self.enter_past_usage(&hold, 1, zones);
         }
     }
 

@@ -8,6 +8,7 @@ use bursar_core::ledger::{Envelope, Ledger, Refused};
 use bursar_core::name::AccountPath;
 use bursar_core::time::Timestamp;
 use bursar_engine::Transaction;
+use smallvec::smallvec;
 
 use crate::app::App;
 use crate::auth::tenant_of;
@@ -64,7 +65,7 @@ impl BatchKey {
         first: bool,
     ) -> Result<(), Failure> {
         for tenant in tenants {
-            let (keys, holds) = (vec![self.key.clone()], Vec::new());
+            let (keys, holds) = (smallvec![self.key.clone()], Vec::new());
             let wanted = Some(tenant.clone());
             let (target, created, array) = (None, None, None);
             let look_ups = LookUps { tenant: wanted, target, created, array, holds, keys };

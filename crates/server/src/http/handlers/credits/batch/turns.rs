@@ -37,7 +37,10 @@ async fn recall_all(app: &App, changes: Vec<Requested>) -> Vec<LookedUpChange> {
     let mut ready = Vec::with_capacity(changes.len());
     for change in changes {
         ready.push(match change {
-            Ok(change) => recall_one(app, change).await,
+            Ok(mut change) => match change.must_recall(app) {
+                false => Ok(change),
+                true => Box::pin(recall_one(app, change)).await,
+            },
             Err(failure) => Err(Err(failure)),
         });
     }
