@@ -20,6 +20,7 @@ mod serve;
 mod session;
 mod simulate;
 mod tree;
+mod usage;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -33,7 +34,7 @@ use crate::session::connection::ConnectionArguments;
 
 /// Credits and a scheduler for shared GPUs.
 #[derive(Parser)]
-#[command(name = "bursar", version, propagate_version = true)]
+#[command(name = "bursar", version)]
 #[command(after_help = "Exit codes: 0 success · 1 local failure · 2 wrong usage · \
     3 refused · 4 not found · 5 not enough credits or budget exceeded · 6 unavailable, retry")]
 struct Cli {
@@ -147,7 +148,13 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         // Help and versions come this way too, and are no errors.
         Err(error) if is_json && error.use_stderr() => {
-            return exit::report(Err(exit::Failure::of_usage(&error.render().to_string())), true);
+            let text = usage::in_plain_words(&error.render().to_string());
+            return exit::report(Err(exit::Failure::of_usage(&text)), true);
+        }
+        Err(error) if error.use_stderr() => {
+            let text = usage::in_plain_words(&error.render().ansi().to_string());
+            anstream::eprint!("{text}");
+            return ExitCode::from(exit::Exit::Usage as u8);
         }
         Err(error) => error.exit(),
     };
