@@ -20,7 +20,6 @@ mod serve;
 mod session;
 mod simulate;
 mod tree;
-mod usage;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -148,11 +147,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         // Help and versions come this way too, and are no errors.
         Err(error) if is_json && error.use_stderr() => {
-            let text = usage::in_plain_words(&error.render().to_string());
+            let text = arguments::errors::in_plain_words(&error.render().to_string());
             return exit::report(Err(exit::Failure::of_usage(&text)), true);
         }
         Err(error) if error.use_stderr() => {
-            let text = usage::in_plain_words(&error.render().ansi().to_string());
+            let text = arguments::errors::in_plain_words(&error.render().ansi().to_string());
             anstream::eprint!("{text}");
             return ExitCode::from(exit::Exit::Usage as u8);
         }
