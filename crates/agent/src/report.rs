@@ -21,7 +21,7 @@ const MAX_REPORTED: usize = 1024;
 const MIN_LOOKS: u32 = 3;
 
 /// Looks this soon after the start do not count: a GPU reports how busy it was in a time before.
-const WARM_UP: Duration = Duration::from_secs(5);
+const WARM_UP_WINDOW: Duration = Duration::from_secs(5);
 
 /// The longest time that one look stands for.
 const MAX_COVERED: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ impl AttemptUtilization {
 /// From when to when the looks at the GPUs of an attempt count. Its last part is known once it ended.
 fn counted(one: &Observed) -> Option<(BootTime, BootTime)> {
     let record = one.record.as_ref()?;
-    let from = record.started?.plus(WARM_UP);
+    let from = record.started?.plus(WARM_UP_WINDOW);
     match one.local {
         Local::Running => Some((from, BootTime::MAX)),
         Local::Ended if record.stop.is_none() => Some((from, record.seen)),

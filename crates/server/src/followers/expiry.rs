@@ -213,7 +213,7 @@ mod tests {
     fn the_log_names_the_most_urgent_of_many() {
         let warning = |number: i64| ExpiryWarning {
             before: "7d",
-            account: AccountPath::parse(&format!("org{number}")).expect("a path"),
+            account: AccountPath::parse(format!("org{number}")).expect("a path"),
             expires_at: at(100 - number),
         };
         let warnings: Vec<ExpiryWarning> = (0..40).map(warning).collect();
