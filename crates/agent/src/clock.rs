@@ -20,6 +20,9 @@ use thiserror::Error;
 pub struct BootTime(u64);
 
 impl BootTime {
+    /// Later than every instant.
+    pub const MAX: BootTime = BootTime(u64::MAX);
+
     /// An instant from milliseconds since the boot.
     pub const fn from_millis(millis: u64) -> BootTime {
         BootTime(millis)

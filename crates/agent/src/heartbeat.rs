@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use crate::clock::BootTime;
 use crate::folder::{Owner, StateFolder};
 use crate::gpu::Gpus;
+use crate::gpu::sampler::GpuSampler;
 use crate::idle::{IdleLimits, IdleStep, IdleWatch};
 use crate::logs::LogShipper;
 use crate::metrics::{self, AgentMetrics};
@@ -44,7 +45,7 @@ pub struct AgentOptions {
     /// What the node offers.
     pub offer: RegisterNode,
     /// Its GPUs.
-    pub gpus: Gpus,
+    pub gpus: Arc<Gpus>,
     /// The state folder of the agent.
     pub state: PathBuf,
     /// The program whose `agent-supervise` is the supervisor.
@@ -96,6 +97,7 @@ pub struct Agent {
     wake: pipe::Receiver,
     logs: Arc<Mutex<LogShipper>>,
     metrics: Arc<AgentMetrics>,
+    sampler: GpuSampler,
     utilization: report::AttemptUtilization,
     idle: IdleWatch,
     /// Attempts whose output was sent completely.
@@ -125,12 +127,15 @@ impl Agent {
         let (runner, wake) = work_in(&folder, &options)?;
         let logs = shipper(&options);
         let idle = IdleWatch::new(options.idle);
+        let shortest = options.idle.map(|limits| limits.warn_after);
+        let sampler = GpuSampler::start(&options.gpus, shortest);
         Ok(Agent {
             options,
             runner,
             wake,
             logs,
             metrics: Arc::default(),
+            sampler,
             utilization: report::AttemptUtilization::default(),
             idle,
             shipped: BTreeSet::new(),
@@ -281,37 +286,39 @@ impl Agent {
 
     fn observe(&mut self) -> Result<Vec<Observed>, AgentError> {
         let observed = self.runner.observe(BootTime::now()).map_err(machine("the attempts"))?;
-        let gpus = &self.options.gpus;
-        self.metrics.observe(&observed, gpus);
-        let percent = |gpu: &str| gpus.sample(gpu).map(|sample| sample.utilization_percent);
-        self.utilization.observe(&observed, percent);
-        let steps = self.idle.observe(&observed, BootTime::now(), percent);
-        for (attempt, step) in steps {
-            if let Some(one) = observed.iter().find(|one| one.attempt == attempt) {
-                self.handle_idle(one, step);
+        let looks = self.sampler.take();
+        self.metrics.observe(&observed, &self.options.gpus.list, looks.last());
+        self.utilization.observe(&observed, &looks);
+        for (attempt, step) in self.idle.observe(&observed, &looks) {
+            let one = observed.iter().find(|one| one.attempt == attempt);
+            match one.map(|one| self.handle_idle(one, step)) {
+                // The job did not get it: it is due again at the next look.
+                Some(Ok(false)) | None => {}
+                Some(Ok(true)) => self.idle.took(&attempt, step),
+                Some(Err(error)) => {
+                    tracing::error!(attempt, %error, "the supervisor of an attempt cannot be reached");
+                }
             }
         }
         Ok(observed)
     }
 
-    /// Warns a job whose GPUs do nothing, in its output, or stops it.
-    fn handle_idle(&self, one: &Observed, step: IdleStep) {
-        let (attempt, Some(limits)) = (&one.attempt, self.options.idle) else { return };
+    /// Warns a job whose GPUs do nothing, in its output, or stops it. Returns whether it got that.
+    fn handle_idle(&self, one: &Observed, step: IdleStep) -> io::Result<bool> {
+        let (attempt, Some(limits)) = (&one.attempt, self.options.idle) else { return Ok(true) };
         let job = one.launch.as_ref().map_or(attempt, |launch| &launch.job);
         let note = limits.line(step, job);
-        tracing::warn!(attempt, job, note, "the GPUs of an attempt do nothing");
         let takes_notes = one.record.as_ref().is_some_and(|record| record.takes_notes);
-        if !takes_notes {
-            return;
+        let reached = !takes_notes
+            || self.runner.note(attempt, &note)?
+                && match step {
+                    IdleStep::Warn | IdleStep::WarnAgain => true,
+                    IdleStep::Stop => self.runner.stop_idle(attempt, IDLE_GRACE)?,
+                };
+        if reached {
+            tracing::warn!(attempt, job, note, "the GPUs of an attempt do nothing");
         }
-        let noted = self.runner.note(attempt, &note);
-        let stopped = match step {
-            IdleStep::Warn | IdleStep::WarnAgain => Ok(()),
-            IdleStep::Stop => self.runner.stop_idle(attempt, IDLE_GRACE),
-        };
-        if let Err(error) = noted.and(stopped) {
-            tracing::error!(attempt, %error, "the supervisor of an attempt cannot be reached");
-        }
+        Ok(reached)
     }
 
     fn renew(&self, sent: BootTime, registration: &Registration) -> io::Result<()> {

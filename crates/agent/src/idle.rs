@@ -7,10 +7,11 @@ use std::time::Duration;
 use bursar_api::words::length;
 
 use crate::clock::BootTime;
+use crate::gpu::sampler::GpuLook;
 use crate::reconcile::Local;
 use crate::runner::Observed;
 
-/// The longest time between two samples. What happened in a longer one is not known.
+/// The longest time between two looks. What happened in a longer one is not known.
 const MAX_GAP: Duration = Duration::from_secs(120);
 
 /// When a job with idle GPUs is warned and stopped.
@@ -33,12 +34,14 @@ pub enum IdleStep {
     Stop,
 }
 
-/// Since when the GPUs of an attempt do nothing, the last look, and the last step that was taken.
+/// What is known about an attempt whose GPUs do nothing.
 #[derive(Copy, Clone, Debug)]
 struct IdleSince {
     since: BootTime,
+    /// The last look.
     seen: BootTime,
-    taken: Option<IdleStep>,
+    /// The last step, and when it was taken.
+    taken: Option<(IdleStep, BootTime)>,
 }
 
 /// Watches the GPUs of attempts. A restart of the agent begins anew.
@@ -54,51 +57,71 @@ impl IdleWatch {
         IdleWatch { limits, idle: BTreeMap::new() }
     }
 
-    /// Looks at the GPUs of each running attempt, and returns the steps that are due. `percent` is
-    /// how busy a GPU is now. One that is not known counts as busy.
-    pub fn observe(
-        &mut self,
-        observed: &[Observed],
-        now: BootTime,
-        percent: impl Fn(&str) -> Option<u32>,
-    ) -> Vec<(String, IdleStep)> {
+    /// Considers looks, which are in the order of time, and returns the steps that are due. A step is
+    /// due until it is [taken](Self::took). A GPU that is not known counts as busy.
+    pub fn observe(&mut self, observed: &[Observed], looks: &[GpuLook]) -> Vec<(String, IdleStep)> {
         let Some(limits) = self.limits else { return Vec::new() };
-        let is_idle = |one: &&Observed| {
-            let gpus = one.launch.as_ref().map(|launch| launch.gpus.as_slice()).unwrap_or_default();
-            one.local == Local::Running
-                && !gpus.is_empty()
-                && gpus.iter().all(|gpu| percent(gpu) == Some(0))
-        };
-        let idle: Vec<&str> =
-            observed.iter().filter(is_idle).map(|one| one.attempt.as_str()).collect();
-        self.idle.retain(|attempt, _| idle.contains(&attempt.as_str()));
+        self.idle.retain(|attempt, _| {
+            observed.iter().any(|one| one.attempt == *attempt && started(one).is_some())
+        });
         let mut steps = Vec::new();
-        for attempt in idle {
-            let begun = IdleSince { since: now, seen: now, taken: None };
-            let known = self.idle.entry(attempt.to_owned()).or_insert(begun);
-            if now.since(known.seen) > MAX_GAP {
-                *known = begun;
+        for one in observed {
+            let Some(started) = started(one) else { continue };
+            for look in looks.iter().filter(|look| look.at >= started) {
+                self.consider(one, look);
             }
-            known.seen = now;
-            if let Some(step) = limits.due(now.since(known.since), known.taken) {
-                known.taken = Some(step);
-                steps.push((attempt.to_owned(), step));
+            let known = self.idle.get(&one.attempt).filter(|_| !looks.is_empty());
+            if let Some(step) = known.and_then(|known| limits.due(known)) {
+                steps.push((one.attempt.clone(), step));
             }
         }
         steps
     }
+
+    /// A step was taken.
+    pub fn took(&mut self, attempt: &str, step: IdleStep) {
+        if let Some(known) = self.idle.get_mut(attempt) {
+            known.taken = Some((step, known.seen));
+        }
+    }
+
+    fn consider(&mut self, one: &Observed, look: &GpuLook) {
+        let gpus = one.launch.as_ref().map(|launch| launch.gpus.as_slice()).unwrap_or_default();
+        let is_idle = !gpus.is_empty() && gpus.iter().all(|gpu| look.percent(gpu) == Some(0));
+        if !is_idle {
+            self.idle.remove(&one.attempt);
+            return;
+        }
+        let begun = IdleSince { since: look.at, seen: look.at, taken: None };
+        let known = self.idle.entry(one.attempt.clone()).or_insert(begun);
+        if look.at.since(known.seen) > MAX_GAP {
+            *known = begun;
+        }
+        known.seen = look.at;
+    }
+}
+
+/// When a running attempt with a known start has started.
+fn started(one: &Observed) -> Option<BootTime> {
+    one.record.as_ref().filter(|_| one.local == Local::Running)?.started
 }
 
 impl IdleLimits {
-    /// The next step after `idle`. No step is skipped: a job is stopped after two warnings only.
-    fn due(&self, idle: Duration, taken: Option<IdleStep>) -> Option<IdleStep> {
-        let (after, step) = match taken {
-            None => (Some(self.warn_after), IdleStep::Warn),
-            Some(IdleStep::Warn) => (Some(self.warn_after * 2), IdleStep::WarnAgain),
-            Some(IdleStep::WarnAgain) => (self.stop_after, IdleStep::Stop),
-            Some(IdleStep::Stop) => (None, IdleStep::Stop),
+    /// The next step. None is skipped, and after each warning the job has the announced time, also
+    /// where the warning came late: a job is stopped after two warnings only.
+    fn due(&self, known: &IdleSince) -> Option<IdleStep> {
+        let twice = self.warn_after * 2;
+        let (step, after, pause) = match known.taken.map(|(step, _)| step) {
+            None => (IdleStep::Warn, self.warn_after, Duration::ZERO),
+            Some(IdleStep::Warn) => (IdleStep::WarnAgain, twice, self.warn_after),
+            Some(IdleStep::WarnAgain) => {
+                let stop_after = self.stop_after?;
+                (IdleStep::Stop, stop_after, stop_after.saturating_sub(twice))
+            }
+            Some(IdleStep::Stop) => return None,
         };
-        after.is_some_and(|after| idle >= after).then_some(step)
+        let paused = known.taken.is_none_or(|(_, at)| known.seen.since(at) >= pause);
+        (known.seen.since(known.since) >= after && paused).then_some(step)
     }
 
     /// The line that a job finds in its output.
@@ -127,14 +150,17 @@ impl IdleLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attempt::record::Launch;
+    use crate::attempt::process::Identity;
+    use crate::attempt::record::{AttemptRecord, Launch};
+    use crate::gpu::Sample;
 
     const LIMITS: IdleLimits = IdleLimits {
         warn_after: Duration::from_secs(1800),
         stop_after: Some(Duration::from_secs(7200)),
     };
 
-    fn running(gpus: &[&str]) -> Observed {
+    /// An attempt that started at this minute.
+    fn running(gpus: &[&str], minute: u64) -> Observed {
         let launch = Launch {
             attempt: "att_1".into(),
             job: "train".into(),
@@ -151,13 +177,29 @@ mod tests {
             machine_env: Default::default(),
             tmp_bytes: None,
         };
+        let supervisor = Identity { pid: 1, start_ticks: 1 };
+        let mut record = AttemptRecord::claimed("boot".into(), supervisor, at(minute));
+        record.started = Some(at(minute));
         Observed {
             attempt: "att_1".into(),
             local: Local::Running,
             launch: Some(launch),
-            record: None,
+            record: Some(record),
             running_time: Duration::ZERO,
         }
+    }
+
+    fn at(minute: u64) -> BootTime {
+        BootTime::from_millis(minute * 60_000)
+    }
+
+    /// A look at the GPUs `a` and `b` at a minute.
+    fn look(minute: u64, percent: Option<u32>) -> GpuLook {
+        let sample =
+            percent.map(|utilization_percent| Sample { utilization_percent, memory_used_bytes: 0 });
+        let gpus = ["a", "b"].map(str::to_owned).into_iter();
+        let samples = gpus.filter_map(|gpu| Some((gpu, sample?))).collect();
+        GpuLook { at: at(minute), samples }
     }
 
     /// The steps of a watch that looks at these minutes, with what the GPUs do then.
@@ -169,9 +211,11 @@ mod tests {
         let mut watch = IdleWatch::new(Some(limits));
         let mut taken = Vec::new();
         for (minute, percent) in looks {
-            let now = BootTime::from_millis(minute * 60_000);
-            let due = watch.observe(std::slice::from_ref(one), now, |_| *percent);
-            taken.extend(due.into_iter().map(|(_, step)| (*minute, step)));
+            let due = watch.observe(std::slice::from_ref(one), &[look(*minute, *percent)]);
+            for (attempt, step) in due {
+                watch.took(&attempt, step);
+                taken.push((*minute, step));
+            }
         }
         taken
     }
@@ -179,7 +223,7 @@ mod tests {
     #[test]
     fn two_warnings_come_before_a_stop() {
         use IdleStep::{Stop, Warn, WarnAgain};
-        let one = running(&["a", "b"]);
+        let one = running(&["a", "b"], 0);
         let idle: Vec<(u64, Option<u32>)> = (0..300).map(|minute| (minute, Some(0))).collect();
         let expected = vec![(30, Warn), (60, WarnAgain), (120, Stop)];
         assert_eq!(steps(LIMITS, &one, &idle), expected);
@@ -192,8 +236,59 @@ mod tests {
     }
 
     #[test]
+    fn a_late_warning_leaves_the_announced_time() {
+        use IdleStep::{Stop, Warn, WarnAgain};
+        let minute = Duration::from_secs(60);
+        let limits = IdleLimits { warn_after: minute / 2, stop_after: Some(minute / 2 * 3) };
+        let second = |second: u64| {
+            let at = BootTime::from_millis(second * 1000);
+            GpuLook { at, ..look(0, Some(0)) }
+        };
+        let mut watch = IdleWatch::new(Some(limits));
+        let mut taken = Vec::new();
+        // The agent does nothing for 100 s.
+        for at in std::iter::once(0).chain((100..200).step_by(5)) {
+            for (attempt, step) in watch.observe(&[running(&["a"], 0)], &[second(at)]) {
+                watch.took(&attempt, step);
+                taken.push((at, step));
+            }
+        }
+        assert_eq!(taken, [(100, Warn), (130, WarnAgain), (160, Stop)]);
+    }
+
+    #[test]
+    fn a_step_that_did_not_reach_the_job_is_due_again() {
+        let one = [running(&["a"], 0)];
+        let mut watch = IdleWatch::new(Some(LIMITS));
+        let warn = vec![("att_1".to_owned(), IdleStep::Warn)];
+        let looks: Vec<GpuLook> = (0..=30).map(|minute| look(minute, Some(0))).collect();
+        assert_eq!(watch.observe(&one, &looks), warn, "one step for all looks of a report");
+        assert_eq!(watch.observe(&one, &[]), [], "nothing is known without a look");
+        assert_eq!(watch.observe(&one, &[look(31, Some(0))]), warn);
+        watch.took("att_1", IdleStep::Warn);
+        assert_eq!(watch.observe(&one, &[look(32, Some(0))]), []);
+        // The second warning has its time after the first, which came a minute late.
+        let looks: Vec<GpuLook> = (33..=61).map(|minute| look(minute, Some(0))).collect();
+        assert_eq!(watch.observe(&one, &looks[..28]), []);
+        assert_eq!(watch.observe(&one, &looks[28..])[0].1, IdleStep::WarnAgain);
+    }
+
+    #[test]
+    fn use_between_two_reports_is_seen_and_looks_before_the_start_do_not_count() {
+        let mut watch = IdleWatch::new(Some(LIMITS));
+        let one = [running(&["a"], 20)];
+        let mut looks: Vec<GpuLook> = (0..=49).map(|minute| look(minute, Some(0))).collect();
+        assert_eq!(watch.observe(&one, &looks), []);
+        looks = (50..=90).map(|minute| look(minute, Some(u32::from(minute == 70)))).collect();
+        assert_eq!(watch.observe(&one, &looks), []);
+        looks = (91..=101).map(|minute| look(minute, Some(0))).collect();
+        assert_eq!(watch.observe(&one, &looks[..10]), []);
+        assert_eq!(watch.observe(&one, &looks[10..])[0].1, IdleStep::Warn);
+    }
+
+    #[test]
     fn a_gpu_that_works_or_is_not_known_begins_anew() {
-        let one = running(&["a"]);
+        let one = running(&["a"], 0);
         let looks = |at_29| (0..62).map(move |at| (at, if at == 29 { at_29 } else { Some(0) }));
         for percent in [Some(1), None] {
             let looks: Vec<(u64, Option<u32>)> = looks(percent).collect();
@@ -203,12 +298,12 @@ mod tests {
             (0..62).filter(|at| *at < 20 || *at > 22).map(|at| (at, Some(0))).collect();
         assert_eq!(steps(LIMITS, &one, &gap), [(53, IdleStep::Warn)], "it did not look at 21");
         let looks: Vec<(u64, Option<u32>)> = looks(Some(0)).collect();
-        assert_eq!(steps(LIMITS, &running(&[]), &looks), [], "a job without GPUs");
-        let mut stopping = running(&["a"]);
+        assert_eq!(steps(LIMITS, &running(&[], 0), &looks), [], "a job without GPUs");
+        assert_eq!(steps(LIMITS, &running(&["c"], 0), &looks), [], "a GPU that is not known");
+        let mut stopping = running(&["a"], 0);
         stopping.local = Local::Stopping;
         assert_eq!(steps(LIMITS, &stopping, &looks), []);
-        let now = BootTime::from_millis(0);
-        assert_eq!(IdleWatch::new(None).observe(&[one], now, |_| Some(0)), []);
+        assert_eq!(IdleWatch::new(None).observe(&[one], &[look(0, Some(0))]), []);
     }
 
     #[test]

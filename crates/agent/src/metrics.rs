@@ -14,7 +14,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::gpu::Gpus;
+use crate::gpu::Gpu;
+use crate::gpu::sampler::GpuLook;
 use crate::reconcile::Local;
 use crate::runner::Observed;
 
@@ -75,26 +76,30 @@ impl AgentMetrics {
         self.lease.set(left.as_secs_f64());
     }
 
-    /// Records attempts and the utilisation of GPUs.
-    pub fn observe(&self, observed: &[Observed], gpus: &Gpus) {
+    /// Records attempts and the utilisation of GPUs at the last look.
+    pub fn observe(&self, observed: &[Observed], gpus: &[Gpu], look: Option<&GpuLook>) {
         for local in Local::ALL {
             let state = name(local);
             let count = observed.iter().filter(|one| one.local == local).count();
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.attempts.get_or_create(&State { state }).set(count);
         }
-        for gpu in &gpus.list {
+        for gpu in gpus {
             let uses = |one: &Observed| {
                 let launch = one.launch.as_ref().filter(|_| one.local != Local::Ended);
                 launch.is_some_and(|launch| launch.gpus.contains(&gpu.uuid))
             };
             let device = Device { gpu: gpu.uuid.clone() };
             self.allocated.get_or_create(&device).set(i64::from(observed.iter().any(uses)));
-            if let Some(sample) = gpus.sample(&gpu.uuid) {
+            let Some(look) = look else { continue };
+            if let Some(sample) = look.samples.get(&gpu.uuid) {
                 let used = i64::try_from(sample.memory_used_bytes).unwrap_or(i64::MAX);
                 self.memory.get_or_create(&device).set(used);
                 let ratio = f64::from(sample.utilization_percent) / 100.0;
                 self.utilization.get_or_create(&device).set(ratio);
+            } else {
+                self.memory.remove(&device);
+                self.utilization.remove(&device);
             }
         }
     }
@@ -155,6 +160,9 @@ pub async fn serve(metrics: Arc<AgentMetrics>, address: SocketAddr) -> std::io::
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::BootTime;
+    use crate::gpu::{Gpus, Sample};
+    use std::collections::BTreeMap;
 
     #[test]
     fn metrics_are_served() {
@@ -162,17 +170,30 @@ mod tests {
         metrics.heartbeat(HeartbeatOutcome::Answered);
         metrics.heartbeat(HeartbeatOutcome::Answered);
         metrics.lease(std::time::Duration::from_millis(1_500));
-        metrics.observe(&[], &Gpus::fake("H100:1:80", "n1").expect("well formed"));
+        let gpus = Gpus::fake("H100:1:80", "n1").expect("well formed").list;
+        let busy = Sample { utilization_percent: 37, memory_used_bytes: 3 };
+        let samples = BTreeMap::from([(gpus[0].uuid.clone(), busy)]);
+        let mut look = GpuLook { at: BootTime::from_millis(1), samples };
+        metrics.observe(&[], &gpus, Some(&look));
+        metrics.observe(&[], &gpus, None);
         let text = metrics.text();
         let wanted = [
             "bursar_agent_heartbeats_total{outcome=\"Answered\"} 2",
             "bursar_agent_lease_seconds 1.5",
             "bursar_agent_attempts{state=\"running\"} 0",
             "bursar_agent_gpu_allocated{gpu=\"GPU-fake-n1-0\"} 0",
+            "bursar_agent_gpu_utilization_ratio{gpu=\"GPU-fake-n1-0\"} 0.37",
         ];
         for line in wanted {
             assert!(text.contains(line), "{line}\n{text}");
         }
+        look.samples.clear();
+        metrics.observe(&[], &gpus, Some(&look));
+        let text = metrics.text();
+        assert!(
+            !text.contains("gpu_utilization_ratio{"),
+            "an old value is not the present: {text}"
+        );
     }
 
     #[tokio::test]

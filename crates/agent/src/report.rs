@@ -1,10 +1,13 @@
 //! The reports on the attempts of this node.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bursar_api::nodes::node::{AttemptReport, AttemptState};
 
 use crate::attempt::record::{AttemptRecord, Exit, StopCause};
+use crate::clock::BootTime;
+use crate::gpu::sampler::GpuLook;
 use crate::reconcile::Local;
 use crate::runner::Observed;
 
@@ -14,39 +17,76 @@ const MAX_MESSAGE_BYTES: usize = 800;
 /// The most attempts in a report.
 const MAX_REPORTED: usize = 1024;
 
-/// The fewest samples of which an average is reported.
-const MIN_SAMPLES: u64 = 2;
+/// The fewest looks of which an average is reported.
+const MIN_LOOKS: u32 = 3;
 
-/// How busy the GPUs of each attempt were, sampled with each report.
+/// Looks this soon after the start do not count: a GPU reports how busy it was in a time before.
+const WARM_UP_WINDOW: Duration = Duration::from_secs(5);
+
+/// The longest time that one look stands for.
+const MAX_COVERED: Duration = Duration::from_secs(30);
+
+/// How busy the GPUs of each attempt were.
 #[derive(Debug, Default)]
-pub struct AttemptUtilization(BTreeMap<String, SampleSum>);
+pub struct AttemptUtilization(BTreeMap<String, LookSum>);
 
-/// Samples of one attempt.
+/// The looks at the GPUs of one attempt. Each stands for the time since the one before.
 #[derive(Copy, Clone, Debug, Default)]
-struct SampleSum {
-    percent: u64,
-    count: u64,
+struct LookSum {
+    count: u32,
+    covered_ms: u64,
+    /// Milliseconds × percent.
+    busy: u64,
+    /// The last look.
+    seen: Option<BootTime>,
 }
 
 impl AttemptUtilization {
-    /// Adds a sample of each GPU of each running attempt, and forgets attempts that are gone.
-    /// `percent` is how busy a GPU is now, if that is known.
-    pub fn observe(&mut self, observed: &[Observed], percent: impl Fn(&str) -> Option<u32>) {
+    /// Adds looks to the attempts that ran then, and forgets attempts that are gone.
+    pub fn observe(&mut self, observed: &[Observed], looks: &[GpuLook]) {
         self.0.retain(|attempt, _| observed.iter().any(|one| one.attempt == *attempt));
-        for one in observed.iter().filter(|one| one.local == Local::Running) {
-            let gpus = one.launch.iter().flat_map(|launch| &launch.gpus);
-            for percent in gpus.filter_map(|gpu| percent(gpu)) {
-                let sum = self.0.entry(one.attempt.clone()).or_default();
-                sum.percent += u64::from(percent);
+        for one in observed {
+            let gpus = one.launch.as_ref().map(|launch| launch.gpus.as_slice()).unwrap_or_default();
+            let Some((from, until)) = counted(one).filter(|_| !gpus.is_empty()) else { continue };
+            let sum = self.0.entry(one.attempt.clone()).or_default();
+            for look in looks.iter().filter(|look| look.at >= from && look.at <= until) {
+                let known = gpus.iter().map(|gpu| look.percent(gpu));
+                let Some(percents) = known.collect::<Option<Vec<u32>>>() else { continue };
+                let covered = look.at.since(sum.seen.unwrap_or(from)).min(MAX_COVERED);
+                let covered_ms = u64::try_from(covered.as_millis()).unwrap_or(0);
+                let average = percents.iter().copied().map(u64::from).sum::<u64>()
+                    / u64::try_from(gpus.len()).unwrap_or(1);
                 sum.count += 1;
+                sum.covered_ms += covered_ms;
+                sum.busy += covered_ms * average;
+                sum.seen = Some(look.at);
             }
         }
     }
 
-    /// The average of an attempt, for people; `None` if there are too few samples.
-    fn words(&self, attempt: &str) -> Option<String> {
-        let sum = self.0.get(attempt).filter(|sum| sum.count >= MIN_SAMPLES)?;
-        Some(format!("GPU utilisation {} %", sum.percent / sum.count))
+    /// The average of an attempt, for people; `None` if too little of it was looked at.
+    fn words(&self, one: &Observed) -> Option<String> {
+        let sum = self.0.get(&one.attempt).filter(|sum| sum.count >= MIN_LOOKS)?;
+        let most = u128::from(sum.covered_ms) * 2 >= one.running_time.as_millis();
+        let percent =
+            (sum.busy + sum.covered_ms / 2).checked_div(sum.covered_ms).filter(|_| most)?;
+        Some(format!("GPU utilisation {percent} %"))
+    }
+}
+
+/// From when to when the looks at the GPUs of an attempt count. Its last part is known once it ended.
+fn counted(one: &Observed) -> Option<(BootTime, BootTime)> {
+    let record = one.record.as_ref()?;
+    let from = record.started?.plus(WARM_UP_WINDOW);
+    match one.local {
+        Local::Running => Some((from, BootTime::MAX)),
+        Local::Ended if record.stop.is_none() => Some((from, record.seen)),
+        Local::Ended
+        | Local::Absent
+        | Local::Launching
+        | Local::Stopping
+        | Local::Killing
+        | Local::Forgotten => None,
     }
 }
 
@@ -57,7 +97,7 @@ pub fn all(observed: &[Observed], utilization: &AttemptUtilization) -> Vec<Attem
     let running = running.into_iter().filter_map(of);
     let over = over.into_iter().filter_map(|one| {
         let mut report = of(one)?;
-        let parts = [report.message.take(), utilization.words(&one.attempt)];
+        let parts = [report.message.take(), utilization.words(one)];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         report.message = (!parts.is_empty()).then(|| parts.join("; "));
         Some(report)
@@ -144,8 +184,7 @@ fn bounded(message: Option<String>, output_lost: u64) -> Option<String> {
 mod tests {
     use super::*;
     use crate::attempt::process::Identity;
-    use crate::clock::BootTime;
-    use std::time::Duration;
+    use crate::gpu::Sample;
 
     fn observed(local: Local, exit: Option<Exit>, stop: Option<StopCause>) -> Observed {
         let supervisor = Identity { pid: 1, start_ticks: 1 };
@@ -219,26 +258,72 @@ mod tests {
         assert_eq!(report.exit_code, None);
     }
 
+    /// What the end of an attempt says that ran from second 100 for this long, when the looks of
+    /// each report are at these seconds after its start, with what both GPUs did then.
+    fn end_after(seconds: u64, reports: &[&[(u64, Option<u32>)]]) -> Option<String> {
+        let at = |second: u64| BootTime::from_millis((100 + second) * 1000);
+        let with = |local, exit| {
+            let mut one = observed(local, exit, None);
+            let record = one.record.as_mut().expect("it has one");
+            record.started = Some(at(0));
+            record.seen = at(seconds);
+            one.running_time = Duration::from_secs(seconds);
+            [one]
+        };
+        let (running, ended) =
+            (with(Local::Running, None), with(Local::Ended, Some(Exit::Code(0))));
+        let mut utilization = AttemptUtilization::default();
+        for (number, looks) in reports.iter().enumerate() {
+            let looks: Vec<GpuLook> = looks
+                .iter()
+                .map(|(second, percent)| {
+                    let sample = percent.map(|utilization_percent| Sample {
+                        utilization_percent,
+                        memory_used_bytes: 0,
+                    });
+                    let gpus = ["a", "b"].map(str::to_owned).into_iter();
+                    let samples = gpus.filter_map(|gpu| Some((gpu, sample?))).collect();
+                    GpuLook { at: at(*second), samples }
+                })
+                .collect();
+            let is_last = number + 1 == reports.len();
+            utilization.observe(if is_last { &ended } else { &running }, &looks);
+        }
+        all(&ended, &utilization)[0].message.clone()
+    }
+
+    fn busy(seconds: impl IntoIterator<Item = u64>, percent: u32) -> Vec<(u64, Option<u32>)> {
+        seconds.into_iter().map(|second| (second, Some(percent))).collect()
+    }
+
     #[test]
     fn the_end_says_how_busy_the_gpus_were() {
+        let said = |text: &str| Some(format!("GPU utilisation {text} %"));
+        // The looks right after the start found the GPUs as they were before.
+        let start = busy(0..5, 0);
+        assert_eq!(end_after(12, &[&start, &busy([6, 11], 99)]), None, "two looks say little");
+        let looks = busy([6, 11, 16, 21, 26], 99);
+        assert_eq!(end_after(26, &[&start, &looks]), said("99"));
+        assert_eq!(end_after(26, &[&start, &looks, &[]]), said("99"), "it is reported again");
+        // Many looks in a short time have the weight of that time.
+        let parts = [busy([15], 0), busy(16..26, 100), busy([35], 0)];
+        let parts: Vec<(u64, Option<u32>)> = parts.concat();
+        assert_eq!(end_after(60, &[&parts, &[]]), said("33"));
+        // What follows the end is not its own.
+        assert_eq!(end_after(26, &[&looks, &busy([27, 32, 37], 0)]), said("99"));
+    }
+
+    #[test]
+    fn no_average_is_better_than_a_wrong_one() {
+        assert_eq!(end_after(60, &[&[(10, None), (20, None), (30, None)], &[]]), None);
+        // The agent started again near the end.
+        let late = busy([3586, 3591, 3596], 0);
+        assert_eq!(end_after(3600, &[&late, &[]]), None);
+        assert_eq!(end_after(60, &[]), None, "simulated GPUs");
         let mut utilization = AttemptUtilization::default();
-        let running = [observed(Local::Running, None, None)];
-        utilization.observe(&running, |_| Some(20));
-        let ended = [observed(Local::Ended, Some(Exit::Code(0)), None)];
-        let message =
-            |utilization: &AttemptUtilization| all(&ended, utilization)[0].message.clone();
-        let gpus = running[0].launch.as_ref().map_or(0, |launch| launch.gpus.len());
-        if gpus < 2 {
-            assert_eq!(message(&utilization), None, "one sample says little");
-        }
-        utilization.observe(&running, |_| Some(41));
-        assert_eq!(message(&utilization).as_deref(), Some("GPU utilisation 30 %"));
-        utilization.observe(&ended, |_| Some(100));
-        assert_eq!(message(&utilization).as_deref(), Some("GPU utilisation 30 %"));
-        utilization.observe(&[], |_| None);
-        assert_eq!(message(&utilization), None, "it is forgotten with the attempt");
-        let simulated = AttemptUtilization::default();
-        assert_eq!(message(&simulated), None);
+        utilization.0.insert("att_1".into(), LookSum::default());
+        utilization.observe(&[], &[]);
+        assert!(utilization.0.is_empty(), "it is forgotten with the attempt");
     }
 
     #[test]

@@ -191,36 +191,37 @@ impl Runner {
     /// Stops an attempt, and kills it after its grace period.
     pub fn stop(&self, attempt: &str, grace: Duration) -> io::Result<()> {
         let kill_at = BootTime::now().plus(grace);
-        self.send_line(attempt, &format!("stop {}\n", kill_at.as_millis()))
+        self.send_line(attempt, &format!("stop {}\n", kill_at.as_millis())).map(drop)
     }
 
-    /// Stops an attempt because its GPUs do nothing, and kills it after its grace period.
-    pub fn stop_idle(&self, attempt: &str, grace: Duration) -> io::Result<()> {
+    /// Stops an attempt because its GPUs do nothing, and kills it after its grace period. Returns
+    /// whether its supervisor gets the order.
+    pub fn stop_idle(&self, attempt: &str, grace: Duration) -> io::Result<bool> {
         let kill_at = BootTime::now().plus(grace);
         self.send_line(attempt, &format!("idle {}\n", kill_at.as_millis()))
     }
 
-    /// Adds a line to the output of an attempt.
-    pub fn note(&self, attempt: &str, line: &str) -> io::Result<()> {
+    /// Adds a line to the output of an attempt. Returns whether its supervisor gets it.
+    pub fn note(&self, attempt: &str, line: &str) -> io::Result<bool> {
         self.send_line(attempt, &format!("note {line}\n"))
     }
 
     /// Kills an attempt and everything that it started.
     pub fn kill(&self, attempt: &str) -> io::Result<()> {
-        self.send_line(attempt, "kill\n")
+        self.send_line(attempt, "kill\n").map(drop)
     }
 
-    /// Sends a line to the supervisor. If it is not running yet, or no longer, the server repeats the
-    /// order.
-    fn send_line(&self, attempt: &str, line: &str) -> io::Result<()> {
+    /// Sends a line to the supervisor, and returns whether it gets it. It does not if it is not
+    /// running yet, or no longer, or reads nothing; the server repeats its orders.
+    fn send_line(&self, attempt: &str, line: &str) -> io::Result<bool> {
         let control = self.folder.attempt(attempt).control();
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
         let pipe = OpenOptions::new().write(true).custom_flags(flags.bits()).open(control);
         match pipe.and_then(|mut pipe| pipe.write_all(line.as_bytes())) {
-            Ok(()) => Ok(()),
-            // The pipe is full; the server repeats the order.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(error) if error.raw_os_error() == Some(nix::Error::ENXIO as i32) => Ok(()),
+            Ok(()) => Ok(true),
+            // The pipe is full.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.raw_os_error() == Some(nix::Error::ENXIO as i32) => Ok(false),
             Err(error) => Err(error),
         }
     }

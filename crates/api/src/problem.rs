@@ -41,8 +41,8 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The body is not JSON, has a key twice, or nests too deep.
-    MalformedJson = "malformed_json", 400, "The body is not valid JSON", false;
+    /// The body is not JSON, has a key twice, or nests too deep; or the request's framing is unclear.
+    MalformedJson = "malformed_json", 400, "The request or its JSON cannot be read", false;
     /// No key, or one that is unknown, expired or revoked.
     Unauthenticated = "unauthenticated", 401, "A valid API key is needed", false;
     /// Not enough credits can be drawn.

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_agent::attempt::{exec, supervise};
@@ -263,7 +264,7 @@ impl AgentArguments {
         Ok(AgentOptions {
             servers: Servers::new(client, others),
             offer,
-            gpus,
+            gpus: Arc::new(gpus),
             state,
             // This program, even if the file is replaced by a newer version while it runs.
             program: "/proc/self/exe".into(),

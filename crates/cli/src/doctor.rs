@@ -14,11 +14,9 @@ use crate::command::accounts::expiry;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, colours, print, print_styled, yaml};
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, words};
+use crate::session::account::EVERYTHING;
 use crate::session::connection::{ConnectionArguments, Origins, connect, origins};
 use crate::session::problem;
-
-/// The scope of keys for all accounts.
-const EVERYTHING: &str = "*";
 
 /// The result of a check.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]

@@ -8,7 +8,7 @@
 //! | 3 | the server refused: wrong key or role, wrong field, conflicting state |
 //! | 4 | not found, or not visible to the key |
 //! | 5 | not enough credits, or a hard budget is exceeded |
-//! | 6 | no answer, or the server is unavailable; repeating is safe |
+//! | 6 | no answer, the server is unavailable, or a wait took too long; repeating is safe |
 //!
 //! `bursar run` and `bursar wait` return the job's exit code instead.
 
@@ -93,6 +93,18 @@ impl Failure {
             Failure::because(Exit::Usage, why).with_next("--help shows what is expected");
         failure.particulars = lines.filter(is_hint).map(str::to_owned).collect();
         failure
+    }
+
+    /// What failed of several things, with the exit code of the first failure.
+    pub(crate) fn of_several(failures: Vec<(String, Failure)>, of: usize) -> Failure {
+        let exit = failures.first().map_or(Exit::Failed, |(_, failure)| failure.exit);
+        let mut all = Failure::because(exit, format!("{} of {of} failed", failures.len()));
+        for (id, failure) in failures {
+            let words: Vec<String> =
+                std::iter::once(failure.why).chain(failure.particulars).collect();
+            all.particulars.push(format!("{id}: {}", words.join("; ")));
+        }
+        all
     }
 
     /// The reason.

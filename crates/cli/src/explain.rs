@@ -82,11 +82,13 @@ fn found<'a>(schemas: &'a Value, path: &str) -> Result<&'a Value, Failure> {
     let plain = |name: &str| name.replace('_', "").to_lowercase();
     let all: Vec<&String> =
         schemas.as_object().into_iter().flatten().map(|(name, _)| name).collect();
-    let named = all.iter().find(|name| plain(name) == plain(first));
+    let singular = first.strip_suffix('s').unwrap_or(first);
+    let by_name = |wanted: &str| all.iter().find(|name| plain(name) == plain(wanted));
+    let named = by_name(first).or_else(|| by_name(singular));
     let mut schema = match named {
         Some(name) => &schemas[name.as_str()],
         None => {
-            let near = all.iter().filter(|name| plain(name).contains(&plain(first)));
+            let near = all.iter().filter(|name| plain(name).contains(&plain(singular)));
             let near: Vec<String> = near.take(MAX_PROPOSED).map(|name| plain(name)).collect();
             return Err(unknown(first, &near, "bursar explain lists all resources"));
         }
@@ -227,6 +229,7 @@ mod tests {
         assert!(names.contains(&"expires_at".to_owned()), "{names:?}");
         assert!(found(&schemas, "job.attemps").is_err());
         assert!(found(&schemas, "gran").is_err());
+        assert!(found(&schemas, "jobs").is_ok(), "people write the plural");
         let deeper = found(&schemas, "job.gpus").expect_err("it is a field of a field");
         assert_eq!(deeper.next(), Some("bursar explain job.spec.gpus"));
     }

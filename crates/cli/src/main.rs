@@ -38,7 +38,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Credits and a scheduler for shared GPUs.
 #[derive(Parser)]
-#[command(name = "bursar", version, propagate_version = true)]
+#[command(name = "bursar", version)]
 #[command(after_help = "Exit codes: 0 success · 1 local failure · 2 wrong usage · \
     3 refused · 4 not found · 5 not enough credits or budget exceeded · 6 unavailable, retry")]
 struct Cli {
@@ -152,7 +152,13 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         // Help and versions come this way too, and are no errors.
         Err(error) if is_json && error.use_stderr() => {
-            return exit::report(Err(exit::Failure::of_usage(&error.render().to_string())), true);
+            let text = arguments::errors::in_plain_words(&error.render().to_string());
+            return exit::report(Err(exit::Failure::of_usage(&text)), true);
+        }
+        Err(error) if error.use_stderr() => {
+            let text = arguments::errors::in_plain_words(&error.render().ansi().to_string());
+            anstream::eprint!("{text}");
+            return ExitCode::from(exit::Exit::Usage as u8);
         }
         Err(error) => error.exit(),
     };

@@ -29,7 +29,7 @@ pub(crate) struct ServeArguments {
     /// `bursar config view FILE` shows them with their values.
     #[arg(long, value_name = "FILE", env = "BURSAR_CONFIG")]
     config: Option<PathBuf>,
-    /// The address to listen on; port 0 picks one.
+    /// The address to listen on, 127.0.0.1:7070 if not given; port 0 picks one.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// The folder for journals and history.

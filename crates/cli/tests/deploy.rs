@@ -1,6 +1,7 @@
 //! What is in `deploy/`: the service units call the program with options that it has, systemd accepts
 //! them, and the program reports to a service manager.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -249,4 +250,35 @@ fn the_manifests_for_kubernetes_name_only_what_there_is() {
         claim.map(Value::from),
         Some(of("PersistentVolumeClaim")["metadata"]["name"].clone())
     );
+}
+
+/// The metrics that a text names.
+fn metrics(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+    let names = text.split(|c: char| !is_part(c)).filter(|word| word.starts_with("bursar_"));
+    names.map(|name| name.trim_end_matches("_bucket").to_owned()).collect()
+}
+
+#[test]
+fn alerts_and_panels_use_metrics_that_are_documented_and_a_runbook_that_exists() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).expect("it is there");
+    let pages = read("docs/operate/observability.md") + &read("docs/operate/agent.md");
+    let known = metrics(&pages);
+    for file in ["deploy/monitoring/alerts.yaml", "deploy/monitoring/grafana.json"] {
+        let unknown: Vec<String> = metrics(&read(file)).difference(&known).cloned().collect();
+        assert_eq!(unknown, [""; 0], "{file}");
+    }
+    serde_json::from_str::<Value>(&read("deploy/monitoring/grafana.json")).expect("JSON");
+    let rules = &documents("monitoring/alerts.yaml")[0]["groups"][0]["rules"];
+    let rules = rules.as_array().expect("a list");
+    let (_, alerts) = pages.split_once("\n## Alerts\n").expect("it has that section");
+    let (alerts, _) = alerts.split_once("\n## ").expect("more sections");
+    let is_row = |line: &&str| line.starts_with('|') && line.contains("](operations.md#");
+    let rows = alerts.lines().filter(is_row);
+    assert_eq!(rows.count(), rules.len(), "one rule for each row of the page");
+    for rule in rules {
+        let runbook = rule["annotations"]["runbook"].as_str().expect("an entry");
+        assert!(pages.contains(&format!("({runbook})")), "{runbook}");
+    }
 }

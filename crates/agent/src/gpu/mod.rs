@@ -2,8 +2,10 @@
 //! starts, or simulated for tests. The library is not needed to build the program. A static build
 //! cannot load it and asks `nvidia-smi`.
 
+pub mod sampler;
 mod smi;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -47,6 +49,19 @@ pub enum GpuError {
          `nvidia-smi` works for this user, or try things out with --fake-gpus H100:8:80"
     )]
     NoDriver(String),
+    /// The command of the driver hangs.
+    #[error(
+        "`nvidia-smi` did not answer within {0} seconds. Run it by hand: if it hangs, see \
+         `dmesg | grep -i nvrm` and restart the driver or the machine; if it is only slow, switch on \
+         persistence mode (`nvidia-smi -pm 1`) and start the agent again"
+    )]
+    NoAnswer(u64),
+    /// The environment hides all GPUs.
+    #[error(
+        "CUDA_VISIBLE_DEVICES={0} names none of the GPUs of this machine. `nvidia-smi -L` lists them \
+         with their numbers and ids; parts of a GPU (MIG) are not supported"
+    )]
+    Hidden(String),
     /// There is a driver and no GPU.
     #[error(
         "the NVIDIA driver finds no GPU. Check `nvidia-smi`, or try things out with \
@@ -116,9 +131,7 @@ impl Gpus {
     pub fn discover(named: Option<&str>, visible: Option<&str>) -> Result<Gpus, GpuError> {
         if cfg!(target_feature = "crt-static") {
             let smi = SmiCommand::new("nvidia-smi");
-            let mut list = smi.list(named)?;
-            list.retain(|(index, gpu)| is_visible(visible, *index, &gpu.uuid));
-            let list = list.into_iter().map(|(_, gpu)| gpu).collect();
+            let list = only_visible(visible, smi.list(named)?)?;
             return Gpus { list, source: GpuSource::Command(smi) }.checked();
         }
         let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
@@ -128,10 +141,9 @@ impl Gpus {
         for index in 0..count {
             let gpu = read(&nvml, index, named)
                 .map_err(|error| GpuError::Broken { index, cause: error.to_string() })?;
-            if is_visible(visible, index, &gpu.uuid) {
-                list.push(gpu);
-            }
+            list.push((index, gpu));
         }
+        let list = only_visible(visible, list)?;
         Gpus { list, source: GpuSource::Real(Box::new(nvml)) }.checked()
     }
 
@@ -176,23 +188,44 @@ impl Gpus {
         }
     }
 
-    /// The present utilisation of a GPU; `None` if it does not report it.
-    pub fn sample(&self, uuid: &str) -> Option<Sample> {
+    /// Whether their use can be measured at all.
+    pub fn are_measured(&self) -> bool {
+        !matches!(self.source, GpuSource::Fake { utilization: None })
+    }
+
+    /// The present use of each GPU, without those that do not report it. May wait for the driver.
+    fn samples(&self) -> BTreeMap<String, Sample> {
+        let each = |sample: &dyn Fn(&str) -> Option<Sample>| {
+            let gpus =
+                self.list.iter().filter_map(|gpu| Some((gpu.uuid.clone(), sample(&gpu.uuid)?)));
+            gpus.collect()
+        };
         match &self.source {
-            GpuSource::Real(nvml) => {
+            GpuSource::Real(nvml) => each(&|uuid| {
                 let device = nvml.device_by_uuid(uuid).ok()?;
                 Some(Sample {
                     utilization_percent: device.utilization_rates().ok()?.gpu,
                     memory_used_bytes: device.memory_info().ok()?.used,
                 })
-            }
-            GpuSource::Command(smi) => smi.sample(uuid),
-            GpuSource::Fake { utilization } => {
+            }),
+            GpuSource::Command(smi) => smi.samples(),
+            GpuSource::Fake { utilization } => each(&|_| {
                 let text = std::fs::read_to_string(utilization.as_ref()?).ok()?;
                 let utilization_percent = text.trim().parse().ok()?;
                 Some(Sample { utilization_percent, memory_used_bytes: 0 })
-            }
+            }),
         }
+    }
+}
+
+/// The GPUs that this agent may use.
+fn only_visible(visible: Option<&str>, all: Vec<(u32, Gpu)>) -> Result<Vec<Gpu>, GpuError> {
+    let found = all.len();
+    let shown = all.into_iter().filter(|(index, gpu)| is_visible(visible, *index, &gpu.uuid));
+    let shown: Vec<Gpu> = shown.map(|(_, gpu)| gpu).collect();
+    match visible {
+        Some(visible) if found > 0 && shown.is_empty() => Err(GpuError::Hidden(visible.to_owned())),
+        Some(_) | None => Ok(shown),
     }
 }
 
@@ -271,7 +304,7 @@ mod tests {
             memory_gib: 80,
         };
         assert_eq!(gpus.list, [expected(0), expected(1)]);
-        assert_eq!(gpus.sample("GPU-fake-n1-0"), None);
+        assert!(gpus.samples().is_empty());
         for wrong in
             ["", "H100", "H100:8", "H100:0:80", "H100:65:80", "H100:8:0", ":8:80", "a:1:1:1"]
         {
@@ -298,6 +331,19 @@ mod tests {
         let mixed = node(vec![gpu("H100"), gpu("A100")]).expect_err("not alike").to_string();
         assert!(mixed.contains("--gpu-type"), "{mixed}");
         assert!(matches!(node(vec![]), Err(GpuError::NoGpu)));
+    }
+
+    #[test]
+    fn hidden_gpus_are_not_missing_ones() {
+        let gpu = |index: u32| {
+            let uuid = format!("GPU-{index}");
+            (index, Gpu { uuid, gpu_type: "H100".into(), memory_gib: 80 })
+        };
+        let all = vec![gpu(0), gpu(1)];
+        assert_eq!(only_visible(Some("1"), all.clone()).expect("one"), [gpu(1).1]);
+        let hidden = only_visible(Some("MIG-7"), all).expect_err("none").to_string();
+        assert!(hidden.contains("CUDA_VISIBLE_DEVICES=MIG-7"), "{hidden}");
+        assert_eq!(only_visible(Some("MIG-7"), vec![]).expect("no GPU at all"), []);
     }
 
     #[test]

@@ -5,42 +5,47 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use super::{Gpu, GpuError, Sample, type_of};
 use crate::clock::BootTime;
 
-/// A command that takes longer has failed: a report must not wait for a broken GPU.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// A command that takes longer has failed.
+const SMI_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a running command is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long samples are used. One command samples all GPUs.
-const MAX_SAMPLE_AGE: Duration = Duration::from_secs(2);
 
 const MIB: u64 = 1 << 20;
 
-/// Samples by GPU, and when they were taken.
-type Samples = (BootTime, BTreeMap<String, Sample>);
+/// Why a command printed nothing of use.
+enum SmiError {
+    /// There is no command, or it failed.
+    Failed(String),
+    /// It did not end in time. It was killed, but one that hangs in the driver does not end.
+    Hangs(Child),
+}
 
 /// The command.
 #[derive(Debug)]
 pub struct SmiCommand {
     program: PathBuf,
-    last: Mutex<Option<Samples>>,
+    timeout: Duration,
 }
 
 impl SmiCommand {
     /// The command at a path, or of that name on the path.
     pub fn new(program: impl Into<PathBuf>) -> SmiCommand {
-        SmiCommand { program: program.into(), last: Mutex::default() }
+        SmiCommand { program: program.into(), timeout: SMI_TIMEOUT }
     }
 
     /// All GPUs with their numbers. `named` overrides the driver's name.
     pub fn list(&self, named: Option<&str>) -> Result<Vec<(u32, Gpu)>, GpuError> {
-        let rows = self.query("index,uuid,memory.total,name")?;
+        let rows = self.query("index,uuid,memory.total,name").map_err(|error| match error {
+            SmiError::Failed(why) => GpuError::NoDriver(format!("nvidia-smi: {why}")),
+            SmiError::Hangs(_) => GpuError::NoAnswer(self.timeout.as_secs()),
+        })?;
         let read = |row: &String| {
             let [index, uuid, mib, name] = fields(row)?;
             let memory_gib = (mib.parse::<u64>().ok()? + 512) / 1024;
@@ -55,18 +60,18 @@ impl SmiCommand {
         rows.iter().map(|row| read(row).ok_or_else(|| unknown(row))).collect()
     }
 
-    /// The present utilisation of a GPU; `None` if it does not report it.
-    pub fn sample(&self, uuid: &str) -> Option<Sample> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = BootTime::now();
-        if last.as_ref().is_none_or(|(at, _)| now.since(*at) >= MAX_SAMPLE_AGE) {
-            *last = Some((now, self.samples()));
-        }
-        last.as_ref()?.1.get(uuid).copied()
-    }
-
-    fn samples(&self) -> BTreeMap<String, Sample> {
-        let rows = self.query("uuid,utilization.gpu,memory.used").unwrap_or_default();
+    /// The present use of each GPU, without those that do not report it. Waits until a command that
+    /// hangs has ended: their number must not grow.
+    pub fn samples(&self) -> BTreeMap<String, Sample> {
+        let rows = match self.query("uuid,utilization.gpu,memory.used") {
+            Ok(rows) => rows,
+            Err(SmiError::Failed(_)) => Vec::new(),
+            Err(SmiError::Hangs(mut child)) => {
+                tracing::warn!("nvidia-smi hangs: the use of the GPUs is not known");
+                let _ = child.wait();
+                Vec::new()
+            }
+        };
         let read = |row: &String| {
             let [uuid, percent, mib] = fields(row)?;
             let memory_used_bytes = mib.parse::<u64>().ok()? * MIB;
@@ -77,22 +82,21 @@ impl SmiCommand {
     }
 
     /// One line for each GPU, or why there is none.
-    fn query(&self, names: &str) -> Result<Vec<String>, GpuError> {
-        let broken = |why: &dyn Display| GpuError::NoDriver(format!("nvidia-smi: {why}"));
+    fn query(&self, names: &str) -> Result<Vec<String>, SmiError> {
+        let failed = |why: &dyn Display| SmiError::Failed(why.to_string());
         let mut command = Command::new(&self.program);
         command.arg(format!("--query-gpu={names}")).arg("--format=csv,noheader,nounits");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| broken(&error))?;
-        let end = BootTime::now().plus(TIMEOUT);
+        let mut child = command.spawn().map_err(|error| failed(&error))?;
+        let end = BootTime::now().plus(self.timeout);
         let status = loop {
             // What it prints fits into the pipe, so that it ends without a reader.
-            match child.try_wait().map_err(|error| broken(&error))? {
+            match child.try_wait().map_err(|error| failed(&error))? {
                 Some(status) => break status,
                 None if BootTime::now() < end => thread::sleep(POLL_INTERVAL),
                 None => {
-                    // Not waited for: one that hangs in the driver cannot be killed.
                     let _ = child.kill();
-                    return Err(broken(&"it does not answer"));
+                    return Err(SmiError::Hangs(child));
                 }
             }
         };
@@ -100,7 +104,7 @@ impl SmiCommand {
         let read = child.stdout.take().map(|mut out| out.read_to_string(&mut text));
         match read {
             Some(Ok(_)) if status.success() => Ok(text.lines().map(str::to_owned).collect()),
-            _ => Err(broken(&format!("{status}: {}", text.lines().next().unwrap_or_default()))),
+            _ => Err(failed(&format!("{status}: {}", text.lines().next().unwrap_or_default()))),
         }
     }
 }
@@ -139,9 +143,9 @@ mod tests {
         assert_eq!(smi.list(None).expect("two"), [(0, gpu("GPU-a")), (1, gpu("GPU-b"))]);
         assert_eq!(smi.list(Some("X")).expect("two")[0].1.gpu_type, "X");
         let busy = Sample { utilization_percent: 37, memory_used_bytes: 1 << 30 };
-        assert_eq!(smi.sample("GPU-a"), Some(busy));
-        assert_eq!(smi.sample("GPU-b"), None, "what is not reported is not zero");
-        assert_eq!(smi.sample("GPU-c"), None);
+        let samples = smi.samples();
+        assert_eq!(samples.get("GPU-a"), Some(&busy));
+        assert_eq!(samples.get("GPU-b"), None, "what is not reported is not zero");
     }
 
     #[test]
@@ -156,7 +160,18 @@ mod tests {
         {
             let error = smi.list(None).expect_err("no GPU").to_string();
             assert!(error.contains(why) && error.contains("--fake-gpus"), "{error}");
-            assert_eq!(smi.sample("GPU-a"), None);
+            assert_eq!(smi.samples(), BTreeMap::new());
         }
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_not_a_missing_driver() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut smi = command(folder.path(), "exec sleep 600");
+        smi.timeout = Duration::from_millis(1);
+        let error = smi.list(None).expect_err("no answer").to_string();
+        assert!(error.contains("did not answer within 0 seconds"), "{error}");
+        assert!(!error.contains("no NVIDIA driver") && error.contains("by hand"), "{error}");
+        assert_eq!(smi.samples(), BTreeMap::new());
     }
 }

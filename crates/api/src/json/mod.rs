@@ -39,12 +39,17 @@ pub fn parse(body: &[u8]) -> Result<Value, BodyError> {
         return Ok(Value::Object(Map::new()));
     }
     let malformed = |error: serde_json::Error| {
-        out_of_range(body, &error).unwrap_or_else(|| BodyError::Malformed(error.to_string()))
+        out_of_range(body, &error).unwrap_or_else(|| BodyError::Malformed(in_plain_words(&error)))
     };
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = Strict { depth: 0 }.deserialize(&mut reader).map_err(malformed)?;
     reader.end().map_err(malformed)?;
     Ok(value)
+}
+
+/// The parser takes every word that begins with `t`, `f` or `n` for `true`, `false` or `null`.
+fn in_plain_words(error: &serde_json::Error) -> String {
+    error.to_string().replace("expected ident", "expected value")
 }
 
 /// Names the field of a number that is well-formed but out of range.
@@ -275,6 +280,8 @@ mod tests {
             assert!(matches!(read(body), Err(BodyError::Malformed(_))), "{body}");
         }
         assert!(matches!(parse(b"{\"a\": \"\xff\"}"), Err(BodyError::Malformed(_))));
+        let Err(BodyError::Malformed(text)) = parse(b"nonsense") else { panic!("it is not JSON") };
+        assert_eq!(text, "expected value at line 1 column 2");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Parsers of command line values.
 
+pub(crate) mod errors;
 mod time;
 
 pub(crate) use bursar_client::api::credits::grant::GRANT_KINDS;

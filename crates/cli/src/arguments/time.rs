@@ -13,6 +13,9 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 3600;
 const DAY: u64 = 86_400;
 
+/// The longest time from now on after which something expires: a hundred years.
+const MAX_FROM_NOW_MS: i64 = 36_500 * 86_400_000;
+
 /// The units of a duration in the order in which they are written.
 const UNITS: [(char, u64); 4] = [('d', DAY), ('h', HOUR), ('m', MINUTE), ('s', SECOND)];
 
@@ -43,12 +46,33 @@ fn local_instant(civil: DateTime, zone: &TimeZone) -> Option<Time> {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expiry {
     at: Time,
-    whole_day: bool,
+    given: ExpiryForm,
 }
 
-/// An instant, or a day for its last instant: what expires on a day is valid on that day.
+/// How an expiry was given.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum ExpiryForm {
+    Instant,
+    Day,
+    FromNow,
+}
+
+/// An instant, a day for its last instant (what expires on a day is valid on that day), or a duration
+/// from now on.
 pub(crate) fn expiry(text: &str) -> Result<Expiry, String> {
-    expiry_in(text, zone())
+    match duration(text) {
+        Ok(length) => from_now(length, jiff::Timestamp::now().as_millisecond()),
+        Err(_) => expiry_in(text, zone()).map_err(|_| {
+            "write it as 30d, 2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00:00Z".into()
+        }),
+    }
+}
+
+fn from_now(length: Duration, now_ms: i64) -> Result<Expiry, String> {
+    let millis = i64::try_from(length.as_millis()).ok();
+    let millis = millis.filter(|millis| *millis <= MAX_FROM_NOW_MS);
+    let millis = millis.ok_or("at most 36500d; or write a day, such as 2126-01-31")?;
+    Ok(Expiry { at: Time::from_millis(now_ms + millis), given: ExpiryForm::FromNow })
 }
 
 fn expiry_in(text: &str, zone: &TimeZone) -> Result<Expiry, String> {
@@ -56,12 +80,13 @@ fn expiry_in(text: &str, zone: &TimeZone) -> Result<Expiry, String> {
     // No instant is as short as a day.
     let day = text.parse::<Date>().ok().filter(|_| text.len() == 10);
     let last = day.and_then(|day| local_instant(day.at(23, 59, 59, 999_000_000), zone));
-    Ok(Expiry { at: last.unwrap_or(first), whole_day: last.is_some() })
+    let given = if last.is_some() { ExpiryForm::Day } else { ExpiryForm::Instant };
+    Ok(Expiry { at: last.unwrap_or(first), given })
 }
 
 impl From<Time> for Expiry {
     fn from(at: Time) -> Expiry {
-        Expiry { at, whole_day: false }
+        Expiry { at, given: ExpiryForm::Instant }
     }
 }
 
@@ -71,11 +96,17 @@ impl Expiry {
         self.at
     }
 
-    /// How a day was understood; `None` if an instant was given.
+    /// How a day or a duration was understood; `None` if an instant was given.
     pub(crate) fn remark(self) -> Option<String> {
         let at = local(self.at);
         let day = at.split('T').next().unwrap_or_default();
-        self.whole_day.then(|| format!("{day} is its last day, until {at}"))
+        match self.given {
+            ExpiryForm::Instant => None,
+            ExpiryForm::Day => Some(format!("{day} is its last day, until {at}")),
+            ExpiryForm::FromNow => {
+                Some(format!("until {at}; write that instant if you repeat the command"))
+            }
+        }
     }
 }
 
@@ -176,7 +207,7 @@ mod tests {
         assert_eq!(written("2026-01-31T12:00:00Z"), Ok("2026-01-31T12:00:00.000Z".into()));
         let last = expiry_in("2026-01-31", &zone).expect("a day");
         assert_eq!(last.at().to_string(), "2026-01-31T21:59:59.999Z");
-        assert!(last.whole_day);
+        assert_eq!(last.given, ExpiryForm::Day);
     }
 
     #[test]
@@ -199,10 +230,20 @@ mod tests {
             assert_eq!(expiry.at().to_string(), at);
             assert_eq!(expiry.remark().as_deref(), remark, "{text}");
         }
-        for wrong in ["tomorrow", "2026-02-30", "", "2026-01-31T25:00", "30d"] {
-            let advice = "write it as 2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00:00Z";
+        for wrong in ["tomorrow", "2026-02-30", "", "2026-01-31T25:00", "30"] {
+            let advice = "write it as 30d, 2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00:00Z";
             assert_eq!(expiry(wrong), Err(advice.to_owned()), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_duration_expires_that_long_from_now() {
+        let days = |days: u64| from_now(Duration::from_secs(days * DAY), 1000);
+        let month = days(30).expect("it is short");
+        assert_eq!(month.at().to_string(), "1970-01-31T00:00:01.000Z");
+        assert_eq!(expiry("30d").map(|one| one.given), Ok(ExpiryForm::FromNow));
+        assert!(month.remark().is_some_and(|remark| remark.contains("repeat")));
+        assert!(days(36_500).is_ok() && days(36_501).is_err());
     }
 
     #[test]

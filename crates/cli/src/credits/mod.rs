@@ -28,6 +28,10 @@ use crate::render::format::shown;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bursar credits < operations.jsonl\n  \
     echo '{\"type\": \"get_balance\", \"current_time\": 0}' | bursar credits\n\n\
+    Operations, one JSON object in a line; amounts and times are whole numbers:\n  \
+    {\"type\": \"add_credits\", \"amount\": 30, \"expiry_time\": 200}                       also at, user\n  \
+    {\"type\": \"consume_credits\", \"amount\": 15, \"current_time\": 50}   also allow_partial, user\n  \
+    {\"type\": \"get_balance\", \"current_time\": 50}                                    also user\n\n\
     Exit codes: 0 every line was an operation · 1 a line was wrong; its answer says why")]
 pub(crate) struct CreditsArguments {
     /// Accept operations earlier than the last one of their user. Their answers list the earlier

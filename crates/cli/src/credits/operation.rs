@@ -222,6 +222,8 @@ fn bad_json(error: &serde_json::Error) -> BadLine {
     match error.classify() {
         Category::Data => BadLine::malformed(cause),
         Category::Syntax | Category::Eof | Category::Io => {
+            // The parser took the word for `true`, `false` or `null`.
+            let cause = cause.replace("expected ident", "expected value");
             let text = format!("not JSON: {cause} at column {}", error.column());
             BadLine::new(Code::NotJson, text)
         }
@@ -379,6 +381,7 @@ mod tests {
     fn text_that_is_not_json_is_reported_with_its_column() {
         for (line, expected) in [
             ("hello", "not JSON: expected value at column 1"),
+            ("nonsense", "not JSON: expected value at column 2"),
             (r#"{"type": "get_balance""#, "not JSON: EOF while parsing an object at column 22"),
             ("{} {}", "not JSON: trailing characters at column 4"),
         ] {

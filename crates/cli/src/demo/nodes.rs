@@ -1,6 +1,7 @@
 //! The nodes of the demo: real agents in this process, with simulated GPUs.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_agent::clock::BootTime;
@@ -88,7 +89,7 @@ fn options(
     Ok(AgentOptions {
         servers: Servers::new(client, []),
         offer,
-        gpus,
+        gpus: Arc::new(gpus),
         state: folder.join(node),
         program: PROGRAM.into(),
         run_as: None,

@@ -170,17 +170,21 @@ impl Sheet {
     }
 
     fn list_text(&self, colours: bool) -> String {
-        let mut table = plain_table(colours);
-        let header = self.columns.iter().map(|column| {
-            let name = column.name.to_uppercase().replace('_', " ");
+        let width = terminal_width();
+        let mut table = plain_table(colours, width);
+        let shown = self.shown(width.is_some());
+        let header = shown.iter().map(|index| {
+            let name = self.columns[*index].name.to_uppercase().replace('_', " ");
             TableCell::new(name).add_attribute(Attribute::Bold)
         });
         table.set_header(header);
-        let places: Vec<usize> =
-            (0..self.columns.len()).map(|index| self.decimals(index)).collect();
+        let columns: Vec<(usize, Column, usize)> = shown
+            .iter()
+            .map(|index| (*index, self.columns[*index], self.decimals(*index)))
+            .collect();
         for row in &self.rows {
-            let cells = row.iter().zip(&self.columns).zip(&places);
-            table.add_row(cells.map(|((cell, column), places)| {
+            let cells = columns.iter().filter_map(|of| Some((row.get(of.0)?, of)));
+            table.add_row(cells.map(|(cell, (_, column, places))| {
                 let text = match cell.time.and_then(times::distance) {
                     Some(distance) => Cow::Owned(distance),
                     None => cell.visible(),
@@ -189,7 +193,7 @@ impl Sheet {
                 toned(text, cell.tone)
             }));
         }
-        for (column, shape) in table.column_iter_mut().zip(&self.columns) {
+        for (column, (_, shape, _)) in table.column_iter_mut().zip(&columns) {
             if shape.right {
                 column.set_cell_alignment(CellAlignment::Right);
             }
@@ -202,8 +206,16 @@ impl Sheet {
         table.trim_fmt()
     }
 
+    /// The columns that are shown: on a terminal those without any value would only take room.
+    fn shown(&self, on_terminal: bool) -> Vec<usize> {
+        let has_value = |index: usize| {
+            self.rows.iter().any(|row| row.get(index).is_some_and(|cell| !cell.text.is_empty()))
+        };
+        (0..self.columns.len()).filter(|index| !on_terminal || has_value(*index)).collect()
+    }
+
     fn vertical_text(&self, colours: bool) -> String {
-        let mut table = plain_table(colours);
+        let mut table = plain_table(colours, terminal_width());
         let cells = self.rows.iter().flatten();
         for (column, cell) in self.columns.iter().zip(cells) {
             if !cell.text.is_empty() {
@@ -248,9 +260,13 @@ impl Sheet {
 /// Columns with sentences and lists, which a narrow terminal wraps.
 const WRAPPED: &[&str] = &["detail", "fix", "waits_for", "events", "command", "name", "metadata"];
 
+/// The width of the terminal, if there is one.
+fn terminal_width() -> Option<u16> {
+    is_terminal().then(|| Table::new().width()).flatten()
+}
+
 /// A table without borders, as wide as the terminal if there is one.
-fn plain_table(colours: bool) -> Table {
-    let width = is_terminal().then(|| Table::new().width()).flatten();
+fn plain_table(colours: bool, width: Option<u16>) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).force_no_tty();
     if let Some(width) = width.filter(|width| *width >= 40) {

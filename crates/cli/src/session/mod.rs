@@ -1,5 +1,6 @@
 //! Sends the calls of a command, shows answers, explains failures.
 
+pub(crate) mod account;
 pub(crate) mod connection;
 pub(crate) mod contexts;
 pub(crate) mod problem;

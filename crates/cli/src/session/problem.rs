@@ -73,8 +73,8 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
             "bursar node drain NODE --force stops them; without --force they may end first"
         }
         Code::Unauthenticated => {
-            "pass --key-file FILE, set BURSAR_KEY_FILE, or keep it: bursar context add NAME \
-             --server URL --key-file FILE"
+            "bursar doctor says where the key is from; pass one with --key-file FILE, set \
+             BURSAR_KEY_FILE, or keep it: bursar context add NAME --server URL --key-file FILE"
         }
         Code::Forbidden if problem.detail.contains("`issue`") => {
             "no role is enough: ask the platform for the credits, or for a key with --capability issue"
@@ -96,6 +96,10 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
             let param =
                 problem.param.as_deref().map_or(Cow::Borrowed("what is named above"), option_of);
             return Some(format!("correct {param}; --help shows what is expected"));
+        }
+        Code::Unavailable if problem.detail.contains("bursar cluster accept-loss") => {
+            "no request succeeds before an operator has decided: docs/operate/operations.md, \"A \
+             database that lost changes\""
         }
         Code::RateLimited | Code::Unavailable | Code::StorageFull | Code::OutcomeUnknown => {
             return again.or(Some("try again a little later".into()));
@@ -203,6 +207,10 @@ fn option_of(param: &str) -> Cow<'_, str> {
 /// The server's advice with the names of the command line.
 fn in_options(advice: &str) -> String {
     let names = [
+        (
+            "send a valid key as `Authorization: Bearer <key>`",
+            "no key was given, or it is unknown, expired or revoked",
+        ),
         ("GET /v1/prices", "bursar price ls"),
         ("POST /v1/usage", "bursar usage report"),
         ("POST /v1/batch", "bursar batch"),

@@ -54,7 +54,7 @@ enum Named {
 fn named(top: &str, command: &str, id: &str) -> Option<Named> {
     match (top, command, id) {
         ("agent" | "serve" | "demo" | "simulate" | "bench", ..) | ("account", "open", _) => None,
-        (_, _, "account" | "parent" | "scope") | ("transfer", _, "from" | "to") => {
+        (_, _, "account" | "of_account" | "parent" | "scope") | ("transfer", _, "from" | "to") => {
             Some(Named::Account)
         }
         (_, _, "job" | "jobs" | "after") if top != "audit" || id == "job" => Some(Named::Job),

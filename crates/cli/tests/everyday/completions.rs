@@ -109,7 +109,8 @@ async fn every_level_has_help_in_words() {
     assert!(run.find("Examples:") < run.find("Usage:"), "{run}");
     let field = person.done(&["explain", "grant.expires_at"]);
     assert!(field.starts_with("grant.expires_at"), "{field}");
-    assert!(person.fails(4, &["explain", "grants"]).contains("grant"));
+    assert!(person.done(&["explain", "grants"]).contains("A grant"));
+    assert!(person.fails(4, &["explain", "gran"]).contains("grant"));
     let typo = person.fails(2, &["quotaa"]);
     assert!(typo.contains("'quota'"), "{typo}");
 }
@@ -136,6 +137,11 @@ async fn tables_fit_the_terminal_and_say_how_long_ago() {
     let (_, shown) = person.types("", &["audit", "ls"]);
     assert!(shown.contains("s ago"), "{shown}");
     assert!(shown.lines().all(|line| line.trim_end().chars().count() <= 80), "{shown}");
+    let (_, keys) = person.types("", &["key", "ls"]);
+    assert!(
+        keys.contains("SCOPE") && !keys.contains("CAPABILITIES"),
+        "no value, no column: {keys}"
+    );
     let (_, exact) = person.types("", &["audit", "ls", "--utc"]);
     assert!(!exact.contains(" ago") && exact.contains("Z  "), "{exact}");
 }

@@ -135,3 +135,18 @@ async fn an_administrator_sees_who_is_signed_in_and_ends_it() {
     assert!(said.contains("have ended"), "{said}");
     asked().await.problem("unauthenticated");
 }
+
+#[tokio::test]
+async fn a_command_without_an_account_takes_the_one_that_the_key_is_for() {
+    let server = Server::start();
+    server.tree().await;
+    let person = Person::with_key(&server, &server.key("submitter", "acme:nlp").await);
+    assert_eq!(person.json(&["balance"])["account"], "acme:nlp");
+    assert_eq!(person.json(&["forecast"])["account"], "acme:nlp");
+    assert!(person.done(&["statement", "--month", "2026-01"]).contains("acme:nlp"));
+    Person::of(&server).done(&["price", "set", "H100", "2"]);
+    let job = ["run", "-g", "1", "-t", "1h", "--dry-run", "--", "true"];
+    assert!(person.run(&job).all().contains("acme:nlp"));
+    let all = Person::of(&server).fails(2, &["balance"]);
+    assert!(all.contains("bursar account ls"), "{all}");
+}

@@ -63,6 +63,9 @@ async fn a_refund_and_a_transfer_show_when_and_whose_they_are() {
     assert_eq!((&moved["amount"], &moved["created_at"]), (&json!("7"), &made["created_at"]));
     let statement = person.done(&["statement", "acme", "--month", "2020-01"]);
     assert!(statement.contains("\naccount  acme\n"), "{statement}");
+    let groups = ["statement", "acme", "--month", "2020-01", "--by", "account", "-o", "csv"];
+    let groups = person.done(&groups);
+    assert!(groups.starts_with("group,spent\n") && groups.contains("\ntotal,"), "{groups}");
     assert!(statement.contains("from     2020-01-01T00:00:00Z"), "{statement}");
 }
 

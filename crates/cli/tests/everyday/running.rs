@@ -36,7 +36,7 @@ async fn a_job_that_runs_elsewhere_needs_no_command_and_ends_by_a_report() {
     let unknown = ["usage", "report", "--job", "none", "--seq", "1", "--gpu-ms", "1", "--dry-run"];
     person.fails(4, &unknown);
     assert_eq!(state(&server, "slurm-7").await, "running");
-    let end = ["--seq", "2", "--gpu-ms", "1200000", "--ended=failed"];
+    let end = ["--seq", "2", "--gpu-time", "20m", "--ended=failed"];
     person.done(&[&report[..], &end[..]].concat());
     let ended = job(&server, "slurm-7").await;
     assert_eq!((&ended["state"], &ended["charged"]), (&json!("failed"), &json!("2")));
@@ -89,6 +89,8 @@ async fn scripts_have_their_options_in_directives() {
     assert_eq!(tuned["command"], json!([script, "--epochs", "3"]));
     let longer = spec("b", &["--time", "2h", "./train.sh"]);
     assert_eq!(longer["max_runtime_seconds"], 7200);
+    let late = person.fails(2, &["run", "./train.sh", "--yes"]);
+    assert!(late.contains("write --yes before the command"), "{late}");
     let slurm = spec("c", &["./slurm.sh"]);
     assert_eq!((&slurm["gpus"]["count"], &slurm["max_runtime_seconds"]), (&json!(1), &json!(3600)));
 }

@@ -48,6 +48,22 @@ async fn waiting_for_a_state_ends_when_every_job_was_in_it() {
     person.done(&["wait", "--for", "running", "arr"]);
     person.done(&["wait", "--for", "failed", "arr.0"]);
     assert_eq!(person.run(&["wait", "--for", "succeeded", "arr.0"]).code, Some(7));
+    // One that has ended does not keep the others from being cancelled.
+    let failed = person.fails(3, &["cancel", "arr.0", "arr.1", "--yes"]);
+    assert!(failed.contains("1 of 2 failed") && failed.contains("arr.0: "), "{failed}");
+    assert_eq!(person.json(&["job", "show", "arr.1"])["state"], "stopping");
+}
+
+#[tokio::test]
+async fn a_wait_that_takes_too_long_ends_and_the_job_continues() {
+    let server = priced(&[]).await;
+    let person = Person::of(&server);
+    submit(&server, small("later")).await;
+    let said = person.fails(6, &["wait", "--timeout", "1s", "later"]);
+    assert!(said.contains("not reached after 1s") && said.contains("bursar why later"), "{said}");
+    let why = person.done(&["why", "later"]);
+    assert!(why.contains("queued"), "{why}");
+    person.fails(2, &["wait", "--timeout", "1", "later"]);
 }
 
 #[tokio::test]

@@ -184,6 +184,9 @@ async fn a_frozen_account_starts_nothing_new_and_what_runs_goes_on() {
     assert_eq!(waiting["state"], "queued");
     assert!(blocker_types(&waiting).contains(&"frozen".to_owned()), "{waiting}");
     server.call("POST", "/v1/jobs", small("more")).await.problem("account_frozen");
+    let quote = server.call("POST", "/v1/quotes", small("more")).await.expect(200);
+    let frozen = blocker_types(&quote).iter().filter(|kind| *kind == "frozen").count();
+    assert_eq!(frozen, 1, "each reason once: {quote}");
     server.call("POST", "/v1/accounts/acme/unfreeze", json!({})).await.expect(200);
     agent.beat(&server).await;
     assert_eq!(state(&server, "waits").await, "running");

@@ -1,5 +1,5 @@
 //! Warns of credits that expire soon: one line of the log and one count for each account, 30, 14, 7
-//! and 1 days and 6 hours before.
+//! and 1 days and 6 hours before. Of many accounts at once the log names some and counts the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +26,9 @@ const WARNING_TIMES: [(&str, i64); 5] = [
 
 /// The most buckets that one step looks at, for each time before.
 const MAX_STEP_BUCKETS: usize = 256;
+
+/// The most accounts that one step names in the log.
+const MAX_NAMED: usize = 16;
 
 /// The pause between two steps.
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -101,13 +104,29 @@ pub async fn run(app: Arc<App>) {
         // While the ledger does not answer, warnings wait.
         let Ok((next, warnings)) = due.await else { continue };
         warned = Some(next);
-        for ExpiryWarning { before, account, expires_at } in warnings {
-            app.metrics.expiry_warning(before);
-            let expires_at = time(expires_at);
+        for warning in &warnings {
+            app.metrics.expiry_warning(warning.before);
+        }
+        let (named, more) = named(&warnings);
+        for ExpiryWarning { before, account, expires_at } in named {
+            let expires_at = time(*expires_at);
             // How much is not for the log: `bursar balance` shows it to those who may see it.
             tracing::warn!(%account, %expires_at, within = before, "credits expire soon");
         }
+        if more > 0 {
+            tracing::warn!(accounts = more, "credits of more accounts expire soon");
+        }
     }
+}
+
+/// The warnings that the log names, those with the longest time left last, and how many more there
+/// are.
+fn named(warnings: &[ExpiryWarning]) -> (Vec<&ExpiryWarning>, usize) {
+    let mut named: Vec<&ExpiryWarning> = warnings.iter().collect();
+    named.sort_by_key(|one| one.expires_at);
+    named.truncate(MAX_NAMED);
+    let more = warnings.len() - named.len();
+    (named, more)
 }
 
 #[cfg(test)]
@@ -188,6 +207,20 @@ mod tests {
         assert_eq!(looks(&ledger, &mut WarningProgress::at_start(at(0)), &[0, 1]), [(0, "14d")]);
         let mut warned = WarningProgress::at_start(at(0));
         assert_eq!(looks(&ledger, &mut warned, &[0, 88, 89]), [(0, "14d"), (88, "7d"), (89, "1d")]);
+    }
+
+    #[test]
+    fn the_log_names_the_most_urgent_of_many() {
+        let warning = |number: i64| ExpiryWarning {
+            before: "7d",
+            account: AccountPath::parse(format!("org{number}")).expect("a path"),
+            expires_at: at(100 - number),
+        };
+        let warnings: Vec<ExpiryWarning> = (0..40).map(warning).collect();
+        let (names, more) = named(&warnings);
+        assert_eq!((names.len(), more), (MAX_NAMED, 24));
+        assert_eq!(names[0].expires_at, at(61));
+        assert_eq!(named(&warnings[..3]).1, 0);
     }
 
     #[test]

@@ -47,7 +47,7 @@ const PROBLEMS: [(&str, &str); 4] = [
 ];
 
 const BODY_PROBLEMS: [(&str, &str); 4] = [
-    ("400", "The body is not valid JSON"),
+    ("400", "The request or its JSON cannot be read"),
     ("409", "The id is taken, the key was reused, or it is not allowed in the current state"),
     ("413", "The body is too large"),
     ("415", "The body is not declared as JSON"),

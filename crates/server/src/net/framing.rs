@@ -9,8 +9,8 @@ use bursar_api::Code;
 
 use crate::request::Failure;
 
-const ONE_LENGTH: &str =
-    "send a body with `Content-Length`, or with `Transfer-Encoding: chunked` alone";
+const ONE_LENGTH: &str = "the HTTP framing of the request is unclear: send a body with `Content-Length`, or with \
+     `Transfer-Encoding: chunked` alone";
 
 /// The name of the header that hyper drops where a body is chunked as well.
 const LENGTH: &[u8] = b"content-length";
@@ -99,7 +99,7 @@ fn unclear(headers: &HeaderMap) -> Option<&'static str> {
     }
     match headers.get_all(header::HOST).iter().count() {
         1 => None,
-        _ => Some("send one `Host` header"),
+        _ => Some("the HTTP framing of the request is unclear: send one `Host` header"),
     }
 }
 
@@ -112,7 +112,9 @@ mod tests {
         for (name, value) in pairs {
             request = request.header(*name, *value);
         }
-        Some(refusal(&request.body(()).expect("it is complete"))?.problem.code.status())
+        let problem = refusal(&request.body(()).expect("it is complete"))?.problem;
+        assert!(problem.detail.starts_with("the HTTP framing of the request"), "{problem:?}");
+        Some(problem.code.status())
     }
 
     #[test]

@@ -19,9 +19,9 @@ use crate::session::{Session, WatchArguments};
 #[command(after_help = "Examples:\n  bursar balance acme:nlp\n  \
     bursar balance acme:nlp --gpu-type H100 --watch\n  bursar balance acme --at 2027-01-01")]
 pub(crate) struct BalanceArguments {
-    /// The account; else BURSAR_ACCOUNT.
+    /// The account; else BURSAR_ACCOUNT, else the one that the key is for.
     #[arg(env = "BURSAR_ACCOUNT")]
-    account: String,
+    account: Option<String>,
     /// The instant. A past one gives the balance at that time; a future one assumes no more spending.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     at: Option<Time>,
@@ -40,6 +40,7 @@ pub(crate) struct BalanceArguments {
 
 pub(crate) async fn balance(session: &Session, arguments: BalanceArguments) -> Result<(), Failure> {
     let BalanceArguments { account, at, gpu_type, region, class, watch } = arguments;
+    let account = session.account_or_own(account).await?;
     let query = BalanceQuery {
         at,
         gpu_type: gpu_type.clone(),

@@ -18,9 +18,9 @@ const VIEWS: &[&str] = &["own", "spent", "all", "subtree"];
     bursar entries acme --view subtree --type granted,expired\n  \
     bursar entries acme:nlp --all -o csv > entries.csv")]
 pub(crate) struct EntriesArguments {
-    /// The account; else BURSAR_ACCOUNT.
+    /// The account; else BURSAR_ACCOUNT, else the one that the key is for.
     #[arg(env = "BURSAR_ACCOUNT")]
-    account: String,
+    account: Option<String>,
     /// Which movements: of the account's own credits (own), of credits that it held or spent,
     /// whichever account owns them (spent), both (all), or both with every account below it (subtree).
     #[arg(long, default_value = "all", value_parser = word::<EntriesView>(VIEWS))]
@@ -43,6 +43,7 @@ pub(crate) struct EntriesArguments {
 
 pub(crate) async fn run(session: &Session, arguments: EntriesArguments) -> Result<(), Failure> {
     let EntriesArguments { account, view, kind, spender, job, grant, period } = arguments;
+    let account = session.account_or_own(account).await?;
     let PeriodArguments { from, to, list } = period;
     let query = EntriesQuery {
         view: Some(view),

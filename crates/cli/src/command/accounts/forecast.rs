@@ -15,9 +15,9 @@ use crate::session::Session;
 #[command(after_help = "Examples:\n  bursar forecast acme:nlp\n  \
     bursar forecast acme:nlp --window 1h\n  bursar forecast acme --window 30d -o json")]
 pub(crate) struct ForecastArguments {
-    /// The account; else BURSAR_ACCOUNT.
+    /// The account; else BURSAR_ACCOUNT, else the one that the key is for.
     #[arg(env = "BURSAR_ACCOUNT")]
-    account: String,
+    account: Option<String>,
     /// The time over which spending is measured, such as 1h or 7d; one day if not given. It begins
     /// with a whole hour.
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -25,8 +25,9 @@ pub(crate) struct ForecastArguments {
 }
 
 pub(crate) async fn run(session: &Session, arguments: ForecastArguments) -> Result<(), Failure> {
+    let account = session.account_or_own(arguments.account).await?;
     let query = ForecastQuery { window: arguments.window.map(in_one_unit) };
-    session.read(balances::forecast(&arguments.account, &query)).await
+    session.read(balances::forecast(&account, &query)).await
 }
 
 /// Seconds as days, hours and minutes.

@@ -60,7 +60,7 @@ pub(crate) struct RemoveArguments {
 }
 
 fn gpus(text: &str) -> Result<(String, u32), String> {
-    let wrong = || "write it as H100=8".to_owned();
+    let wrong = || "write it as H100=8, or '*=8' for all types together".to_owned();
     let (name, count) = text.split_once('=').ok_or_else(wrong)?;
     Ok((name.to_owned(), count.parse().map_err(|_| wrong())?))
 }

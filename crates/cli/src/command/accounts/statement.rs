@@ -10,6 +10,7 @@ use clap::Args;
 
 use crate::arguments::{instant, month};
 use crate::exit::{Exit, Failure};
+use crate::render::format::{Format, print};
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
 use crate::session::Session;
 
@@ -18,9 +19,9 @@ use crate::session::Session;
     bursar statement acme --month 2026-11 --by account\n  \
     bursar statement acme --from 2026-11-01 --to 2026-11-08 --by label:project -o csv")]
 pub(crate) struct StatementArguments {
-    /// The account; else BURSAR_ACCOUNT.
+    /// The account; else BURSAR_ACCOUNT, else the one that the key is for.
     #[arg(env = "BURSAR_ACCOUNT")]
-    account: String,
+    account: Option<String>,
     /// A whole month in the local time zone, or in UTC with --utc, such as 2026-11.
     #[arg(long, value_parser = month, conflicts_with_all = ["from", "to"])]
     month: Option<(Time, Time)>,
@@ -31,9 +32,10 @@ pub(crate) struct StatementArguments {
     #[arg(long, value_name = "WHEN", value_parser = instant, requires = "from")]
     to: Option<Time>,
     /// What spending is grouped by: subtree (the account itself and each account directly below it),
-    /// account, gpu_type, class, region, job, day, none or label:NAME.
-    #[arg(long, value_parser = str::parse::<StatementBy>, default_value = "subtree")]
-    by: StatementBy,
+    /// account, gpu_type, class, region, job, day, none or label:NAME; subtree if not given. With -o
+    /// csv it prints these groups instead of the movements.
+    #[arg(long, value_parser = str::parse::<StatementBy>)]
+    by: Option<StatementBy>,
 }
 
 pub(crate) async fn run(session: &Session, arguments: StatementArguments) -> Result<(), Failure> {
@@ -45,8 +47,15 @@ pub(crate) async fn run(session: &Session, arguments: StatementArguments) -> Res
                 .with_next("give --month 2026-11, or --from and --to"));
         }
     };
-    let query = StatementQuery { from, to, by: Some(arguments.by), k: None };
-    session.read(balances::statement(&arguments.account, &query)).await
+    let account = session.account_or_own(arguments.account).await?;
+    let has_groups = arguments.by.is_some() && session.format() == Format::Csv;
+    let query = StatementQuery { from, to, by: Some(arguments.by.unwrap_or_default()), k: None };
+    let call = balances::statement(&account, &query);
+    if has_groups {
+        let statement = session.send(call).await?.value;
+        return print(&spent(&statement.spending).csv()?);
+    }
+    session.read(call).await
 }
 
 /// One line of the movements: an end or a type.

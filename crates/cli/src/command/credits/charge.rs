@@ -5,6 +5,7 @@ use bursar_client::api::{Amount, Time};
 use bursar_client::credits::charges;
 use clap::{Args, Subcommand};
 
+use super::hold::by_grant;
 use crate::arguments::{ContextArguments, instant};
 use crate::command::effect;
 use crate::exit::{Exit, Failure};
@@ -96,7 +97,7 @@ impl View for Charge {
             ("created_at", Cell::time(self.created_at)),
         ]);
         let title = if self.lots_truncated { "drawn from (first 100)" } else { "drawn from" };
-        sheet.with_section(title, Sheet::list(&self.lots))
+        sheet.with_section(title, Sheet::list(&by_grant(&self.lots)))
     }
 }
 

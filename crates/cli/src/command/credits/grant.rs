@@ -42,8 +42,8 @@ pub(crate) struct AddArguments {
     /// The first instant at which it can be spent; now if not given.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     effective: Option<Time>,
-    /// The last instant, or the last day, at which it can be spent; it never expires if not
-    /// given.
+    /// The last instant or day at which it can be spent, or how long from now on, such as 90d; it
+    /// never expires if not given.
     #[arg(long, value_name = "WHEN", value_parser = expiry)]
     expires: Option<Expiry>,
     /// Lower is spent first; 100 if not given.

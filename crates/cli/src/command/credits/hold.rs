@@ -290,9 +290,23 @@ impl View for Hold {
             ("created_at", Cell::time(self.created_at)),
         ]);
         let title = if self.lots_truncated { "drawn from (first 100)" } else { "drawn from" };
-        let sheet = sheet.with_section(title, Sheet::list(&self.lots));
+        let sheet = sheet.with_section(title, Sheet::list(&by_grant(&self.lots)));
         sheet.with_section("returned", Sheet::list(self.returned.as_deref().unwrap_or_default()))
     }
+}
+
+/// The parts of each grant together: credits that were returned to a grant are drawn apart.
+pub(super) fn by_grant(lots: &[Lot]) -> Vec<Lot> {
+    let mut grants: Vec<Lot> = Vec::new();
+    for lot in lots {
+        match grants.iter_mut().find(|known| known.grant == lot.grant) {
+            Some(known) => {
+                known.amount = Sum::from_micros(known.amount.micros() + lot.amount.micros());
+            }
+            None => grants.push(lot.clone()),
+        }
+    }
+    grants
 }
 
 impl Row for Lot {

@@ -6,6 +6,7 @@ use bursar_client::api::credits::transfer::{CreateTransfer, Transfer, TransferFi
 use bursar_client::credits::transfers;
 use clap::{Args, Subcommand};
 
+use super::hold::by_grant;
 use crate::command::effect;
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
@@ -108,7 +109,7 @@ impl View for Transfer {
             ("reference", Cell::maybe(self.reference.as_ref())),
             ("created_at", Cell::maybe_time(self.created_at)),
         ]);
-        sheet.with_section("drawn from", Sheet::list(&self.lots))
+        sheet.with_section("drawn from", Sheet::list(&by_grant(&self.lots)))
     }
 }
 

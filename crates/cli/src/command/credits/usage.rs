@@ -1,11 +1,13 @@
 //! `bursar usage`: usage measured by another system, such as Slurm or Kubernetes.
 
+use std::time::Duration;
+
 use bursar_client::api::Amount;
 use bursar_client::api::credits::usage::{ReportUsage, UsageEnded, UsageRecord, UsageResults};
 use bursar_client::credits::usage;
 use clap::{Args, Subcommand};
 
-use crate::arguments::word;
+use crate::arguments::{duration, word};
 use crate::command::jobs::select;
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Sheet, View};
@@ -19,7 +21,7 @@ pub(crate) enum UsageCommand {
     /// Report the cumulative usage of a hold or a job.
     #[command(
         after_help = "Examples:\n  bursar usage report --hold slurm-812 --seq 4 --amount 3.75\n  \
-        bursar usage report --job run-7 --seq 2 --gpu-ms 7200000 --ended\n  \
+        bursar usage report --job run-7 --seq 2 --gpu-time 2h --ended\n  \
         bursar usage report --job run-7 --seq 3 --gpu-ms 7200000 --ended=failed"
     )]
     Report(Box<ReportArguments>),
@@ -40,11 +42,16 @@ pub(crate) struct ReportArguments {
     #[arg(long)]
     seq: u64,
     /// Credits in total.
-    #[arg(long, required_unless_present = "gpu_ms", conflicts_with = "gpu_ms")]
+    #[arg(long, required_unless_present_any = ["gpu_ms", "gpu_time"],
+        conflicts_with_all = ["gpu_ms", "gpu_time"])]
     amount: Option<Amount>,
     /// GPU-milliseconds in total.
     #[arg(long, value_name = "MS", requires = "job")]
     gpu_ms: Option<u64>,
+    /// The same as a time: the running time multiplied by the number of GPUs.
+    #[arg(long, value_name = "TIME", requires = "job", conflicts_with = "gpu_ms",
+        value_parser = duration)]
+    gpu_time: Option<Duration>,
     /// The usage is complete: return the remainder of the hold. A job ends as succeeded (the default),
     /// failed, cancelled or lost.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true,
@@ -60,12 +67,13 @@ pub(crate) async fn run(session: &Session, command: UsageCommand) -> Result<(), 
         Some(job) => Some(select::job_id(session, job).await?),
         None => None,
     };
+    let gpu_ms = arguments.gpu_time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     let record = UsageRecord {
         job,
         hold: arguments.hold,
         attempt: arguments.attempt,
         seq: arguments.seq,
-        gpu_ms_total: arguments.gpu_ms,
+        gpu_ms_total: arguments.gpu_ms.or(gpu_ms),
         amount_total: arguments.amount,
         ended: arguments.ended,
     };

@@ -6,6 +6,8 @@ use clap::Args;
 use std::time::Duration;
 
 use crate::arguments::{duration, pair, some, word};
+use crate::exit::Failure;
+use crate::session::Session;
 
 const RESERVES: &[&str] = &["full", "rolling"];
 const ON_EXHAUSTED: &[&str] = &["stop", "overdraft"];
@@ -13,9 +15,9 @@ const ON_EXHAUSTED: &[&str] = &["stop", "overdraft"];
 /// The specification of a job.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobArguments {
-    /// The account that pays; else BURSAR_ACCOUNT.
+    /// The account that pays; else BURSAR_ACCOUNT, else the one that the key is for.
     #[arg(short, long, env = "BURSAR_ACCOUNT")]
-    account: String,
+    account: Option<String>,
     /// GPUs on each node: `4`, `H100:4`, `H100,A100:2` (the first is preferred), or a share such
     /// as `H100:0.25`.
     #[arg(short, long, value_name = "TYPES:COUNT", default_value = "1", value_parser = gpus)]
@@ -114,14 +116,15 @@ impl JobArguments {
     }
 
     /// The body that is sent.
-    pub(crate) fn into_job(self) -> SubmitJob {
+    pub(crate) async fn into_job(self, session: &Session) -> Result<SubmitJob, Failure> {
+        let account = session.account_or_own(self.account).await?;
         let gpus = JobGpus { memory_gib: self.gpu_memory, ..self.gpus };
         let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
         let map =
             |pairs: Vec<(String, String)>| (!pairs.is_empty()).then(|| pairs.into_iter().collect());
-        SubmitJob {
+        Ok(SubmitJob {
             id: self.id,
-            account: self.account,
+            account,
             name: self.name,
             gpus,
             nodes: self.nodes,
@@ -146,7 +149,7 @@ impl JobArguments {
             workdir: self.workdir,
             labels: map(self.labels),
             max_requeues: self.max_requeues,
-        }
+        })
     }
 }
 

@@ -16,11 +16,10 @@ const STEP_SECONDS: u64 = 300;
 /// How long it waited and ran, the GPU time of attempts that did not finish, and a shorter limit if
 /// it used little of its own. `None` if it never ran.
 pub(super) fn efficiency(job: &Job) -> Option<String> {
-    let first = job.attempts.iter().find_map(|attempt| attempt.started_at)?;
-    let waited = first.millis().saturating_sub(job.created_at.millis());
+    let waited = waited(job)?;
     let ran = ran_ms(job.attempts.last()?);
     let limit = job.spec.max_runtime_seconds.filter(|limit| *limit > 0);
-    let mut parts = vec![format!("waited {}", time(waited))];
+    let mut parts = vec![waited];
     let percent = limit.map(|limit| u64::try_from(ran).unwrap_or(0) / 10 / limit);
     parts.push(match (limit, percent) {
         (Some(limit), Some(percent)) => {
@@ -72,6 +71,23 @@ fn unfinished(job: &Job) -> UnfinishedAttempts {
         gpu_ms: attempts.iter().map(|attempt| attempt.gpu_ms).sum(),
         charged: Sum::from_micros(attempts.iter().map(|attempt| attempt.charged.micros()).sum()),
         count: attempts.len(),
+    }
+}
+
+/// How long it waited for its starts, those after an interruption included. `None` if it never ran.
+fn waited(job: &Job) -> Option<String> {
+    let (mut since, mut waited, mut starts) = (job.created_at, 0, 0);
+    for attempt in &job.attempts {
+        if let Some(started) = attempt.started_at {
+            waited += started.millis().saturating_sub(since.millis()).max(0);
+            starts += 1;
+            since = attempt.ended_at.unwrap_or(started);
+        }
+    }
+    match starts {
+        0 => None,
+        1 => Some(format!("waited {}", time(waited))),
+        _ => Some(format!("waited {} for {starts} starts", time(waited))),
     }
 }
 
@@ -139,6 +155,7 @@ mod tests {
     fn time_in_attempts_that_did_not_finish_is_counted() {
         let twice = [("preempted", 0, 60), ("lost", 60, 90), ("succeeded", 100, 700)];
         let line = efficiency(&job("succeeded", 800, &twice)).expect("it ran");
+        assert!(line.starts_with("waited 10s for 3 starts, ran 10m00s"), "{line}");
         let lost = "90 credits for 3m00s of GPU time in 2 attempts that did not finish";
         assert!(line.contains(lost), "{line}");
     }

@@ -15,7 +15,7 @@ use super::efficiency::efficiency;
 use super::job::JOB_STATES;
 use super::logs::{Output, show_output};
 use super::select;
-use crate::arguments::word;
+use crate::arguments::{duration, in_one_unit, word};
 use crate::exit::{Exit, Failure};
 use crate::render::format::Format;
 use crate::render::note;
@@ -26,7 +26,8 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bursar wait job_01JAB2C3D4E5F6G7H8J9K0MNPQ && echo done\n  \
-    bursar wait sweep\n  bursar wait sweep.3-8\n  bursar wait --for running job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n\n\
+    bursar wait sweep\n  bursar wait sweep.3-8\n  bursar wait --for running job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
+    bursar wait last --timeout 2h\n\n\
     The id of an array stands for all of its jobs. Ends as the job does, as `bursar run` would; of \
     several jobs, as the first that did not succeed. With --for it ends once every job has \
     reached the state, and fails if a job ends without it.")]
@@ -38,14 +39,31 @@ pub(crate) struct WaitArguments {
     /// Wait for this state instead of the end.
     #[arg(long = "for", value_name = "STATE", value_parser = word::<JobState>(JOB_STATES))]
     until: Option<JobState>,
+    /// Wait no longer than this, and exit with 6 then. The jobs continue.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
 }
 
 /// Waits for jobs.
 pub(crate) async fn wait(session: &Session, arguments: WaitArguments) -> Result<(), Failure> {
-    let WaitArguments { jobs: ids, until } = arguments;
+    let WaitArguments { jobs, until, timeout } = arguments;
+    let reached = wait_for(session, &jobs, until);
+    let Some(timeout) = timeout else { return reached.await };
+    tokio::time::timeout(timeout, reached).await.unwrap_or_else(|_| {
+        let (time, jobs) = (in_one_unit(timeout), jobs.join(" "));
+        let why = format!("{jobs}: not reached after {time}; the wait ended, not the job");
+        Err(Failure::because(Exit::Unavailable, why).with_next(format!("bursar why {jobs}")))
+    })
+}
+
+async fn wait_for(
+    session: &Session,
+    ids: &[String],
+    until: Option<JobState>,
+) -> Result<(), Failure> {
     let mut reached = Vec::new();
     let mut all = Vec::new();
-    for id in &ids {
+    for id in ids {
         all.extend(select::find_all(session, id).await?);
     }
     for selected in all {

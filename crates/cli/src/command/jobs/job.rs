@@ -84,6 +84,9 @@ pub(crate) enum JobCommand {
 pub(crate) struct LsArguments {
     /// Only jobs of this account and all below it.
     account: Option<String>,
+    /// The same, as other lists take it.
+    #[arg(long = "account", value_name = "ACCOUNT", conflicts_with = "account")]
+    of_account: Option<String>,
     /// Only jobs in this state.
     #[arg(long, value_parser = word::<JobState>(JOB_STATES))]
     state: Option<JobState>,
@@ -195,7 +198,8 @@ async fn timeline(session: &Session, job: &str, all: bool) -> Result<(), Failure
 }
 
 pub(crate) async fn ls(session: &Session, arguments: LsArguments) -> Result<(), Failure> {
-    let LsArguments { account, state, label, list, watch } = arguments;
+    let LsArguments { account, of_account, state, label, list, watch } = arguments;
+    let account = account.or(of_account);
     let (limit, cursor) = (list.limit, list.cursor.clone());
     let call = jobs::list(&JobFilter { account, state, label, limit, cursor });
     if watch.is_on() { session.watch(call, &watch).await } else { session.list(call, &list).await }
@@ -218,17 +222,28 @@ pub(crate) async fn cancel(session: &Session, arguments: CancelArguments) -> Res
     if let Some(question) = question(&named, &selected) {
         confirm.ask(&change, &question)?;
     }
+    let mut failures = Vec::new();
     for (number, one) in selected.iter().enumerate() {
-        let (job, change) = (&one.id, change.of_part(number));
-        if one.is_array() && !change.is_dry_run() {
-            session.send_change(jobs::cancel(job), &change).await?;
-            array::show(session, one).await?;
-            continue;
+        match cancel_one(session, one, &change.of_part(number)).await {
+            Err(failure) if selected.len() > 1 => failures.push((one.id.clone(), failure)),
+            outcome => outcome?,
         }
-        let effect = async |session: &Session| now(session, job).await;
-        session.change(jobs::cancel(job), &change, effect).await?;
     }
-    Ok(())
+    if failures.is_empty() { Ok(()) } else { Err(Failure::of_several(failures, selected.len())) }
+}
+
+async fn cancel_one(
+    session: &Session,
+    one: &Selected,
+    change: &ChangeArguments,
+) -> Result<(), Failure> {
+    let job = &one.id;
+    if one.is_array() && !change.is_dry_run() {
+        session.send_change(jobs::cancel(job), change).await?;
+        return array::show(session, one).await;
+    }
+    let effect = async |session: &Session| now(session, job).await;
+    session.change(jobs::cancel(job), change, effect).await
 }
 
 /// Asked before more than one job is cancelled, or one that was not named by its whole id.

@@ -21,7 +21,8 @@ pub(crate) struct QuoteArguments {
 }
 
 pub(crate) async fn run(session: &Session, arguments: QuoteArguments) -> Result<(), Failure> {
-    session.read(jobs::quote(&arguments.job.into_job())).await
+    let job = arguments.job.into_job(session).await?;
+    session.read(jobs::quote(&job)).await
 }
 
 impl Row for QuoteOffer {
@@ -91,6 +92,9 @@ pub(crate) fn plan(quote: &Quote, job: &SubmitJob) -> String {
 /// Seconds in a readable form.
 fn span(seconds: u64) -> String {
     match seconds {
+        1 => "1 second".to_owned(),
+        60 => "1 minute".to_owned(),
+        3600 => "1 hour".to_owned(),
         0..120 => format!("{seconds} seconds"),
         120..7200 => format!("{} minutes", seconds / 60),
         7200..172_800 => format!("{} hours", seconds / 3600),
@@ -138,9 +142,14 @@ mod tests {
 
     #[test]
     fn spans_are_rounded_down_to_what_people_say() {
-        for (seconds, text) in
-            [(90, "90 seconds"), (1800, "30 minutes"), (7200, "2 hours"), (259_200, "3 days")]
-        {
+        for (seconds, text) in [
+            (1, "1 second"),
+            (90, "90 seconds"),
+            (1800, "30 minutes"),
+            (3600, "1 hour"),
+            (7200, "2 hours"),
+            (259_200, "3 days"),
+        ] {
             assert_eq!(span(seconds), text);
         }
     }

@@ -56,7 +56,7 @@ pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<()
     }
     // No cell starts an external job, so there is nothing to follow.
     let detach = detach || job.is_array() || job.is_external();
-    let job = job.into_job();
+    let job = job.into_job(session).await?;
     let quote = session.send(jobs::quote(&job)).await?.value;
     if change.is_dry_run() {
         let lines = plan(&quote, &job);
@@ -104,7 +104,13 @@ fn agree(job: &SubmitJob, quote: &Quote, yes: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::because(Exit::Usage, "confirmation needs a terminal; pass --yes"));
+        let failure = Failure::because(Exit::Usage, "confirmation needs a terminal; pass --yes");
+        let words = job.command.as_deref().unwrap_or_default();
+        // What follows the command belongs to it.
+        return Err(match words.iter().skip(1).any(|word| word == "--yes" || word == "-y") {
+            true => failure.with_next("write --yes before the command: bursar run --yes …"),
+            false => failure,
+        });
     }
     if confirmed("submit it?")? {
         return Ok(());
@@ -119,8 +125,8 @@ fn next_steps(session: &Session, submitted: &Selected) {
     let id = &submitted.id;
     note(&match submitted.job().spec.external {
         Some(true) => format!(
-            "next: bursar usage report --job {id} --seq 1 --gpu-ms MS\n      \
-             bursar usage report --job {id} --seq 2 --gpu-ms MS --ended=succeeded"
+            "next: bursar usage report --job {id} --seq 1 --gpu-time TIME\n      \
+             bursar usage report --job {id} --seq 2 --gpu-time TIME --ended=succeeded"
         ),
         Some(false) | None => {
             format!("next: bursar logs -f {id}\n      bursar wait {id}\n      bursar why {id}")

@@ -48,7 +48,8 @@ pub(crate) struct CreateArguments {
     /// Display name.
     #[arg(long)]
     name: String,
-    /// The last instant, or the last day, at which it is valid; never expires if not given.
+    /// The last instant or day at which it is valid, or how long from now on, such as 30d; never
+    /// expires if not given.
     #[arg(long, value_name = "WHEN", value_parser = expiry)]
     expires: Option<Expiry>,
     /// Agents only: the region it is bound to.
@@ -77,7 +78,8 @@ pub(crate) struct RotateArguments {
     /// Leave the old key valid; revoke it once the new one is installed.
     #[arg(long)]
     keep_old: bool,
-    /// The last instant, or the last day, of the new key; that of the old one if not given.
+    /// The last instant or day of the new key, or how long from now on; that of the old one if not
+    /// given.
     #[arg(long, value_name = "WHEN", value_parser = expiry)]
     expires: Option<Expiry>,
     /// Write the secret to this new file, readable by its owner only, instead of showing it.

@@ -402,11 +402,18 @@ impl Forwarder {
         Response::from_parts(head, Body::new(StreamBody::new(frames)))
     }
 
+    fn cannot_serve(&self, reason: &str) -> String {
+        if self.leader.losses().is_lost() {
+            // Repeating the request does not help.
+            return format!("no server of this store serves requests: {reason}");
+        }
+        format!("this server cannot serve requests now; try again ({reason})")
+    }
+
     /// The failure of a request that no member can answer now.
     pub(super) fn unavailable(&self, reason: &str) -> Failure {
         let owner = self.other_leader();
-        let detail = format!("this server cannot serve requests now; try again ({reason})");
-        let mut failure = Failure::new(Code::Unavailable, detail);
+        let mut failure = Failure::new(Code::Unavailable, self.cannot_serve(reason));
         if let Some(url) = owner.as_deref().and_then(|url| HeaderValue::from_str(url).ok()) {
             failure = failure.with_headers(HeaderMap::from_iter([(OWNER, url)]));
         }

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use bursar_api::amount::Sum;
 use bursar_api::jobs::job::SubmitJob;
 use bursar_api::jobs::quote::{Quote, QuoteOffer};
-use bursar_api::{Blocker, Time};
+use bursar_api::{Blocker, BlockerType, Time};
 use bursar_core::cell::command::JobSpec;
 use bursar_core::cell::ids::JobId;
 use bursar_core::cell::schedule::explain::{PlacementState, Why};
@@ -169,7 +169,10 @@ pub(in crate::http) async fn quote(
     } else {
         let (mut offers, waits_for) =
             starts(&app, &caller.principal, &submit, &quoted.offers).await?;
-        blockers.extend(waits_for);
+        // The ledger and the cell both know a freeze.
+        let is_known = blockers.iter().any(|known| known.kind == BlockerType::Frozen);
+        let is_new = |of: &Blocker| !(is_known && of.kind == BlockerType::Frozen);
+        blockers.extend(waits_for.into_iter().filter(is_new));
         if !admissible {
             // It starts when credits, a budget, a quota or a freeze change; that time is not known.
             offers.iter_mut().for_each(|offer| offer.estimated_start_at = None);
