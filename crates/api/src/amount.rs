@@ -46,18 +46,18 @@ impl fmt::Display for Amount {
 }
 
 /// The longest sum: a sign, 39 digits and a point.
-const MAX_SUM_LETTERS: usize = 41;
+const MAX_SUM_CHARS: usize = 41;
 
 /// The shortest text of a sum, written from the end. It avoids the formatter because every answer
 /// contains many sums.
 struct Decimal {
-    text: [u8; MAX_SUM_LETTERS],
+    text: [u8; MAX_SUM_CHARS],
     start: usize,
 }
 
 impl Decimal {
     fn of(micros: i128) -> Decimal {
-        let mut decimal = Decimal { text: [0; MAX_SUM_LETTERS], start: MAX_SUM_LETTERS };
+        let mut decimal = Decimal { text: [0; MAX_SUM_CHARS], start: MAX_SUM_CHARS };
         let magnitude = micros.unsigned_abs();
         let unit = MICROS.unsigned_abs();
         let mut fraction = magnitude % unit;

@@ -6,7 +6,7 @@ mod arbitrary;
 mod body_laws;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arbitrary::{Source, VARIANTS};
@@ -192,23 +192,27 @@ fn golden_file(event: &Event) -> PathBuf {
     directory.join(format!("{}.hex", event_name(event)))
 }
 
-/// `BURSAR_WRITE_GOLDEN=1` writes the missing files of variants. It never changes an existing one.
+/// Compares with the golden bytes of a file. `BURSAR_WRITE_GOLDEN=1` writes missing files. It never
+/// changes an existing one.
+fn is_golden(file: &Path, header: Option<AuditHeader>, events: &[Event]) {
+    let written = encoded(header.as_ref(), events);
+    if std::env::var_os("BURSAR_WRITE_GOLDEN").is_some() && !file.exists() {
+        std::fs::write(file, hex(&written)).expect("the golden directory is writable");
+    }
+    let golden = std::fs::read_to_string(file).expect("every variant has a golden file");
+    let golden = from_hex(&golden);
+    assert_eq!(written, golden, "{}", file.display());
+    let read = decode_body(&golden).expect("golden bytes stay readable");
+    assert_eq!((read.header, &read.events[..]), (header, events));
+}
+
 #[test]
 fn version_1_bytes_of_every_variant_never_change() {
     let mut source = Source::new(2020);
     for variant in 0..VARIANTS {
         let header = (variant % 5 > 0).then(|| source.header());
         let events = [source.event(variant), source.event(variant)];
-        let written = encoded(header.as_ref(), &events);
-        let file = golden_file(&events[0]);
-        if std::env::var_os("BURSAR_WRITE_GOLDEN").is_some() && !file.exists() {
-            std::fs::write(&file, hex(&written)).expect("the golden directory is writable");
-        }
-        let golden = std::fs::read_to_string(&file).expect("every variant has a golden file");
-        let golden = from_hex(&golden);
-        assert_eq!(written, golden, "{}", file.display());
-        let read = decode_body(&golden).expect("golden bytes stay readable");
-        assert_eq!((read.header, &read.events[..]), (header, &events[..]));
+        is_golden(&golden_file(&events[0]), header, &events);
     }
 }
 
@@ -229,14 +233,7 @@ fn version_1_bytes_of_a_refund_with_a_note_never_change() {
         }
         event
     });
-    let written = encoded(None, &events);
-    let file = golden_file(&events[0]).with_file_name("refunded_with_note.hex");
-    if std::env::var_os("BURSAR_WRITE_GOLDEN").is_some() && !file.exists() {
-        std::fs::write(&file, hex(&written)).expect("the golden directory is writable");
-    }
-    let golden = from_hex(&std::fs::read_to_string(&file).expect("the file is there"));
-    assert_eq!(written, golden);
-    assert_eq!(decode_body(&golden).expect("golden bytes stay readable").events, events);
+    is_golden(&golden_file(&events[0]).with_file_name("refunded_with_note.hex"), None, &events);
 }
 
 /// Transfers had no note at first. Those without one are written as before.
@@ -250,14 +247,11 @@ fn version_1_bytes_of_a_transfer_with_a_note_never_change() {
         *note = Some(written_note);
     }
     let events = [event];
-    let written = encoded(None, &events);
-    let file = golden_file(&events[0]).with_file_name("credits_moved_with_note.hex");
-    if std::env::var_os("BURSAR_WRITE_GOLDEN").is_some() && !file.exists() {
-        std::fs::write(&file, hex(&written)).expect("the golden directory is writable");
-    }
-    let golden = from_hex(&std::fs::read_to_string(&file).expect("the file is there"));
-    assert_eq!(written, golden);
-    assert_eq!(decode_body(&golden).expect("golden bytes stay readable").events, events);
+    is_golden(
+        &golden_file(&events[0]).with_file_name("credits_moved_with_note.hex"),
+        None,
+        &events,
+    );
 }
 
 #[test]
