@@ -1,6 +1,7 @@
 use super::*;
 use crate::cell::Origin;
 use crate::cell::command::{Command, JobSpec};
+use crate::cell::ids::JobId;
 use crate::cell::schedule::shape::GpuDemand;
 use crate::cell::share::accounts::VISITS;
 use crate::machine::{advance, execute};
