@@ -14,8 +14,9 @@ use bursar_journal::JournalError;
 use bursar_journal::postgres::PostgresOptions;
 use bursar_server::backup::cells::{self, cell_files};
 use bursar_server::backup::postgres::{self, LocalFiles};
-use bursar_server::backup::{archive, backup, restore};
-use bursar_server::store::{adopt, adopt_not_moved};
+use bursar_server::backup::{archive, backup, ledgers, restore, say_ledger};
+use bursar_server::machines::ledgers::ledger_name;
+use bursar_server::store::{Manifest, adopt, adopt_not_moved};
 use clap::{Args, Subcommand};
 
 use super::migrate::MigrateArguments;
@@ -169,6 +170,11 @@ pub(crate) fn run(
             for (region, file) in cell_files(&data).map_err(failed)? {
                 let report = check::check_cell(&file, |progress| bar.verified(progress))?;
                 cells::say(&region, &report, &bar).map_err(failed)?;
+            }
+            for machine in (1..ledgers(&data).map_err(failed)?).map(ledger_name) {
+                let file = Manifest::file(&data, &machine);
+                let report = check::check(&file, |progress| bar.verified(progress))?;
+                say_ledger(&machine, &report, &bar).map_err(failed)?;
             }
             let report = check::check(&ledger_file(&data)?, |progress| bar.verified(progress))?;
             bar.finish();

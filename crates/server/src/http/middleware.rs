@@ -16,6 +16,7 @@ use tracing::Instrument;
 
 use super::extract::min_position;
 use super::respond::POSITION;
+use super::shards::MinPosition;
 use crate::app::App;
 use crate::auth::sessions::TOKEN;
 use crate::auth::{self, Principal};
@@ -73,7 +74,7 @@ pub(super) struct RequestFacts {
     route: Cow<'static, str>,
     pub(super) priority: Priority,
     /// The position to wait for before reading, or the error of the parameter.
-    wanted: Result<Option<u64>, Failure>,
+    wanted: Result<Option<MinPosition>, Failure>,
     trace: CallerTrace,
 }
 
@@ -124,7 +125,7 @@ pub(super) async fn observed(
     let meta = Meta {
         request_id,
         base_url: Arc::clone(&app.base_url),
-        min_position: wanted.as_ref().ok().copied().flatten(),
+        min_position: wanted.as_ref().ok().cloned().flatten(),
         body_timeout: app.body_timeout,
         priority,
         bodies: Some(Arc::clone(&app.bodies)),
