@@ -25,6 +25,9 @@ use crate::command::system::verify::RemoteArguments;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
 
+/// The machine of which a record is proven if none is named.
+const FIRST_LEDGER: &str = "ledger-0";
+
 /// Audits a journal.
 #[derive(Subcommand)]
 pub(crate) enum LocalAudit {
@@ -46,6 +49,9 @@ pub(crate) enum LocalAudit {
         /// The folder of a SQLite store.
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
+        /// The ledger whose journal has the record.
+        #[arg(long, value_name = "NAME", default_value = FIRST_LEDGER)]
+        machine: String,
         /// The position of the record.
         position: u64,
     },
@@ -165,7 +171,7 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             }
             Ok(())
         }
-        LocalAudit::Prove { data, position } => prove(&data, position),
+        LocalAudit::Prove { data, machine, position } => prove(&data, &machine, position),
         LocalAudit::Check { file, journal, public_key } => check(&file, &journal, &public_key),
     }
 }
@@ -224,8 +230,15 @@ fn conclude(report: &Report, format: Format) -> Result<(), Failure> {
     Err(Failure::because(Exit::Failed, why).with_next(next))
 }
 
-fn prove(data: &Path, position: u64) -> Result<(), Failure> {
-    let source = open_source(&ledger_file(data)?)?;
+fn prove(data: &Path, machine: &str, position: u64) -> Result<(), Failure> {
+    ledger_file(data)?;
+    let known: Vec<String> = (0..ledgers(data).map_err(failed)?).map(ledger_name).collect();
+    if !known.iter().any(|name| name == machine) {
+        let why = format!("--machine {machine}: there is no such ledger");
+        let next = format!("its ledgers are: {}", known.join(", "));
+        return Err(Failure::because(Exit::Usage, why).with_next(next));
+    }
+    let source = open_source(&Manifest::file(data, machine))?;
     let key = load_key(&data.join("checkpoint.key"))?;
     let head = verify(&source, None, |_| {});
     let until = head.until.ok_or_else(|| Failure::new("the journal", "it has no record yet"))?;

@@ -143,6 +143,11 @@ pub(crate) fn note_problem(code: Code) {
     let _ = ENDED.try_with(|ended| ended.set(Ended { problem, ..ended.get() }));
 }
 
+/// Takes back what was recorded: the request ended well.
+pub(crate) fn forget_problem() {
+    let _ = ENDED.try_with(|ended| ended.set(Ended { problem: None, ..ended.get() }));
+}
+
 /// Adds to the time that the request waited on purpose.
 pub(crate) fn note_waited(length: Duration) {
     // A stream waits after its answer has begun, outside of the request.

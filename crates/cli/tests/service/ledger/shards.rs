@@ -212,6 +212,7 @@ async fn a_read_waits_for_the_positions_of_a_vector() {
 async fn each_shard_has_its_audit_trail_and_checkpoint() {
     let server = two();
     spread(&server).await;
+    server.grant("more", "umbra", "1").await;
     let of = |machine: &str| format!("/v1/audit?limit=100&machine={machine}");
     let (first, second) = (server.get(&of("ledger-0")).await, server.get(&of("ledger-1")).await);
     assert_ne!(first["data"], second["data"]);
@@ -232,4 +233,126 @@ async fn each_shard_has_its_audit_trail_and_checkpoint() {
         .map(|machine| machine["id"].as_str().expect("a name"))
         .collect();
     assert_eq!(names, ["cell-default", "directory", "ledger-0", "ledger-1"]);
+}
+
+#[tokio::test]
+async fn one_region_runs_jobs_of_two_shards() {
+    let server = two();
+    spread(&server).await;
+    let price = json!({ "per_gpu_hour": "2" });
+    server.call("PUT", "/v1/prices/H100", price).await.expect(200);
+    let gpus = json!([
+        { "uuid": "GPU-1", "type": "H100", "memory_gib": 80 },
+        { "uuid": "GPU-2", "type": "H100", "memory_gib": 80 },
+    ]);
+    let node =
+        json!({ "id": "n1", "region": "default", "gpus": gpus, "cpus": 32, "memory_gib": 256 });
+    let node = server.call("POST", "/v1/nodes", node).await.expect(201);
+    for org in ["acme", "umbra"] {
+        let job = json!({
+            "id": format!("j-{org}"), "account": format!("{org}:ml"), "max_runtime_seconds": 3600,
+            "gpus": { "types": ["H100"], "count": 1 }, "command": ["true"]
+        });
+        server.call("POST", "/v1/jobs", job).await.expect(201);
+    }
+    let mut seq = 0;
+    let mut beat = async |attempts: Value| {
+        seq += 1;
+        let beat = json!({ "incarnation": node["incarnation"], "seq": seq, "attempts": attempts });
+        server.call("POST", "/v1/nodes/n1/heartbeat", beat).await.expect(200)["orders"].clone()
+    };
+    let orders = beat(json!([])).await;
+    let orders = orders.as_array().expect("orders");
+    let mut jobs: Vec<&str> = orders.iter().filter_map(|order| order["job"].as_str()).collect();
+    jobs.sort_unstable();
+    assert_eq!(jobs, ["j-acme", "j-umbra"], "{orders:?}");
+    let report = |state: &str, used: u64| {
+        let one = |order: &Value| json!({ "id": order["attempt"], "state": state, "gpu_ms_total": used, "exit_code": 0 });
+        let all: Vec<Value> = orders.iter().map(one).collect();
+        Value::from(all)
+    };
+    let mut running = report("running", 0);
+    running.as_array_mut().expect("a list").iter_mut().for_each(|one| {
+        one.as_object_mut().expect("a report").remove("exit_code");
+    });
+    beat(running).await;
+    let map = server.get("/v1/regions/default/map").await;
+    let named = map.to_string();
+    assert!(named.contains("j-acme") && named.contains("j-umbra"), "{map}");
+    server.advance(60).await;
+    beat(report("succeeded", 60_000)).await;
+    for org in ["acme", "umbra"] {
+        let job = server.get(&format!("/v1/jobs/j-{org}")).await;
+        assert_eq!((&job["state"], &job["charged"]), (&json!("succeeded"), &json!("0.033333")));
+        let timeline = server.get(&format!("/v1/jobs/j-{org}/timeline")).await;
+        let of_cell = |entry: &Value| entry["source"] == "default";
+        assert!(timeline["data"].as_array().expect("entries").iter().any(of_cell), "{timeline}");
+    }
+    assert_eq!(ids(&server.get("/v1/jobs").await), ["j-acme", "j-umbra"]);
+    let records = server.get("/v1/audit?machine=cell-default&limit=100").await.to_string();
+    assert!(records.contains("j-acme") && records.contains("j-umbra"), "{records}");
+}
+
+#[tokio::test]
+async fn usage_of_two_shards_comes_in_one_report() {
+    let server = two();
+    spread(&server).await;
+    for org in ["acme", "umbra"] {
+        let hold = json!({ "id": format!("h-{org}"), "account": org, "amount": "10" });
+        server.call("POST", "/v1/holds", hold).await.expect(201);
+    }
+    let record = |hold: &str, total: &str| json!({ "hold": hold, "seq": 1, "amount_total": total });
+    let records = json!([record("h-umbra", "3"), record("h-acme", "2"), record("h-unknown", "1")]);
+    let report = json!({ "records": records });
+    let header = [("Idempotency-Key", "k")];
+    let send = async |report: &Value| {
+        server.send("POST", "/v1/usage", report.clone(), &server.root, &header).await
+    };
+    let results = send(&report).await.expect(200);
+    let statuses: Vec<u64> = results["results"]
+        .as_array()
+        .expect("results")
+        .iter()
+        .map(|one| one["status"].as_u64().expect("a status"))
+        .collect();
+    assert_eq!(statuses, [200, 200, 404], "{results}");
+    assert_eq!(results["results"][0]["body"]["captured"], "3", "{results}");
+    send(&report).await.expect(200);
+    assert_eq!(server.get("/v1/holds/h-acme").await["captured"], "2");
+}
+
+/// The ids of the next events of a stream.
+async fn next_events(server: &Server, path: &str, last: Option<&str>, count: usize) -> Vec<String> {
+    let mut request = server.client.get(format!("{}{path}", server.url)).bearer_auth(&server.root);
+    if let Some(last) = last {
+        request = request.header("last-event-id", last);
+    }
+    let mut response = request.send().await.expect("the server is there");
+    assert_eq!(response.status(), 200);
+    let mut text = String::new();
+    loop {
+        let ids: Vec<String> =
+            text.lines().filter_map(|line| line.strip_prefix("id: ")).map(str::to_owned).collect();
+        if ids.len() >= count {
+            return ids;
+        }
+        let chunk = response.chunk().await.expect("the stream goes on").expect("it is not over");
+        text.push_str(std::str::from_utf8(&chunk).expect("text"));
+    }
+}
+
+#[tokio::test]
+async fn events_of_all_shards_come_in_one_stream_with_a_vector_as_cursor() {
+    let server = two();
+    spread(&server).await;
+    // Each org: two accounts and a grant.
+    let all = next_events(&server, "/v1/events?after=0", None, 6).await;
+    let last = all.last().expect("events");
+    assert!(last.contains("ledger-0:evt_") && last.contains(",ledger-1:evt_1."), "{last}");
+    server.grant("later-acme", "acme", "1").await;
+    server.grant("later-umbra", "umbra", "1").await;
+    let later = next_events(&server, "/v1/events", Some(last), 2).await;
+    assert_eq!(later.len(), 2, "nothing comes twice: {later:?}");
+    let plain = server.call("GET", "/v1/events?after=evt_000000000001_0000", Value::Null).await;
+    plain.problem("invalid_field");
 }

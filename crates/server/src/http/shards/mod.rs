@@ -70,6 +70,15 @@ impl ShardedHandlers {
 
     /// Answers an authenticated request where it belongs.
     pub(super) async fn answer(&self, request: Request) -> Result<Response, Failure> {
+        let answer = self.answered(request).await;
+        if answer.as_ref().is_ok_and(|response| response.status().is_success()) {
+            // Some shards may have refused what another has.
+            meta::forget_problem();
+        }
+        answer
+    }
+
+    async fn answered(&self, request: Request) -> Result<Response, Failure> {
         let principal = request.extensions().get::<Principal>().cloned();
         let principal = principal
             .ok_or_else(|| Failure::new(Code::Unauthenticated, "send a key as a bearer token"))?;
@@ -165,10 +174,18 @@ impl ShardedHandlers {
                 _ => found.push(part),
             }
         }
-        match (found.len(), found.pop(), missing) {
-            (1, Some(part), _) | (0, None, Some(part)) => Ok(part.stamped()),
-            _ => Err(ambiguous(of, id)),
+        let is_there = |part: &ShardAnswer| {
+            let status = part.response.status();
+            status.is_success() || status == StatusCode::CONFLICT
+        };
+        let there = found.iter().filter(|part| is_there(part)).count();
+        if there > 1 {
+            return Err(ambiguous(of, id));
         }
+        // Without one that has it, what one refuses all refuse.
+        let chosen = found.iter().position(is_there).unwrap_or(0);
+        let answer = (chosen < found.len()).then(|| found.swap_remove(chosen)).or(missing);
+        answer.map(ShardAnswer::stamped).ok_or_else(|| Failure::not_found("path", id))
     }
 
     /// The only shard that knows an id; the first one if none does.

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::auth::tenant_of;
 use crate::http::extract::PLATFORM_TENANT;
+use crate::http::handlers::credits::batch::decoded;
 use crate::machines::ledgers::shard_named;
 use crate::operations::Operation;
 use crate::request::Failure;
@@ -101,6 +102,11 @@ fn tenant(path: &str) -> AccountPath {
     AccountPath::unchecked(tenant_of(path))
 }
 
+/// The tenant of an account in a path.
+fn tenant_in(segment: &str) -> AccountPath {
+    tenant(&decoded(segment))
+}
+
 /// A list of what the accounts of a parameter have, or of all.
 fn listed(uri: &Uri, name: &str) -> Way {
     parameter(uri, name).map_or(Way::List, |account| Way::Tenant(tenant(&account)))
@@ -116,9 +122,13 @@ pub(super) fn way(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Way
     let asked = asked.filter(|tenant| *tenant != PLATFORM_TENANT);
     let found = of_operation(operation, id, uri);
     Ok(match (asked, found) {
-        (Some(asked), Way::Named(..) | Way::List | Way::Batch(_) | Way::Body(InBody::Refunded)) => {
-            Way::Tenant(tenant(asked))
-        }
+        (
+            Some(asked),
+            Way::Named(..)
+            | Way::List
+            | Way::Batch(_)
+            | Way::Body(InBody::Refunded | InBody::Rehearsed),
+        ) => Way::Tenant(tenant(asked)),
         (_, found) => found,
     })
 }
@@ -152,7 +162,7 @@ fn of_operation(operation: Operation, id: &str, uri: &Uri) -> Way {
         | Of::RemoveBudget
         | Of::SetQuota
         | Of::GetQuota
-        | Of::RemoveQuota => Way::Tenant(tenant(id)),
+        | Of::RemoveQuota => Way::Tenant(tenant_in(id)),
         Of::GetTop => Way::Top,
         Of::IssueGrant | Of::PlaceHold | Of::CreateCharge | Of::SubmitJob | Of::GetQuote => {
             Way::Body(InBody::Account("account"))
@@ -349,6 +359,7 @@ mod tests {
     fn the_way_of_a_request_follows_from_what_it_names() {
         let acme = || Way::Tenant("acme".into());
         assert_eq!(found("GET", "/v1/accounts/acme:nlp/balance"), acme());
+        assert_eq!(found("GET", "/v1/accounts/acme%3Anlp"), acme());
         assert_eq!(found("GET", "/v1/accounts?parent=acme:nlp"), acme());
         assert_eq!(found("GET", "/v1/accounts?prefix=acme%3Anl"), acme());
         assert_eq!(found("GET", "/v1/accounts?prefix=ac"), Way::List);

@@ -27,6 +27,7 @@ use crate::http::shards::HomesOfParts;
 use crate::operations::Operation;
 use crate::request::{Caller, Failure};
 use key::BatchKey;
+pub(in crate::http) use operations::decoded;
 pub(super) use operations::derived_key;
 use operations::{Body, cost_of, prepare};
 use results::{outcome, rendered};
