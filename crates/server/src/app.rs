@@ -53,6 +53,9 @@ pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// expiry, and for sessions.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
+const LACKS_SHARD: &str =
+    "another server has added a ledger shard since this one was started; it ends, and must be started again";
+
 /// The name of the first ledger where the status of machines is shown.
 pub(crate) const FIRST_LEDGER: &str = "ledger";
 
@@ -226,8 +229,19 @@ impl SharedState {
             Status::Stopped(reason) => Some(format!("{machine} stopped: {reason}")),
             Status::Starting | Status::Serving | Status::ReadOnly | Status::Waiting(_) => None,
         });
+        let lacks = || self.lacks_shard().then(|| LACKS_SHARD.to_owned());
         let outlived = || self.leader.as_ref().and_then(|leader| leader.losses().ended());
-        stopped.or_else(vital_failure).or_else(outlived)
+        stopped.or_else(vital_failure).or_else(outlived).or_else(lacks)
+    }
+
+    /// Whether the store has a ledger that this process did not start: another server made it while it led.
+    fn lacks_shard(&self) -> bool {
+        usize::from(self.directory.current().last_made_shard()) >= self.ledgers.len()
+    }
+
+    /// Refuses to answer without a ledger that the store has.
+    pub(crate) fn require_all_shards(&self) -> Result<(), Failure> {
+        if self.lacks_shard() { Err(Failure::new(Code::Unavailable, LACKS_SHARD)) } else { Ok(()) }
     }
 
     /// Takes a place among the waiting requests and gives up the one among requests in flight.

@@ -105,6 +105,12 @@ impl Directory {
         (0..self.shards.count()).map(move |shard| (shard, state(shard)))
     }
 
+    /// The highest number of a shard whose machine was made.
+    pub fn last_made_shard(&self) -> u16 {
+        let made = self.shards.states.iter().filter(|(_, state)| **state != ShardState::Closed);
+        made.map(|(shard, _)| *shard).last().unwrap_or(0)
+    }
+
     /// The number of orgs that are assigned to a shard.
     pub fn assigned_orgs(&self, shard: u16) -> u64 {
         self.shards.loads.get(&shard).copied().unwrap_or(0)
@@ -242,6 +248,9 @@ mod tests {
         assert_eq!(add(&mut directory, 1), at(1));
         let draining = Command::SetShard { shard: 2, state: ShardState::Draining };
         assert_eq!(run(&mut directory, draining), Err(Refusal::UnknownShard));
-        assert_eq!(directory.shards().count(), 2);
+        assert_eq!((directory.shards().count(), directory.last_made_shard()), (2, 1));
+        let closed = Command::AddShard { shard: 2, state: ShardState::Closed };
+        assert_eq!(run(&mut directory, closed), added(2));
+        assert_eq!((directory.shards().count(), directory.last_made_shard()), (3, 1));
     }
 }

@@ -9,9 +9,11 @@ use bursar_journal::{Head, Journal, backup as copies};
 
 use super::check::Heads;
 use super::error::BackupError;
-use super::{OPEN_JOURNAL_SUFFIXES, as_journals, as_pairs, machines, open, open_cells, open_ledgers};
-use crate::machines::ledgers::ledger_name;
-use crate::store::Manifest;
+use super::{
+    OPEN_JOURNAL_SUFFIXES, as_journals, as_pairs, machines, open, open_cells, open_ledgers, remove_archive,
+};
+use crate::machines::ledgers::{ledger_name, shard_named};
+use crate::store::{Manifest, archive_file};
 
 /// The heads of all machines of a folder.
 pub(super) fn heads(folder: &Path) -> Result<Heads, BackupError> {
@@ -43,7 +45,10 @@ pub(super) fn cut_at(folder: &Path, until: Timestamp) -> Result<(), BackupError>
         drop(journal);
         if end.sequence > 0 {
             cut_off(folder, &machine, head, end)?;
-        } else if machine.starts_with("cell-") {
+        } else if machine.starts_with("cell-") || shard_named(&machine).is_some_and(|of| of > 0) {
+            if let Some(shard) = shard_named(&machine) {
+                remove_archive(&folder.join(archive_file(shard)));
+            }
             let file = Manifest::file(folder, &machine);
             fs::remove_file(&file)?;
             remove_beside(&file);

@@ -234,6 +234,7 @@ pub(super) async fn admit(
     priority: Priority,
 ) -> Result<(Principal, HeaderMap), Failure> {
     app.directory.follow().await?;
+    app.require_all_shards()?;
     let by_session = || app.of_session(method, headers);
     let has_key = headers.contains_key(header::AUTHORIZATION);
     let principal = match (!has_key).then(by_session).flatten() {

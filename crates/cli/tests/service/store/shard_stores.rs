@@ -79,3 +79,26 @@ async fn two_shards_move_into_postgresql_and_survive_a_crash_there() {
     let names = server.get("/v1/cluster").await["machines"].to_string();
     assert!(names.contains("ledger-0") && names.contains("ledger-1"), "{names}");
 }
+
+#[tokio::test]
+async fn a_store_is_set_back_to_before_a_shard_was_added() {
+    let mut server = Server::with(&["--clock", "manual"]);
+    server.open("acme", "org").await;
+    server.grant("g-acme", "acme", "100").await;
+    server.advance(60).await;
+    let until = server.get("/v1/clock").await["now"].as_str().expect("an instant").to_owned();
+    server.advance(60).await;
+    server.call("POST", "/v1/shards", json!({})).await.expect(201);
+    server.restart(&["--clock", "manual"]);
+    server.open("umbra", "org").await;
+    assert_eq!(server.get("/v1/accounts/umbra").await["shard"], "ledger-1");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = |name: &str| folder.path().join(name).display().to_string();
+    tool(&["admin", "backup", &text("copy")], server.data());
+    let data = folder.path().join("restored");
+    tool(&["admin", "restore", &text("copy"), "--until", &until], &data);
+    let restored = Server::at(&data, &["--clock", "manual"]);
+    assert_eq!(restored.get("/v1/shards").await["data"].as_array().map(Vec::len), Some(1));
+    assert_eq!(restored.get("/v1/accounts/acme/balance").await["available"], "100");
+    restored.call("GET", "/v1/accounts/umbra", Value::Null).await.problem("not_found");
+}
