@@ -53,8 +53,7 @@ pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// expiry, and for sessions.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-const LACKS_SHARD: &str =
-    "another server has added a ledger shard since this one was started; it ends, and must be started again";
+const LACKS_SHARD: &str = "another server has added a ledger shard since this one was started; it ends, and must be started again";
 
 /// The name of the first ledger where the status of machines is shown.
 pub(crate) const FIRST_LEDGER: &str = "ledger";

@@ -201,7 +201,9 @@ pub(crate) fn run(
         AdminCommand::StoreTest(arguments) => arguments.run(),
         AdminCommand::Export { data, region, shard, to } => {
             let (journal, of) = match region {
-                Some(region) => (cells::cell_file(&data, &region).map_err(failed)?, JournalKind::Cell),
+                Some(region) => {
+                    (cells::cell_file(&data, &region).map_err(failed)?, JournalKind::Cell)
+                }
                 None => (ledger_of(&data, shard)?, JournalKind::Ledger),
             };
             let mut out: Box<dyn Write> = match &to {

@@ -10,7 +10,8 @@ use bursar_journal::{Head, Journal, backup as copies};
 use super::check::Heads;
 use super::error::BackupError;
 use super::{
-    OPEN_JOURNAL_SUFFIXES, as_journals, as_pairs, machines, open, open_cells, open_ledgers, remove_archive,
+    OPEN_JOURNAL_SUFFIXES, as_journals, as_pairs, machines, open, open_cells, open_ledgers,
+    remove_archive,
 };
 use crate::machines::ledgers::{ledger_name, shard_named};
 use crate::store::{Manifest, archive_file};

@@ -16,7 +16,7 @@ use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::{Head, Journal, JournalError};
 
 use super::check::Heads;
-use super::{BackupError, KEY, LOGS, StagingFolder, SetBack, Watch};
+use super::{BackupError, KEY, LOGS, SetBack, StagingFolder, Watch};
 use crate::machines::ledgers::shard_named;
 use crate::store::{DIRECTORY, LEDGER, Manifest, make_folder};
 

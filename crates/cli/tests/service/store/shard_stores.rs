@@ -89,6 +89,7 @@ async fn a_store_is_set_back_to_before_a_shard_was_added() {
     let until = server.get("/v1/clock").await["now"].as_str().expect("an instant").to_owned();
     server.advance(60).await;
     server.call("POST", "/v1/shards", json!({})).await.expect(201);
+    server.stop();
     server.restart(&["--clock", "manual"]);
     server.open("umbra", "org").await;
     assert_eq!(server.get("/v1/accounts/umbra").await["shard"], "ledger-1");
