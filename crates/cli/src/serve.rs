@@ -63,6 +63,10 @@ pub(crate) struct ServeArguments {
     /// A region; repeat for several. One called `default` if none is given.
     #[arg(long = "region", value_name = "NAME")]
     regions: Vec<String>,
+    /// The number of ledger shards of a new store: orgs are spread over them. One if absent. A store that was started
+    /// before keeps what it has: see `bursar shard add`.
+    #[arg(long, value_name = "N")]
+    shards: Option<u16>,
     /// The source of time.
     #[arg(long, value_name = "KIND")]
     clock: Option<ClockChoice>,
@@ -114,6 +118,7 @@ impl ServeArguments {
         if !self.regions.is_empty() {
             config.regions = self.regions;
         }
+        config.shards = self.shards.or(config.shards);
         config.clock = match self.clock {
             Some(ClockChoice::Wall) => ClockKind::Wall,
             Some(ClockChoice::Manual) => ClockKind::Manual,

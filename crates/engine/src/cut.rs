@@ -31,8 +31,15 @@ pub enum CutError {
         /// The last record of the sender's journal.
         end: u64,
     },
-    /// The cell of this region is known to the ledger and has no journal.
+    /// The cell of this region is known to a ledger and has no journal.
     Missing(String),
+    /// The ledger of this shard is known to the cell of a region and has no journal.
+    NoLedger {
+        /// The number of the shard.
+        shard: u16,
+        /// The region.
+        region: String,
+    },
 }
 
 impl CutError {
@@ -47,6 +54,10 @@ impl CutError {
             CutError::Missing(region) => format!(
                 "cell-{region}{ending} is missing: the ledger has exchanged messages with the cell of \
                  that region"
+            ),
+            CutError::NoLedger { shard, region } => format!(
+                "ledger-{shard}{ending} is missing: the cell of {region} has exchanged messages with \
+                 that ledger"
             ),
         }
     }
@@ -64,70 +75,92 @@ impl std::error::Error for CutError {}
 /// The batch at which each machine's journal is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The ledger's batch.
-    pub ledger: Head,
+    /// The batches of the ledgers, by number.
+    pub ledgers: Vec<Head>,
     /// The cells' batches, in the order in which the cells were given.
     pub cells: Vec<Head>,
 }
 
-/// Rejects journals of which one is older than another: every received message must have been sent.
-pub fn check_marks(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<(), CutError> {
+/// Rejects journals of which one is older than another: every received message must have been sent. The ledgers are
+/// given by number.
+pub fn check_marks(ledgers: &[&dyn Journal], cells: &[CellJournal<'_>]) -> Result<(), CutError> {
     let failed = |name: &str| {
         let name = name.to_owned();
         move |error| CutError::Replay(name, error)
     };
-    let books = replay(ledger, &LedgerCodec).map_err(failed("ledger-0"))?;
-    for (_, book) in books.machine.cells() {
-        let there = cells.iter().any(|(region, _)| *region == book.region.as_str());
-        if !there && (book.sent > 0 || book.mark.number > 0) {
-            return Err(CutError::Missing(book.region.to_string()));
+    let mut senders = Vec::new();
+    for (shard, ledger) in ledgers.iter().enumerate() {
+        let own = format!("ledger-{shard}");
+        let books = replay(*ledger, &LedgerCodec).map_err(failed(&own))?;
+        let known: Vec<_> = books.machine.cells().map(|(_, book)| book.clone()).collect();
+        for book in &known {
+            let there = cells.iter().any(|(region, _)| *region == book.region.as_str());
+            if !there && (book.sent > 0 || book.mark.number > 0) {
+                return Err(CutError::Missing(book.region.to_string()));
+            }
         }
+        senders.push((own, books.head, known));
     }
     for (region, journal) in cells {
         let name = format!("cell-{region}");
         let cell = replay(*journal, &CellCodec).map_err(failed(&name))?;
-        let Some(book) = books.machine.cells().map(|(_, book)| book).find(|b| b.region == *region)
-        else {
-            continue;
-        };
-        let older = |receiver: &str, sender: &str, received, end| CutError::Older {
-            receiver: receiver.to_owned(),
-            sender: sender.to_owned(),
-            received,
-            end,
-        };
-        let heard = cell.machine.mark(book.shard);
-        if heard.position > books.head.position || heard.number > book.sent {
-            return Err(older(&name, "ledger-0", heard.position, books.head.position));
+        let without = |shard: &u16| usize::from(*shard) >= ledgers.len();
+        if let Some(shard) = cell.machine.ledgers().into_iter().find(without) {
+            return Err(CutError::NoLedger { shard, region: (*region).to_owned() });
         }
-        let taken = book.mark;
-        if taken.position > cell.head.position
-            || taken.number > cell.machine.last_message_to(book.shard)
-        {
-            return Err(older("ledger-0", &name, taken.position, cell.head.position));
+        for (own, end, books) in &senders {
+            let Some(book) = books.iter().find(|book| book.region == *region) else { continue };
+            let older = |receiver: &str, sender: &str, received, end| CutError::Older {
+                receiver: receiver.to_owned(),
+                sender: sender.to_owned(),
+                received,
+                end,
+            };
+            let heard = cell.machine.mark(book.shard);
+            if heard.position > end.position || heard.number > book.sent {
+                return Err(older(&name, own, heard.position, end.position));
+            }
+            let taken = book.mark;
+            if taken.position > cell.head.position
+                || taken.number > cell.machine.last_message_to(book.shard)
+            {
+                return Err(older(own, &name, taken.position, cell.head.position));
+            }
         }
     }
     Ok(())
 }
 
-/// The largest consistent cut of journals that were copied one after the other. Changes nothing.
-pub fn largest_cut(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<Cut, ReplayError> {
-    let mut cut = Cut { ledger: ledger.head()?, cells: Vec::new() };
+/// The largest consistent cut of journals that were copied one after the other. The ledgers are given by number.
+/// Changes nothing.
+pub fn largest_cut(
+    ledgers: &[&dyn Journal],
+    cells: &[CellJournal<'_>],
+) -> Result<Cut, ReplayError> {
+    let mut cut = Cut { ledgers: Vec::new(), cells: Vec::new() };
+    for ledger in ledgers {
+        cut.ledgers.push(ledger.head()?);
+    }
     for (_, journal) in cells {
         cut.cells.push(journal.head()?);
     }
     loop {
         let before = cut.clone();
-        cut.ledger = last_where(ledger, &LedgerCodec, cut.ledger, |ledger: &Ledger| {
-            cells.iter().zip(&cut.cells).all(|((region, _), end)| {
-                let cell = ledger.find_cell(region).and_then(|cell| ledger.cell(cell));
-                cell.is_none_or(|book| book.mark.position <= end.position)
-            })
-        })?;
-        let end = cut.ledger.position;
+        for (ledger, own) in ledgers.iter().zip(&mut cut.ledgers) {
+            *own = last_where(*ledger, &LedgerCodec, *own, |ledger: &Ledger| {
+                cells.iter().zip(&cut.cells).all(|((region, _), end)| {
+                    let cell = ledger.find_cell(region).and_then(|cell| ledger.cell(cell));
+                    cell.is_none_or(|book| book.mark.position <= end.position)
+                })
+            })?;
+        }
+        let ends: Vec<u64> = cut.ledgers.iter().map(|end| end.position).collect();
         for ((_, journal), own) in cells.iter().zip(&mut cut.cells) {
             *own = last_where(*journal, &CellCodec, *own, |cell: &Cell| {
-                cell.ledgers().into_iter().all(|shard| cell.mark(shard).position <= end)
+                cell.ledgers().into_iter().all(|shard| {
+                    ends.get(usize::from(shard))
+                        .is_some_and(|end| cell.mark(shard).position <= *end)
+                })
             })?;
         }
         if cut == before {

@@ -1,5 +1,6 @@
 //! The state that all handlers share.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use crate::machines::cells::Cells;
 use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
 use crate::machines::leader::Leader;
+use crate::machines::ledgers::{LedgerService, shard_named};
 use crate::net::answers::LargeAnswers;
 use crate::net::bodies::Bodies;
 use crate::net::counting::CountPlaces;
@@ -51,6 +53,11 @@ pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// expiry, and for sessions.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
+const LACKS_SHARD: &str = "another server has added a ledger shard since this one was started; it ends, and must be started again";
+
+/// The name of the first ledger where the status of machines is shown.
+pub(crate) const FIRST_LEDGER: &str = "ledger";
+
 /// A machine: its name, the status of its writer, and the writer's counters.
 pub type MachineStatus = (String, Status, Stats);
 
@@ -69,16 +76,43 @@ pub(crate) fn end_of<C: Codec>(name: impl Into<String>, engine: &Engine<C>) -> M
 /// Returns the status of the writers.
 pub type StatusOf = Box<dyn Fn() -> Vec<MachineStatus> + Send + Sync>;
 
-/// The state that all handlers share.
+/// The state that handlers of one shard share: its ledger, and through it what all shards share.
+#[derive(Clone)]
 pub struct App {
+    /// What all shards share.
+    pub(crate) shared: Arc<SharedState>,
+    /// The number of the shard.
+    pub shard: u16,
     /// The ledger.
     pub ledger: Gateway<Ledger>,
+    /// The journal of the ledger.
+    pub ledger_journal: Arc<dyn Journal>,
+    /// What the ledger has closed and forgotten.
+    pub archive: Arc<ArchiveService>,
+    /// The history follower, for queries about the past.
+    pub history: Arc<HistoryService>,
+    /// What happens, as it happens.
+    pub feed: Arc<Feed>,
+    /// Generates ids.
+    pub ids: Arc<IdMaker>,
+}
+
+impl Deref for App {
+    type Target = SharedState;
+
+    fn deref(&self) -> &SharedState {
+        &self.shared
+    }
+}
+
+/// The state that the handlers of all shards share.
+pub struct SharedState {
+    /// The ledgers of all shards, by number.
+    pub ledgers: Vec<LedgerService>,
     /// Keys, prices, classes, regions.
     pub directory: DirectoryService,
     /// The cells, one for each region.
     pub cells: Cells,
-    /// The journal of the ledger.
-    pub ledger_journal: Arc<dyn Journal>,
     /// The journal of the directory.
     pub directory_journal: Arc<dyn Journal>,
     /// The output of jobs.
@@ -87,20 +121,12 @@ pub struct App {
     pub moving: tokio::sync::Mutex<()>,
     /// Notified when a price was set.
     pub prices_set: tokio::sync::Notify,
-    /// What the ledger has closed and forgotten.
-    pub archive: ArchiveService,
-    /// The history follower, for queries about the past.
-    pub history: HistoryService,
-    /// What happens, as it happens.
-    pub feed: Feed,
     /// The key that signs checkpoints.
     pub signing: ed25519_dalek::SigningKey,
     /// The source of time.
     pub clock: Arc<dyn Clock>,
     /// The same clock, if it is manual.
     pub manual: Option<Arc<ManualClock>>,
-    /// Generates ids.
-    pub ids: IdMaker,
     /// Encodes and decodes attempt ids.
     pub attempt_ids: AttemptIds,
     /// Rate limits.
@@ -157,7 +183,7 @@ pub struct App {
     pub stopped: tokio::sync::watch::Receiver<bool>,
 }
 
-impl App {
+impl SharedState {
     /// All machines with the status and counters of their writers.
     pub fn machines(&self) -> Vec<MachineStatus> {
         let mut all = (self.status)();
@@ -183,12 +209,12 @@ impl App {
         let mut kinds: Vec<&'static str> = match region.and_then(|name| self.cells.of_region(name))
         {
             Some(cell) => cell.measured().await.map(|counts| counts.set_aside).unwrap_or_default(),
-            None if machine == "ledger" => {
-                self.feed
-                    .look(|ledger| ledger.set_aside().map(|thing| thing.kind()).collect())
-                    .value
+            None => {
+                let shard = if machine == FIRST_LEDGER { Some(0) } else { shard_named(machine) };
+                let own = shard.and_then(|shard| self.ledgers.get(usize::from(shard)));
+                let look = |ledger: &Ledger| ledger.set_aside().map(|thing| thing.kind()).collect();
+                own.map(|own| own.feed.look(look).value).unwrap_or_default()
             }
-            None => Vec::new(),
         };
         kinds.sort_unstable();
         kinds.dedup();
@@ -202,13 +228,19 @@ impl App {
             Status::Stopped(reason) => Some(format!("{machine} stopped: {reason}")),
             Status::Starting | Status::Serving | Status::ReadOnly | Status::Waiting(_) => None,
         });
+        let lacks = || self.lacks_shard().then(|| LACKS_SHARD.to_owned());
         let outlived = || self.leader.as_ref().and_then(|leader| leader.losses().ended());
-        stopped.or_else(vital_failure).or_else(outlived)
+        stopped.or_else(vital_failure).or_else(outlived).or_else(lacks)
     }
 
-    /// Whether a tenant has the name that earlier releases used for the platform.
-    pub async fn has_tenant_platform(&self) -> Result<bool, Failure> {
-        self.ledger.peek(|ledger| ledger.find_account(OLD_PLATFORM).is_some()).await
+    /// Whether the store has a ledger that this process did not start: another server made it while it led.
+    fn lacks_shard(&self) -> bool {
+        usize::from(self.directory.current().last_made_shard()) >= self.ledgers.len()
+    }
+
+    /// Refuses to answer without a ledger that the store has.
+    pub(crate) fn require_all_shards(&self) -> Result<(), Failure> {
+        if self.lacks_shard() { Err(Failure::new(Code::Unavailable, LACKS_SHARD)) } else { Ok(()) }
     }
 
     /// Takes a place among the waiting requests and gives up the one among requests in flight.
@@ -277,6 +309,23 @@ impl App {
             }
         }
     }
+}
+
+impl App {
+    /// What all shards share.
+    pub(crate) fn shared(&self) -> &Arc<SharedState> {
+        &self.shared
+    }
+
+    /// Whether a tenant has the name that earlier releases used for the platform.
+    pub async fn has_tenant_platform(&self) -> Result<bool, Failure> {
+        for app in self.every_shard() {
+            if app.ledger.peek(|ledger| ledger.find_account(OLD_PLATFORM).is_some()).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 
     /// Reads the ledger, at the requested minimum position or later.
     pub async fn read<T: Send + 'static>(
@@ -290,7 +339,7 @@ impl App {
     /// Reads the follower's copy of the ledger, at the requested minimum position or later. It
     /// costs the writer nothing, but may lack the newest decisions.
     pub async fn read_copy<T>(&self, read: impl FnOnce(&Ledger) -> T) -> Result<Seen<T>, Failure> {
-        let wanted = meta::min_position().unwrap_or(0);
+        let wanted = meta::min_position_of(self.shard).unwrap_or(0);
         let mut reached = self.feed.reached();
         let mut waits = None;
         if *reached.borrow() < wanted {
@@ -310,7 +359,7 @@ impl App {
     }
 
     async fn reach_position(&self) -> Result<(), Failure> {
-        let Some(wanted) = meta::min_position() else { return Ok(()) };
+        let Some(wanted) = meta::min_position_of(self.shard) else { return Ok(()) };
         let mut waits = None;
         let reached = async {
             loop {

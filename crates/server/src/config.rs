@@ -26,6 +26,9 @@ pub enum ClockKind {
     Manual,
 }
 
+/// The most ledger shards of a store.
+const MAX_SHARDS: u16 = 256;
+
 /// How long a client may take before its connection is closed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -78,6 +81,8 @@ pub struct Config {
     pub unsafe_plaintext_postgres: bool,
     /// The regions; one called `default` if none are given.
     pub regions: Vec<String>,
+    /// The number of ledger shards of a new store; one if absent. A store that has been started keeps what it has.
+    pub shards: Option<u16>,
     /// The source of time.
     pub clock: ClockKind,
     /// Development mode: temporary data unless `data` is given, and the root key on standard
@@ -139,6 +144,7 @@ impl Default for Config {
             unsafe_single_postgres: false,
             unsafe_plaintext_postgres: false,
             regions: Vec::new(),
+            shards: None,
             clock: ClockKind::Wall,
             dev: false,
             root_key_file: None,
@@ -226,6 +232,9 @@ impl Config {
     /// Rejects contradictory settings, and unsafe ones that were not explicitly allowed.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |reason: &str| Err(ConfigError::Contradiction(reason.to_owned()));
+        if self.shards.is_some_and(|shards| !(1..=MAX_SHARDS).contains(&shards)) {
+            return wrong("--shards must be 1 to 256");
+        }
         if self.data.is_some() && self.store.is_some() {
             return wrong("give --data or --store, not both");
         }

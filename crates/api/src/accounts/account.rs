@@ -160,6 +160,9 @@ pub struct Account {
     pub frozen: bool,
     /// Usage of its holds that credits did not cover.
     pub uncollected: Sum,
+    /// Of an org that is read alone: the ledger shard that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<String>,
     /// The ledger's time; only on reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Time>,

@@ -6,3 +6,4 @@ pub mod cluster;
 pub mod key;
 pub mod search;
 pub mod session;
+pub mod shard;

@@ -18,7 +18,7 @@ use accounts::{account, balance, budget, entries, forecast, quota, statement, to
 use credits::{batch, charge, grant, hold, price, refund, transfer, usage};
 use jobs::{class, follow, job, logs, quote, run};
 use nodes::{node, region};
-use system::{api, audit, clock, cluster, events, key, mcp, session};
+use system::{api, audit, clock, cluster, events, key, mcp, session, shard};
 
 #[derive(Subcommand)]
 pub(crate) enum Remote {
@@ -101,6 +101,9 @@ pub(crate) enum Remote {
     /// Show, drain and resume the servers of a store.
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// List, add, drain and open the ledger shards of a store.
+    #[command(subcommand)]
+    Shard(shard::ShardCommand),
     /// Accept a server's clock; show and move the manual one of a test server.
     #[command(subcommand)]
     Clock(clock::ClockCommand),
@@ -122,7 +125,7 @@ pub(crate) const TASKS: &[(&str, &[&str])] = &[
     ("Charging", &["charge", "refund", "hold", "usage", "batch", "price"]),
     ("Accounts and limits", &["account", "budget", "quota", "class", "key", "session"]),
     ("Nodes", &["node", "region", "agent"]),
-    ("Server", &["serve", "config", "admin", "cluster", "clock"]),
+    ("Server", &["serve", "config", "admin", "cluster", "shard", "clock"]),
     ("Audit and integration", &["audit", "events", "api", "mcp", "explain", "completion", "man"]),
     ("Tools without a server", &["credits", "pool", "simulate", "bench"]),
 ];
@@ -177,6 +180,7 @@ pub(crate) fn run(
             Remote::Events(arguments) => events::run(&session, arguments).await,
             Remote::Batch(arguments) => batch::run(&session, arguments).await,
             Remote::Cluster(command) => cluster::run(&session, command).await,
+            Remote::Shard(command) => shard::run(&session, command).await,
             Remote::Clock(command) => clock::run(&session, command).await,
             Remote::Mcp => mcp::run(&session).await,
             Remote::Api(arguments) => api::run(&session, arguments).await,

@@ -14,8 +14,9 @@ use bursar_journal::JournalError;
 use bursar_journal::postgres::PostgresOptions;
 use bursar_server::backup::cells::{self, cell_files};
 use bursar_server::backup::postgres::{self, LocalFiles};
-use bursar_server::backup::{archive, backup, restore};
-use bursar_server::store::{adopt, adopt_not_moved};
+use bursar_server::backup::{archive, backup, ledgers, restore, say_ledger};
+use bursar_server::machines::ledgers::ledger_name;
+use bursar_server::store::{Manifest, adopt, adopt_not_moved};
 use clap::{Args, Subcommand};
 
 use super::migrate::MigrateArguments;
@@ -125,7 +126,7 @@ pub(crate) enum AdminCommand {
             cause a failover. Exit code 0: every law holds."
     )]
     StoreTest(StoreTestArguments),
-    /// Export every record of the ledger, or of a region's cell, as a line of JSON.
+    /// Export every record of a ledger, or of a region's cell, as a line of JSON.
     #[command(
         after_help = "Example:\n  bursar admin export --data /var/lib/bursar > ledger.jsonl\n  \
             bursar admin export --data /var/lib/bursar --region default > cell.jsonl"
@@ -134,9 +135,12 @@ pub(crate) enum AdminCommand {
         /// The folder of the store.
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
-        /// The region whose cell is exported; the ledger if none is given.
+        /// The region whose cell is exported; a ledger if none is given.
         #[arg(long, value_name = "NAME")]
         region: Option<String>,
+        /// The number of the ledger shard that is exported.
+        #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "region")]
+        shard: u16,
         /// The file to write; standard output if none is given.
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
@@ -170,6 +174,11 @@ pub(crate) fn run(
                 let report = check::check_cell(&file, |progress| bar.verified(progress))?;
                 cells::say(&region, &report, &bar).map_err(failed)?;
             }
+            for machine in (1..ledgers(&data).map_err(failed)?).map(ledger_name) {
+                let file = Manifest::file(&data, &machine);
+                let report = check::check(&file, |progress| bar.verified(progress))?;
+                say_ledger(&machine, &report, &bar).map_err(failed)?;
+            }
             let report = check::check(&ledger_file(&data)?, |progress| bar.verified(progress))?;
             bar.finish();
             conclude(&report)
@@ -190,12 +199,12 @@ pub(crate) fn run(
         }
         AdminCommand::Migrate(arguments) => arguments.run(bar),
         AdminCommand::StoreTest(arguments) => arguments.run(),
-        AdminCommand::Export { data, region, to } => {
+        AdminCommand::Export { data, region, shard, to } => {
             let (journal, of) = match region {
                 Some(region) => {
                     (cells::cell_file(&data, &region).map_err(failed)?, JournalKind::Cell)
                 }
-                None => (ledger_file(&data)?, JournalKind::Ledger),
+                None => (ledger_of(&data, shard)?, JournalKind::Ledger),
             };
             let mut out: Box<dyn Write> = match &to {
                 Some(path) => Box::new(BufWriter::new(File::create_new(path)?)),
@@ -212,6 +221,18 @@ pub(crate) fn run(
             Ok(())
         }
     }
+}
+
+/// The journal of a ledger shard.
+fn ledger_of(data: &Path, shard: u16) -> Result<PathBuf, Failure> {
+    ledger_file(data)?;
+    let count = ledgers(data).map_err(failed)?;
+    if shard < count {
+        return Ok(Manifest::file(data, &ledger_name(shard)));
+    }
+    let why = format!("--shard {shard}: there is no such ledger shard");
+    let next = format!("give a number below {count}");
+    Err(Failure::because(Exit::Usage, why).with_next(next))
 }
 
 /// Backs a store up and rehearses its restore.

@@ -7,13 +7,16 @@ use bursar_audit::{
     JournalSource, LiveNumbers, Report, Source, SqliteSource, verify, verify_chain,
 };
 use bursar_client::api::words::counted;
-use bursar_engine::{LedgerCodec, replay_from_genesis};
+use bursar_core::ledger::Ledger;
+use bursar_engine::{DirectoryCodec, LedgerCodec, replay_from_genesis};
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Journal, JournalId, backup};
 use bursar_server::backup::cells::{self, copy_cells};
+use bursar_server::backup::ledgers;
 use bursar_server::followers::checkpoint::load_key;
-use bursar_server::store::Manifest;
+use bursar_server::machines::ledgers::ledger_name;
+use bursar_server::store::{DIRECTORY, Manifest};
 use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
 
@@ -21,6 +24,9 @@ use super::{Streams, TerminalProgress, check_folder, failed, ledger_file};
 use crate::command::system::verify::RemoteArguments;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
+
+/// The machine of which a record is proven if none is named.
+const FIRST_LEDGER: &str = "ledger-0";
 
 /// Audits a journal.
 #[derive(Subcommand)]
@@ -43,6 +49,9 @@ pub(crate) enum LocalAudit {
         /// The folder of a SQLite store.
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
+        /// The ledger whose journal has the record.
+        #[arg(long, value_name = "NAME", default_value = FIRST_LEDGER)]
+        machine: String,
         /// The position of the record.
         position: u64,
     },
@@ -99,22 +108,29 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             let folder = tempfile::tempdir()?;
             // The cells first: every message that they received is then in the copy of the ledger.
             let cells = copy_cells(&data, folder.path()).map_err(failed)?;
-            let copy = folder.path().join("ledger-0.db");
-            backup::copy_to_read(&ledger_file(&data)?, &copy)?;
+            let mut copies = Vec::new();
+            for machine in (0..ledgers(&data).map_err(failed)?).map(ledger_name) {
+                let copy = Manifest::file(folder.path(), &machine);
+                backup::copy_to_read(&Manifest::file(&data, &machine), &copy)?;
+                copies.push(copy);
+            }
             let manifest = Manifest::read(&data)?;
             let keys =
                 signers(&remote, &manifest.map_or_else(Vec::new, |manifest| manifest.signers()))?;
             let signed =
                 |file: &Path| open_source(file).map(|source| source.signed_by(keys.clone()));
-            // One after the other: the ledger opens its journal exclusively.
-            let broken = verify(&open_source(&copy)?, None, |_| {}).problem.is_some();
-            let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };
-            conclude(&verify_with_bar(&signed(&copy)?, live.as_ref()), format)?;
-            let ledger = replay_from_genesis(&open_copy(&copy)?, &LedgerCodec)?.machine;
+            let mut books = Vec::new();
+            for copy in &copies {
+                // One after the other: the ledger opens its journal exclusively.
+                let broken = verify(&open_source(copy)?, None, |_| {}).problem.is_some();
+                let live = if broken { None } else { Some(replayed(&open_copy(copy)?)?) };
+                conclude(&verify_with_bar(&signed(copy)?, live.as_ref()), format)?;
+                books.push(replay_from_genesis(&open_copy(copy)?, &LedgerCodec)?.machine);
+            }
             for (region, file) in cells {
                 let report = verify_chain(&signed(&file)?, |_| {});
                 cells::conclude(&region, &report).map_err(failed)?;
-                cells::check(&region, &open_copy(&file)?, &ledger, &Streams).map_err(failed)?;
+                cells::check(&region, &open_copy(&file)?, &books, &Streams).map_err(failed)?;
             }
             Ok(())
         }
@@ -133,24 +149,29 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
                 options
             };
             let open = |machine: &str| PostgresJournal::open_to_read(options(machine));
-            let journal = open("ledger-0")?;
+            let directory = replay_from_genesis(&open(DIRECTORY)?, &DirectoryCodec)?.machine;
             let keys = signers(&remote, &PostgresStore::signers_at(&options("store"))?)?;
-            let source = JournalSource::new(&journal)?.signed_by(keys.clone());
-            // A broken journal has no state to compare with.
-            let live = verify(&source, None, |_| {}).problem.is_none();
-            let live = live.then(|| replayed(&journal)).transpose()?;
-            conclude(&verify_with_bar(&source, live.as_ref()), format)?;
-            let ledger = replay_from_genesis(&journal, &LedgerCodec)?.machine;
-            for (_, book) in ledger.cells() {
+            let mut books = Vec::new();
+            for (shard, _) in directory.shards() {
+                let journal = open(&ledger_name(shard))?;
+                let source = JournalSource::new(&journal)?.signed_by(keys.clone());
+                // A broken journal has no state to compare with.
+                let live = verify(&source, None, |_| {}).problem.is_none();
+                let live = live.then(|| replayed(&journal)).transpose()?;
+                conclude(&verify_with_bar(&source, live.as_ref()), format)?;
+                books.push(replay_from_genesis(&journal, &LedgerCodec)?.machine);
+            }
+            // Every ledger knows all regions.
+            for (_, book) in books.iter().take(1).flat_map(Ledger::cells) {
                 let journal = open(&format!("cell-{}", book.region))?;
                 let source = JournalSource::new(&journal)?.signed_by(keys.clone());
                 let report = verify_chain(&source, |_| {});
                 cells::conclude(&book.region, &report).map_err(failed)?;
-                cells::check(&book.region, &journal, &ledger, &Streams).map_err(failed)?;
+                cells::check(&book.region, &journal, &books, &Streams).map_err(failed)?;
             }
             Ok(())
         }
-        LocalAudit::Prove { data, position } => prove(&data, position),
+        LocalAudit::Prove { data, machine, position } => prove(&data, &machine, position),
         LocalAudit::Check { file, journal, public_key } => check(&file, &journal, &public_key),
     }
 }
@@ -209,8 +230,15 @@ fn conclude(report: &Report, format: Format) -> Result<(), Failure> {
     Err(Failure::because(Exit::Failed, why).with_next(next))
 }
 
-fn prove(data: &Path, position: u64) -> Result<(), Failure> {
-    let source = open_source(&ledger_file(data)?)?;
+fn prove(data: &Path, machine: &str, position: u64) -> Result<(), Failure> {
+    ledger_file(data)?;
+    let known: Vec<String> = (0..ledgers(data).map_err(failed)?).map(ledger_name).collect();
+    if !known.iter().any(|name| name == machine) {
+        let why = format!("--machine {machine}: there is no such ledger");
+        let next = format!("its ledgers are: {}", known.join(", "));
+        return Err(Failure::because(Exit::Usage, why).with_next(next));
+    }
+    let source = open_source(&Manifest::file(data, machine))?;
     let key = load_key(&data.join("checkpoint.key"))?;
     let head = verify(&source, None, |_| {});
     let until = head.until.ok_or_else(|| Failure::new("the journal", "it has no record yet"))?;

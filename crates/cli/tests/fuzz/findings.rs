@@ -15,8 +15,8 @@ const ENOUGH: usize = 40;
 /// Operations that may always be rejected: no account owes credits, so nothing can be collected, and on most
 /// nodes attempts run; `after.rs` removes nodes. A data folder has one server, which can neither be drained nor
 /// removed; `service/store/cluster.rs` does that on PostgreSQL.
-const MAY_BE_REFUSED: [&str; 5] =
-    ["collect", "delete_node", "drain_member", "resume_member", "evict_member"];
+const MAY_BE_REFUSED: [&str; 6] =
+    ["collect", "delete_node", "drain_member", "resume_member", "evict_member", "drain_shard"];
 /// The number of requests that are kept to find what stopped a machine.
 const REMEMBERED: usize = 400;
 

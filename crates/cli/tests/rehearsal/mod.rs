@@ -108,7 +108,8 @@ pub(crate) fn rehearse_postgres(store: &str) {
 
 /// What a store is, as its journals say it.
 struct Known {
-    ledger: Ledger,
+    /// The ledgers, by number.
+    ledgers: Vec<Ledger>,
     /// Keys, prices and classes.
     directory: Digest,
     /// The journal of each cell, by the name of its file.
@@ -124,7 +125,12 @@ impl Known {
             SqliteJournal::open(&copy.join(name), SqliteOptions::default()).expect("it is ours")
         };
         let whole = "the journal is whole";
-        let ledger = replay_from_genesis(&open("ledger-0.db"), &LedgerCodec).expect(whole).machine;
+        let names = (0..).map(|shard| format!("ledger-{shard}.db"));
+        let ledgers = names.take_while(|name| data.join(name).exists());
+        let ledger =
+            |name: String| replay_from_genesis(&open(&name), &LedgerCodec).expect(whole).machine;
+        let ledgers: Vec<Ledger> = ledgers.map(ledger).collect();
+        assert!(!ledgers.is_empty(), "there is no ledger");
         let directory = replay_from_genesis(&open("directory.db"), &DirectoryCodec).expect(whole);
         let mut cells: Vec<String> = std::fs::read_dir(data)
             .expect("it is there")
@@ -138,18 +144,16 @@ impl Known {
             let journal = open(&name);
             (name, journal)
         });
-        Known { ledger, directory: directory.machine.digest(), cells: cells.collect() }
+        Known { ledgers, directory: directory.machine.digest(), cells: cells.collect() }
     }
 
     /// Whether another store is this one and then was set back: a restore journals that in each cell and
     /// changes nothing else.
     #[track_caller]
     fn expect_in(&self, restored: &Known) {
-        assert_eq!(
-            restored.ledger.digest(),
-            self.ledger.digest(),
-            "the restored ledger is another"
-        );
+        let digests =
+            |known: &Known| -> Vec<Digest> { known.ledgers.iter().map(Machine::digest).collect() };
+        assert_eq!(digests(restored), digests(self), "the restored ledgers are others");
         assert_eq!(restored.directory, self.directory, "the restored directory is another");
         let names = |known: &Known| -> Vec<String> {
             known.cells.iter().map(|(name, _)| name.clone()).collect()
@@ -173,7 +177,6 @@ fn restored(folder: &TempDir, backup: &Path, known: Known) {
     let data: PathBuf = folder.path().join("restored");
     tool(&["admin", "restore", plain(backup)], &data);
     known.expect_in(&Known::of(&data, &folder.path().join("again")));
-    let known = known.ledger;
     let server = Restored::start(&data);
     for of_other_machines in ["/v1/keys", "/v1/prices", "/v1/nodes"] {
         server.get(of_other_machines);
@@ -181,11 +184,16 @@ fn restored(folder: &TempDir, backup: &Path, known: Known) {
     let ready = server.get("/readyz");
     assert_eq!(ready["ready"], true, "{ready}");
     let now = server.get("/v1/clock")["now"].clone();
-    let is_quiet = known.holds_from(0, u32::MAX).all(|(_, hold)| !hold.is_open());
+    let is_quiet =
+        |ledger: &Ledger| ledger.holds_from(0, u32::MAX).all(|(_, hold)| !hold.is_open());
+    let is_quiet = known.ledgers.iter().all(is_quiet);
     let now: Time = now.as_str().and_then(|now| now.parse().ok()).expect("an instant");
-    let known = LiveNumbers::of(&at(known, Timestamp::from_millis(now.millis())));
-    let step = known.accounts.len().div_ceil(MAX_ASKED).max(1);
-    for (account, available, held, uncollected) in known.accounts.iter().step_by(step) {
+    let now = Timestamp::from_millis(now.millis());
+    let ledgers = known.ledgers.into_iter();
+    let accounts: Vec<_> =
+        ledgers.flat_map(|ledger| LiveNumbers::of(&at(ledger, now)).accounts).collect();
+    let step = accounts.len().div_ceil(MAX_ASKED).max(1);
+    for (account, available, held, uncollected) in accounts.iter().step_by(step) {
         let balance = server.get(&format!("/v1/accounts/{account}/balance"));
         // What is open may move on meanwhile: its attempts are lost, messages arrive.
         if is_quiet {

@@ -462,6 +462,14 @@ fn window(data: &std::path::Path, flags: &[&str]) -> Vec<std::ffi::OsString> {
     vec!["--config".into(), file.into()]
 }
 
+/// The number of ledger shards that all servers have, if this variable is set.
+const SHARDS: &str = "BURSAR_TEST_SHARDS";
+
+fn shards(flags: &[&str]) -> Vec<String> {
+    let number = std::env::var(SHARDS).ok().filter(|_| !flags.contains(&"--shards"));
+    number.map(|number| vec!["--shards".to_owned(), number]).unwrap_or_default()
+}
+
 fn launch_by(
     mut command: Command,
     listen: &str,
@@ -473,6 +481,7 @@ fn launch_by(
         .arg(data)
         .args(flags)
         .args(window(data, flags))
+        .args(shards(flags))
         .env("BURSAR_LOG", "error")
         .stdout(Stdio::piped())
         .spawn()

@@ -6,3 +6,4 @@ pub mod cluster;
 pub mod keys;
 pub mod search;
 pub mod sessions;
+pub mod shard;

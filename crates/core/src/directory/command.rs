@@ -1,5 +1,6 @@
 //! The commands of the directory, its replies and its refusals.
 
+use super::shards::ShardState;
 use super::state::{ApiKey, Class, Secret};
 use crate::credits::Credits;
 use crate::name::{AccountPath, ClassName, GpuModel, KeyId, Region};
@@ -13,12 +14,33 @@ pub enum Command {
         /// Its name.
         region: Region,
     },
-    /// Assigns an org to a shard. An org never moves.
+    /// Assigns an org to this shard. An org never moves.
     AssignOrg {
         /// The org.
         org: AccountPath,
         /// The shard.
         shard: u16,
+    },
+    /// Assigns an org to the open shard with the fewest orgs, unless it has a shard.
+    PlaceOrg {
+        /// The org.
+        org: AccountPath,
+        /// How many orgs of the first shard were opened before orgs were assigned.
+        unassigned: u64,
+    },
+    /// Adds a shard. The number is the next one; a shard that exists is left as it is.
+    AddShard {
+        /// Its number.
+        shard: u16,
+        /// Its state.
+        state: ShardState,
+    },
+    /// Sets whether a shard takes new orgs.
+    SetShard {
+        /// Its number.
+        shard: u16,
+        /// Its state.
+        state: ShardState,
     },
     /// Creates an API key.
     CreateKey {
@@ -95,6 +117,13 @@ pub enum Reply {
         /// When it takes effect.
         effective_at: Timestamp,
     },
+    /// A shard.
+    Shard {
+        /// Its number.
+        shard: u16,
+        /// Whether this command added it.
+        created: bool,
+    },
     /// The target of a manual clock.
     Clock {
         /// The instant.
@@ -116,6 +145,10 @@ pub enum Refusal {
     IdempotencyKeyReused,
     /// There is no such key.
     NotFound,
+    /// There is no such shard.
+    UnknownShard,
+    /// No shard would take new orgs.
+    NoOpenShard,
     /// The id belongs to something that was created differently.
     AlreadyExists,
     /// The wall clock is behind the time of the records and is refused.
@@ -129,10 +162,11 @@ impl Refusal {
     /// Whether the answer is kept for the request's idempotency key.
     pub fn is_remembered(&self) -> bool {
         match self {
-            Refusal::AlreadyExists | Refusal::ClockBehind { .. } => true,
-            Refusal::InvalidField { .. } | Refusal::IdempotencyKeyReused | Refusal::NotFound => {
-                false
-            }
+            Refusal::AlreadyExists | Refusal::ClockBehind { .. } | Refusal::NoOpenShard => true,
+            Refusal::InvalidField { .. }
+            | Refusal::IdempotencyKeyReused
+            | Refusal::NotFound
+            | Refusal::UnknownShard => false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The events of the directory. Only events are stored.
 
 use super::command::{Refusal, Reply};
+use super::shards::ShardState;
 use super::state::{ApiKey, Class, Quota, Secret};
 use crate::credits::Credits;
 use crate::name::{AccountPath, ClassName, GpuModel, KeyId, Region};
@@ -23,6 +24,13 @@ pub enum Event {
         org: AccountPath,
         /// The shard.
         shard: u16,
+    },
+    /// A shard was added, or its state was set.
+    ShardSet {
+        /// Its number.
+        shard: u16,
+        /// Its state.
+        state: ShardState,
     },
     /// A key was created.
     KeyCreated {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::command::{Refusal, Reply};
 use super::key_ring::{EndedKey, KeyRing};
 use super::price::Versions;
+use super::shards::ShardMap;
 use crate::digest::{Digest, Digester};
 pub use crate::ledger::accounts::quota::Quota;
 use crate::name::{AccountPath, ClassName, GpuModel, KeyId, NodeName, Region};
@@ -111,7 +112,7 @@ pub struct DirectoryKeptAnswer {
 pub struct Directory {
     pub(super) now: Timestamp,
     pub(super) regions: SharedMap<Region, ()>,
-    pub(super) shards: SharedMap<AccountPath, u16>,
+    pub(super) shards: ShardMap,
     pub(super) keys: KeyRing,
     pub(super) prices: SharedMap<(GpuModel, Option<Region>), Versions>,
     pub(super) classes: SharedMap<ClassName, Class>,
@@ -158,7 +159,7 @@ impl Directory {
         Directory {
             now: Timestamp::default(),
             regions: SharedMap::default(),
-            shards: SharedMap::default(),
+            shards: ShardMap::default(),
             keys: KeyRing::default(),
             prices: SharedMap::default(),
             classes: built_in_classes().into_iter().collect(),
@@ -174,11 +175,6 @@ impl Directory {
     /// The regions, in order.
     pub fn regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.iter().map(|(region, ())| region)
-    }
-
-    /// The shard of an org; the first one until it is assigned.
-    pub fn shard(&self, org: &str) -> u16 {
-        self.shards.get(&AccountPath::unchecked(org)).copied().unwrap_or(0)
     }
 
     /// A tenant's key that was not revoked. The caller checks its expiry.
@@ -230,9 +226,10 @@ impl Directory {
 
     pub(super) fn state_digest(&self) -> Digest {
         let mut digester = Digester::new();
-        digester.value((self.now, &self.regions, &self.shards, &self.keys));
+        digester.value((self.now, &self.regions, self.shards.orgs(), &self.keys));
         digester.value((&self.prices, &self.classes, &self.quotas, &self.answers, &self.aging));
         digester.value(&self.attempt_secret);
+        self.shards.add_states(&mut digester);
         digester.finish()
     }
 }

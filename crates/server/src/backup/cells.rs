@@ -70,7 +70,7 @@ pub fn conclude(region: &str, report: &Report) -> Result<(), BackupError> {
 pub fn check(
     region: &str,
     journal: &dyn Journal,
-    ledger: &Ledger,
+    ledgers: &[Ledger],
     watch: &dyn Watch,
 ) -> Result<(Timestamp, u32), BackupError> {
     let cell = replay_from_genesis(journal, &CellCodec)?.machine;
@@ -79,13 +79,16 @@ pub fn check(
             .with_next("keep this store as it is and report what is said here")
     };
     cell.check().map_err(|violation| broken(violation.to_string()))?;
-    let said =
-        ledger.cells().find(|(_, book)| book.region == region).map_or(0, |(_, book)| book.sent);
-    let shard = ledger.cells().next().map_or(0, |(_, book)| book.shard);
-    let heard = cell.mark(shard).number;
-    if heard > said {
-        let why = format!("it has heard {heard} messages of the {said} that the ledger has sent");
-        return Err(broken(why));
+    let mut heard = 0;
+    for (shard, ledger) in (0..).zip(ledgers) {
+        let said =
+            ledger.cells().find(|(_, book)| book.region == region).map_or(0, |(_, book)| book.sent);
+        let own = cell.mark(shard).number;
+        if own > said {
+            let why = format!("it has heard {own} messages of the {said} that the ledger has sent");
+            return Err(broken(why));
+        }
+        heard += own;
     }
     let digest: String = cell.digest().0.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     // On standard error, so that the ledger's report stays one document.

@@ -11,7 +11,8 @@ use bursar_engine::{DirectoryCodec, LedgerCodec, replay_from_genesis};
 use bursar_journal::{Head, Journal, JournalId};
 
 use super::error::BackupError;
-use super::{Watch, as_pairs, cells, machines, open, open_cells};
+use super::{Watch, as_journals, as_pairs, cells, machines, open, open_cells, open_ledgers};
+use crate::machines::ledgers::{ledger_name, shard_named};
 use crate::store::{DIRECTORY, LEDGER, Manifest};
 
 /// The heads of all machines.
@@ -26,10 +27,21 @@ pub(super) struct CheckedCell {
 
 /// The result of verifying a folder.
 pub(super) struct Checked {
+    /// That of the first ledger.
     pub(super) report: Report,
     pub(super) heads: Heads,
     pub(super) cells: Vec<CheckedCell>,
-    pub(super) books: Ledger,
+    /// The ledgers, by number.
+    pub(super) books: Vec<Ledger>,
+}
+
+/// Reports that the journal of a further ledger was verified.
+pub fn say_ledger(machine: &str, report: &Report, watch: &dyn Watch) -> Result<(), BackupError> {
+    if let Some(problem) = &report.problem {
+        return Err(BackupError::Bad(format!("{machine}.db: {problem}")));
+    }
+    let records = counted(report.records, "record");
+    watch.say(&format!("{machine}: {records}, the chain and every balance hold"))
 }
 
 /// Verifies every journal, that they fit together, and that a server could start with them.
@@ -51,25 +63,33 @@ pub(super) fn check(folder: &Path, watch: &dyn Watch) -> Result<Checked, BackupE
                 "directory: {}, the chain holds",
                 counted(report.records, "record")
             ))?;
+        } else if shard_named(&machine).is_some_and(|shard| shard > 0) {
+            let report = verify(&source(&machine)?, None, |progress| watch.verified(progress));
+            say_ledger(&machine, &report, watch)?;
         }
     }
     let report = verify(&source(LEDGER)?, None, |progress| watch.verified(progress));
     if let Some(problem) = &report.problem {
         return Err(BackupError::Bad(problem.to_string()));
     }
-    let (ledger, cells) = (open(folder, LEDGER)?, open_cells(folder)?);
+    let (ledgers, cells) = (open_ledgers(folder)?, open_cells(folder)?);
     let directory = open(folder, DIRECTORY)?;
-    check_marks(&ledger, &as_pairs(&cells))
+    check_marks(&as_journals(&ledgers), &as_pairs(&cells))
         .map_err(|error| BackupError::because(error.to_string()))?;
     replay_from_genesis(&directory, &DirectoryCodec)?;
-    let books = replay_from_genesis(&ledger, &LedgerCodec)?.machine;
+    let mut books = Vec::new();
+    for ledger in &ledgers {
+        books.push(replay_from_genesis(ledger, &LedgerCodec)?.machine);
+    }
     let mut checked = Vec::new();
     for (region, journal) in &cells {
         let (now, generation) = cells::check(region, journal, &books, watch)?;
         checked.push(CheckedCell { region: region.clone(), now, generation });
         heads.push((format!("cell-{region}"), journal.id(), journal.head()?));
     }
-    heads.push((LEDGER.to_owned(), ledger.id(), ledger.head()?));
+    for (shard, ledger) in (0..).zip(&ledgers) {
+        heads.push((ledger_name(shard), ledger.id(), ledger.head()?));
+    }
     heads.push((DIRECTORY.to_owned(), directory.id(), directory.head()?));
     Ok(Checked { report, heads, cells: checked, books })
 }

@@ -9,8 +9,12 @@ use bursar_journal::{Head, Journal, backup as copies};
 
 use super::check::Heads;
 use super::error::BackupError;
-use super::{OPEN_JOURNAL_SUFFIXES, as_pairs, machines, open, open_cells};
-use crate::store::{LEDGER, Manifest};
+use super::{
+    OPEN_JOURNAL_SUFFIXES, as_journals, as_pairs, machines, open, open_cells, open_ledgers,
+    remove_archive,
+};
+use crate::machines::ledgers::{ledger_name, shard_named};
+use crate::store::{Manifest, archive_file};
 
 /// The heads of all machines of a folder.
 pub(super) fn heads(folder: &Path) -> Result<Heads, BackupError> {
@@ -42,7 +46,10 @@ pub(super) fn cut_at(folder: &Path, until: Timestamp) -> Result<(), BackupError>
         drop(journal);
         if end.sequence > 0 {
             cut_off(folder, &machine, head, end)?;
-        } else if machine.starts_with("cell-") {
+        } else if machine.starts_with("cell-") || shard_named(&machine).is_some_and(|of| of > 0) {
+            if let Some(shard) = shard_named(&machine) {
+                remove_archive(&folder.join(archive_file(shard)));
+            }
             let file = Manifest::file(folder, &machine);
             fs::remove_file(&file)?;
             remove_beside(&file);
@@ -90,12 +97,15 @@ fn cut_off(folder: &Path, machine: &str, head: Head, end: Head) -> Result<(), Ba
 
 /// Removes from each copy the records after the largest consistent cut.
 pub(super) fn trim(folder: &Path) -> Result<(), BackupError> {
-    let (ledger, cells) = (open(folder, LEDGER)?, open_cells(folder)?);
-    let cut = largest_cut(&ledger, &as_pairs(&cells))?;
-    let mut ends = vec![(LEDGER.to_owned(), ledger.head()?, cut.ledger)];
+    let (ledgers, cells) = (open_ledgers(folder)?, open_cells(folder)?);
+    let cut = largest_cut(&as_journals(&ledgers), &as_pairs(&cells))?;
+    let mut ends = Vec::new();
+    for (shard, (journal, end)) in (0..).zip(ledgers.iter().zip(cut.ledgers)) {
+        ends.push((ledger_name(shard), journal.head()?, end));
+    }
     for ((region, journal), end) in cells.iter().zip(cut.cells) {
         ends.push((format!("cell-{region}"), journal.head()?, end));
     }
-    drop((ledger, cells));
+    drop((ledgers, cells));
     ends.into_iter().try_for_each(|(machine, head, end)| cut_off(folder, &machine, head, end))
 }

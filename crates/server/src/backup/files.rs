@@ -41,8 +41,9 @@ pub(super) fn copy_key(from: &Path, known: Option<&str>, folder: &Path) -> Resul
 
 /// Copies the output of jobs from a backup, without attempts after the cut: new attempts will have
 /// their ids.
-pub(super) fn copy_logs(backup: &Path, to: &Path, books: &Ledger) -> Result<(), BackupError> {
-    copy_folder(&backup.join(LOGS), to, &|name| !is_lost(books, name))
+pub(super) fn copy_logs(backup: &Path, to: &Path, books: &[Ledger]) -> Result<(), BackupError> {
+    let is_known = |name: &str| !books.iter().all(|ledger| is_lost(ledger, name));
+    copy_folder(&backup.join(LOGS), to, &is_known)
 }
 
 /// Copies all that jobs printed.

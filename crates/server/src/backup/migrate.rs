@@ -11,7 +11,8 @@ use bursar_journal::postgres::{PostgresJournal, PostgresStore};
 
 use super::postgres::{LocalFiles, OptionsOf, Placed, is_unknown, read_again};
 use super::{BackupError, Watch, read_backup};
-use crate::store::{DIRECTORY, LEDGER, Store};
+use crate::machines::ledgers::shard_named;
+use crate::store::{DIRECTORY, Store};
 
 /// Moves a store that no server uses. The folder stays as it was, but for a mark in its manifest: it is not served again.
 pub fn migrate(
@@ -84,7 +85,9 @@ pub fn migrate(
 /// The digest of the state that a journal replays to.
 fn digest(machine: &str, journal: &dyn Journal) -> Result<Digest, ReplayError> {
     Ok(match machine {
-        LEDGER => replay_from_genesis(journal, &LedgerCodec)?.machine.digest(),
+        ledger if shard_named(ledger).is_some() => {
+            replay_from_genesis(journal, &LedgerCodec)?.machine.digest()
+        }
         DIRECTORY => replay_from_genesis(journal, &DirectoryCodec)?.machine.digest(),
         _ => replay_from_genesis(journal, &CellCodec)?.machine.digest(),
     })

@@ -22,9 +22,11 @@ use bursar_journal::archive::{copy_archive, fits};
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, backup as copies};
 
-use crate::store::{ARCHIVE, DIRECTORY, LEDGER, MANIFEST, Manifest, make_folder};
+use crate::machines::ledgers::{ledger_name, shard_named};
+use crate::store::{DIRECTORY, MANIFEST, Manifest, archive_file, make_folder};
 pub use archive::archive;
 use cells::cell_files;
+pub use check::say_ledger;
 use check::{Checked, check};
 use cut::{remove_beside, trim};
 pub use error::BackupError;
@@ -152,7 +154,7 @@ pub fn backup(
         copy_all_logs(&data.join(LOGS), making.path())?;
     }
     // Before the journals, so that it has nothing of later records.
-    copy_closed(data, making.path(), watch);
+    copy_closed(data, making.path(), watch)?;
     for machine in machines(data)? {
         let copy = Manifest::file(making.path(), &machine);
         copies::copy(&Manifest::file(data, &machine), &copy, |_| {})?;
@@ -165,24 +167,29 @@ pub fn backup(
 }
 
 /// Copies the archive of what was closed. It can be built again, so a backup does not fail for it.
-fn copy_closed(from: &Path, folder: &Path, watch: &dyn Watch) {
-    let (archive, copy) = (from.join(ARCHIVE), folder.join(ARCHIVE));
-    if !archive.is_file() {
-        return;
+fn copy_closed(from: &Path, folder: &Path, watch: &dyn Watch) -> Result<(), BackupError> {
+    for name in (0..ledgers(from)?).map(archive_file) {
+        let (archive, copy) = (from.join(&name), folder.join(&name));
+        if !archive.is_file() {
+            continue;
+        }
+        if let Err(error) = copy_archive(&archive, &copy) {
+            watch.note(&format!("{name} is left out, and built again from the journal: {error}"));
+            remove_archive(&copy);
+        }
     }
-    if let Err(error) = copy_archive(&archive, &copy) {
-        watch.note(&format!("{ARCHIVE} is left out, and built again from the journal: {error}"));
-        remove_archive(&copy);
-    }
+    Ok(())
 }
 
 /// Removes a copy of the archive that has more than the copy of the journal.
 fn drop_unfit_archive(folder: &Path) -> Result<(), BackupError> {
-    let file = folder.join(ARCHIVE);
-    if file.is_file() && !fits(&file, &open(folder, LEDGER)?).unwrap_or(false) {
-        remove_archive(&file);
+    for shard in 0..ledgers(folder)? {
+        let file = folder.join(archive_file(shard));
+        if file.is_file() && !fits(&file, &open(folder, &ledger_name(shard))?).unwrap_or(false) {
+            remove_archive(&file);
+        }
+        remove_beside(&file);
     }
-    remove_beside(&file);
     Ok(())
 }
 
@@ -247,10 +254,12 @@ pub fn restore(
         // A server makes a new key. What the old one signed is still verified under it.
         restored.earlier_signers.extend(manifest.signer.clone());
     }
-    if backup.join(ARCHIVE).is_file() {
-        let copy = making.path().join(ARCHIVE);
-        fs::copy(backup.join(ARCHIVE), &copy)?;
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
+    for name in (0..ledgers(backup)?).map(archive_file) {
+        if backup.join(&name).is_file() {
+            let copy = making.path().join(&name);
+            fs::copy(backup.join(&name), &copy)?;
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
+        }
     }
     let SetBack { report, generation, heads, books } =
         set_back(making.path(), until, manifest.incarnation_base, watch)?;
@@ -300,20 +309,40 @@ fn copy_machines(
 /// The machines of a folder in the order in which they are copied: the cells, the ledger, the
 /// directory.
 fn machines(folder: &Path) -> Result<Vec<String>, BackupError> {
-    Ok(in_order(cell_files(folder)?.into_iter().map(|(region, _)| region)))
+    Ok(in_order(ledgers(folder)?, cell_files(folder)?.into_iter().map(|(region, _)| region)))
+}
+
+/// The number of ledgers whose journals are files of a folder; at least one.
+pub fn ledgers(folder: &Path) -> Result<u16, BackupError> {
+    let mut last = 0;
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let shard = name.to_str().and_then(|name| shard_named(name.strip_suffix(".db")?));
+        last = last.max(shard.unwrap_or(0));
+    }
+    Ok(last.saturating_add(1))
 }
 
 /// The machines of a store in the order in which they are copied. The directory is the last: what the
 /// others did by then they did under a directory that is no newer, and no key that was revoked before
 /// comes back beside them.
-fn in_order(regions: impl Iterator<Item = String>) -> Vec<String> {
+fn in_order(ledgers: u16, regions: impl Iterator<Item = String>) -> Vec<String> {
     let mut names: Vec<String> = regions.map(|region| format!("cell-{region}")).collect();
-    names.extend([LEDGER.to_owned(), DIRECTORY.to_owned()]);
+    names.extend((0..ledgers).map(ledger_name));
+    names.push(DIRECTORY.to_owned());
     names
 }
 
 fn open(folder: &Path, machine: &str) -> Result<SqliteJournal, BackupError> {
     Ok(SqliteJournal::open(&Manifest::file(folder, machine), SqliteOptions::default())?)
+}
+
+fn open_ledgers(folder: &Path) -> Result<Vec<SqliteJournal>, BackupError> {
+    (0..ledgers(folder)?).map(|shard| open(folder, &ledger_name(shard))).collect()
+}
+
+fn as_journals(ledgers: &[SqliteJournal]) -> Vec<&dyn Journal> {
+    ledgers.iter().map(|journal| journal as &dyn Journal).collect()
 }
 
 fn open_cells(folder: &Path) -> Result<Vec<(String, SqliteJournal)>, BackupError> {
@@ -337,7 +366,7 @@ mod tests {
     #[test]
     fn the_directory_is_copied_last() {
         let regions = ["east", "west"].map(str::to_owned);
-        let names = in_order(regions.into_iter());
-        assert_eq!(names, ["cell-east", "cell-west", "ledger-0", "directory"]);
+        let names = in_order(2, regions.into_iter());
+        assert_eq!(names, ["cell-east", "cell-west", "ledger-0", "ledger-1", "directory"]);
     }
 }

@@ -17,6 +17,7 @@ use bursar_journal::{Head, Journal, JournalError};
 
 use super::check::Heads;
 use super::{BackupError, KEY, LOGS, SetBack, StagingFolder, Watch};
+use crate::machines::ledgers::shard_named;
 use crate::store::{DIRECTORY, LEDGER, Manifest, make_folder};
 
 /// The options of a machine's journal in the database.
@@ -50,18 +51,19 @@ pub fn backup(
         import(&file, journal.id(), batches)?;
         Ok(())
     };
-    let regions = |directory: &dyn Journal| -> Result<Vec<String>, BackupError> {
+    let machines = |directory: &dyn Journal| -> Result<Vec<String>, BackupError> {
         let known = replay_from_genesis(directory, &DirectoryCodec)?.machine;
-        Ok(known.regions().map(ToString::to_string).collect())
+        let ledgers = u16::try_from(known.shards().count()).unwrap_or(u16::MAX);
+        Ok(super::in_order(ledgers, known.regions().map(ToString::to_string)))
     };
-    let known = regions(&PostgresJournal::open_to_read(options(DIRECTORY))?)?;
-    for machine in super::in_order(known.iter().cloned()) {
-        copy(&machine)?;
+    let known = machines(&PostgresJournal::open_to_read(options(DIRECTORY))?)?;
+    for machine in &known {
+        copy(machine)?;
     }
     // Those that were opened meanwhile. What they know of later records is trimmed like any other's.
-    for region in regions(&super::open(making.path(), DIRECTORY)?)? {
-        if !known.contains(&region) {
-            copy(&format!("cell-{region}"))?;
+    for machine in machines(&super::open(making.path(), DIRECTORY)?)? {
+        if !known.contains(&machine) {
+            copy(&machine)?;
         }
     }
     let mut manifest = Manifest::new()?;
@@ -155,7 +157,7 @@ impl Placed {
         &mut self,
         backup: &Path,
         place: &Path,
-        books: &Ledger,
+        books: &[Ledger],
     ) -> Result<(), BackupError> {
         let meanwhile = place.with_extension("restoring");
         self.logs = Some((meanwhile.clone(), place.to_owned()));
@@ -222,7 +224,7 @@ pub(super) fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), Ba
         }
         other => wrong(machine, other.to_string()),
     };
-    let (mut ledger, mut cells) = (None, Vec::new());
+    let (mut ledgers, mut cells) = (Vec::new(), Vec::new());
     for (machine, id, head) in heads {
         let failed = |error| unread(machine, error);
         let journal = PostgresJournal::open_to_read(options(machine)).map_err(failed)?;
@@ -235,18 +237,18 @@ pub(super) fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), Ba
         }
         match machine.strip_prefix("cell-") {
             Some(region) => cells.push((region, journal)),
-            None if machine == LEDGER => ledger = Some(journal),
-            None => {}
+            None => ledgers.extend(shard_named(machine).map(|shard| (shard, journal))),
         }
     }
     let cells: Vec<(&str, &dyn Journal)> =
         cells.iter().map(|(region, journal)| (*region, journal as &dyn Journal)).collect();
-    match ledger {
-        Some(ledger) => {
-            check_marks(&ledger, &cells).map_err(|error| wrong("store", error.describe("")))
-        }
-        None => Err(wrong(LEDGER, "it is missing".into())),
+    ledgers.sort_by_key(|(shard, _)| *shard);
+    let ledgers: Vec<&dyn Journal> =
+        ledgers.iter().map(|(_, journal)| journal as &dyn Journal).collect();
+    if ledgers.is_empty() {
+        return Err(wrong(LEDGER, "it is missing".into()));
     }
+    check_marks(&ledgers, &cells).map_err(|error| wrong("store", error.describe("")))
 }
 
 /// A file to write, and its contents.

@@ -26,7 +26,7 @@ pub(super) struct SetBack {
     pub(super) generation: u32,
     pub(super) heads: Heads,
     /// The state of the ledger at the cut.
-    pub(super) books: Ledger,
+    pub(super) books: Vec<Ledger>,
 }
 
 /// Removes records after an instant, if one is given, from the copies, verifies them, and journals

@@ -46,27 +46,35 @@ pub(crate) fn being_archived() -> Failure {
 
 impl App {
     /// Refuses a request whose key was used for another one.
-    pub async fn require_unused_key(&self, envelope: &Envelope) -> Result<(), Failure> {
+    pub async fn require_unused_key(
+        &self,
+        namespace: &str,
+        envelope: &Envelope,
+    ) -> Result<(), Failure> {
         let Some(key) = envelope.key else { return Ok(()) };
-        let position = self.archive.excludes(&[], &[key]).unwrap_or(0);
+        let app = self.at_home(namespace)?;
+        let position = app.archive.excludes(&[], &[key]).unwrap_or(0);
         let mut looked = ArchiveRecords { position, ..ArchiveRecords::default() };
         for _ in 0..=MAX_LOOKS {
             let (now, known) = (self.clock.now(), looked);
             let used = move |ledger: &Ledger| used_for(ledger, now, key, &known);
-            match self.ledger.read(used).await?.value {
+            match app.ledger.read(used).await?.value {
                 UsedKey::For(first) if first != envelope.fingerprint => return Err(reused()),
                 UsedKey::For(_) | UsedKey::Never => return Ok(()),
-                UsedKey::Unknown => looked = ArchiveRecords::under_key(self, key).await?,
+                UsedKey::Unknown => looked = ArchiveRecords::under_key(&app, key).await?,
             }
         }
         Err(being_archived())
     }
 
     /// Notes a key whose request another machine has answered.
-    pub async fn note_key(&self, envelope: Envelope) -> Result<(), Failure> {
+    pub async fn note_key(&self, namespace: &str, envelope: Envelope) -> Result<(), Failure> {
         if envelope.key.is_some() {
             // It is refused only if another request has used the key meanwhile.
-            let noted = self.ledger.post(envelope, Command::KeepBatch { aborted: None });
+            let noted = self
+                .at_home(namespace)?
+                .ledger
+                .post(envelope, Command::KeepBatch { aborted: None });
             let _noted = noted.answer().await?.value;
         }
         Ok(())
@@ -75,10 +83,11 @@ impl App {
     /// Sends a command to the directory, unless its key was used for another request.
     pub async fn submit_to_directory(
         &self,
+        namespace: &str,
         envelope: Envelope,
         command: DirectoryCommand,
     ) -> Result<DirectoryAnswer, Failure> {
-        self.require_unused_key(&envelope).await?;
+        self.require_unused_key(namespace, &envelope).await?;
         let answer = self.directory.submit(envelope.clone(), command).await;
         let is_stored = answer.as_ref().map_or_else(
             |failure| {
@@ -88,7 +97,7 @@ impl App {
             |_| true,
         );
         if is_stored {
-            self.note_key(envelope).await?;
+            self.note_key(namespace, envelope).await?;
         }
         answer
     }

@@ -105,7 +105,7 @@ pub async fn run(app: Arc<App>) {
     loop {
         tokio::time::sleep(STEP_INTERVAL).await;
         round = (round + 1) % CELL_ROUNDS;
-        if round == 0 {
+        if round == 0 && app.shard == 0 {
             look_at_cells(&app).await;
         }
         let first = next;

@@ -383,9 +383,9 @@ fn of_directory(event: &directory::Event, about: &mut Vec<About>) {
         DirectoryEvent::QuotaSet { account, .. } | DirectoryEvent::QuotaRemoved { account, .. } => {
             add(about, named(Kind::Account, account, Some(account)));
         }
-        DirectoryEvent::ClockNoted | DirectoryEvent::AttemptSecretSet { .. } => {
-            add(about, About::Platform)
-        }
+        DirectoryEvent::ClockNoted
+        | DirectoryEvent::AttemptSecretSet { .. }
+        | DirectoryEvent::ShardSet { .. } => add(about, About::Platform),
         DirectoryEvent::Answered { .. } | DirectoryEvent::AnswersForgotten { .. } => {}
     }
 }

@@ -19,7 +19,8 @@ use super::handlers::accounts::balance;
 use super::handlers::credits::{charges, holds};
 use super::middleware::{RequestFacts, admit, observed, while_key_works};
 use super::respond::Answer;
-use super::router::router;
+use super::router::{handlers, router};
+use super::shards::ShardedHandlers;
 use crate::app::App;
 use crate::request::Caller;
 
@@ -27,13 +28,16 @@ use crate::request::Caller;
 pub struct Dispatcher {
     app: Arc<App>,
     router: Router,
+    /// All shards, if there are several.
+    shards: Option<Arc<ShardedHandlers>>,
 }
 
 impl Dispatcher {
     /// Creates the dispatcher of an application.
     pub fn new(app: Arc<App>) -> Dispatcher {
-        let router = router(&app);
-        Dispatcher { app, router }
+        let shards = ShardedHandlers::new(&app, handlers);
+        let router = router(&app, shards.as_ref());
+        Dispatcher { app, router, shards }
     }
 
     /// Answers a request.
@@ -51,7 +55,7 @@ impl Dispatcher {
             RequestFacts::known(route.method(), route.route(), request.uri(), request.headers());
         let (priority, may_wait) = (facts.priority, facts.may_wait());
         let work = async {
-            let (parts, body) = request.into_parts();
+            let (mut parts, body) = request.into_parts();
             let admitted = admit(&self.app, &parts.method, &parts.headers, priority).await;
             let (principal, limits) = match admitted {
                 Ok(admitted) => admitted,
@@ -59,6 +63,10 @@ impl Dispatcher {
             };
             let holder = may_wait.then(|| principal.clone());
             let answer = async {
+                if let Some(shards) = &self.shards {
+                    parts.extensions.insert(principal);
+                    return shards.answer(Request::from_parts(parts, Body::new(body))).await;
+                }
                 let caller = Caller::of(principal, &parts)?;
                 let body = match route {
                     HotRoute::Balance => Bytes::new(),

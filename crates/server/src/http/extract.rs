@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::auth::Principal;
 use crate::change::fingerprint_of;
+use crate::http::shards::MinPosition;
 use crate::net::bodies::{BodySender, MAX_ANONYMOUS_BODY};
 use crate::net::serve::PeerAddress;
 use crate::request::meta;
@@ -304,15 +305,15 @@ fn query<T: DeserializeOwned>(query: &str) -> Result<T, Failure> {
 }
 
 /// The position that a read waits for.
-pub(crate) fn min_position(query: Option<&str>) -> Result<Option<u64>, Failure> {
+pub(crate) fn min_position(query: Option<&str>) -> Result<Option<MinPosition>, Failure> {
     let pairs = form_urlencoded::parse(query.unwrap_or("").as_bytes());
     let mut found = None;
     for (name, value) in pairs {
         if name == "min_position" {
-            let number = value.parse().map_err(|_| {
+            let position = MinPosition::read(&value).ok_or_else(|| {
                 Failure::invalid("min_position", "must be a position that an answer carried")
             })?;
-            found = Some(number);
+            found = Some(position);
         }
     }
     Ok(found)

@@ -59,6 +59,8 @@ impl RecordPlace {
 pub(super) struct IdempotentCall<'a> {
     app: &'a App,
     caller: &'a Caller,
+    /// The namespace of its key.
+    namespace: String,
     request: Option<RequestKey>,
     /// Whether it was carried out before without an answer that this caller may have.
     pub(super) done: bool,
@@ -92,9 +94,10 @@ impl<'a> IdempotentCall<'a> {
         let request = caller.idempotency_key.as_deref();
         let request =
             request.map(|key| RequestKey { key: key_hash(scope, key), fingerprint: fingerprint() });
-        let mut call = IdempotentCall { app, caller, request, done: false, of_others: false };
+        let (namespace, done, of_others) = (scope.to_owned(), false, false);
+        let mut call = IdempotentCall { app, caller, namespace, request, done, of_others };
         let Some(mut request) = request else { return Ok(CallState::Open(call)) };
-        app.require_unused_key(&call.envelope(request)).await?;
+        app.require_unused_key(scope, &call.envelope(request)).await?;
         let mut known = call.known(request).await?.1;
         if known.is_none() && scope == PLATFORM {
             // An answer that an earlier release stored is returned again.
@@ -186,7 +189,7 @@ impl<'a> IdempotentCall<'a> {
         let (cell, _) = self.known(request).await?;
         let keep = Command::KeepAnswer(answer.clone());
         cell.gateway.post(self.origin(), keep).answer().await?.value?;
-        self.app.note_key(self.envelope(request)).await?;
+        self.app.note_key(&self.namespace, self.envelope(request)).await?;
         // A concurrent call under the same key may have been first.
         let kept = self.known(request).await?.1.and_then(|known| known.answer);
         Ok(response(&kept.map_or(answer, |kept| *kept), self.done))

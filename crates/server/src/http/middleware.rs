@@ -16,6 +16,7 @@ use tracing::Instrument;
 
 use super::extract::min_position;
 use super::respond::POSITION;
+use super::shards::MinPosition;
 use crate::app::App;
 use crate::auth::sessions::TOKEN;
 use crate::auth::{self, Principal};
@@ -73,7 +74,7 @@ pub(super) struct RequestFacts {
     route: Cow<'static, str>,
     pub(super) priority: Priority,
     /// The position to wait for before reading, or the error of the parameter.
-    wanted: Result<Option<u64>, Failure>,
+    wanted: Result<Option<MinPosition>, Failure>,
     trace: CallerTrace,
 }
 
@@ -124,7 +125,7 @@ pub(super) async fn observed(
     let meta = Meta {
         request_id,
         base_url: Arc::clone(&app.base_url),
-        min_position: wanted.as_ref().ok().copied().flatten(),
+        min_position: wanted.as_ref().ok().cloned().flatten(),
         body_timeout: app.body_timeout,
         priority,
         bodies: Some(Arc::clone(&app.bodies)),
@@ -233,6 +234,7 @@ pub(super) async fn admit(
     priority: Priority,
 ) -> Result<(Principal, HeaderMap), Failure> {
     app.directory.follow().await?;
+    app.require_all_shards()?;
     let by_session = || app.of_session(method, headers);
     let has_key = headers.contains_key(header::AUTHORIZATION);
     let principal = match (!has_key).then(by_session).flatten() {

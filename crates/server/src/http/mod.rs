@@ -16,3 +16,4 @@ pub mod pages;
 pub mod problem;
 mod respond;
 pub mod router;
+pub(crate) mod shards;

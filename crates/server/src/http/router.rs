@@ -15,8 +15,10 @@ use super::handlers::credits::{batch, charges, grants, holds, movements, usage};
 use super::handlers::jobs::{self, logs, quotes, timeline};
 use super::handlers::nodes::{self, agent_logs, agents, heartbeat, map, regions};
 use super::handlers::system::{
-    self, audit, clock, cluster, device, directory, events, handoff, keys, search, session, sign_in,
+    self, audit, clock, cluster, device, directory, events, handoff, keys, search, session, shards,
+    sign_in,
 };
+use super::shards::{ShardedHandlers, at_home};
 use super::{dashboard, middleware, openapi};
 use crate::app::App;
 
@@ -100,6 +102,9 @@ fn keyed() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(cluster::drain))
         .routes(routes!(cluster::resume))
         .routes(routes!(cluster::evict))
+        .routes(routes!(shards::list, shards::add))
+        .routes(routes!(shards::drain))
+        .routes(routes!(shards::open))
         .routes(routes!(clock::get, clock::set))
         .routes(routes!(clock::accept))
 }
@@ -109,9 +114,18 @@ pub fn description() -> OpenApi {
     openapi::complete(keyed().merge(public()).into_openapi())
 }
 
-/// The router of all requests.
-pub fn router(app: &Arc<App>) -> Router {
+/// The handlers of authenticated requests in a shard.
+pub(super) fn handlers(app: Arc<App>) -> Router {
     let (keyed, _) = keyed().split_for_parts();
+    keyed.with_state(app)
+}
+
+/// The router of all requests. With several `shards` an authenticated request runs in its own.
+pub(super) fn router(app: &Arc<App>, shards: Option<&Arc<ShardedHandlers>>) -> Router {
+    let (mut keyed, _) = keyed().split_for_parts();
+    if let Some(shards) = shards {
+        keyed = keyed.route_layer(layer::from_fn_with_state(Arc::clone(shards), at_home));
+    }
     let (public, _) = public().split_for_parts();
     let authenticate = layer::from_fn_with_state(Arc::clone(app), middleware::authenticate);
     let observe = layer::from_fn_with_state(Arc::clone(app), middleware::observe);

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::JobNo;
+use bursar_core::ledger::jobs::Attempt;
 
 use crate::ids::attempt::read_stored;
 use crate::machines::gateway::Gateway;
@@ -19,9 +19,12 @@ const NOTE: &str = "generation";
 pub fn is_lost(ledger: &Ledger, name: &str) -> bool {
     let id = name.split('.').next().unwrap_or_default();
     let Some((cell, attempt)) = read_stored(id) else { return false };
-    let number = JobNo::of_cell(attempt.job);
+    let Some(number) = ledger.job_of_cells(attempt.job) else { return true };
     match ledger.job(number) {
-        Some(job) => !job.attempts.iter().any(|known| place_of(number, known) == (cell, attempt)),
+        Some(job) => {
+            let is_it = |known: &Attempt| place_of(attempt.job, known) == (cell, attempt);
+            !job.attempts.iter().any(is_it)
+        }
         // An earlier job is forgotten by the ledger; history has it.
         None => number >= ledger.next_job(),
     }
@@ -65,16 +68,19 @@ fn move_away(folder: &Path, lost: &[String], generation: u32) -> std::io::Result
 pub(crate) async fn set_aside_lost(
     folder: &Path,
     generation: u32,
-    ledger: &Gateway<Ledger>,
+    ledgers: &[Gateway<Ledger>],
 ) -> Result<(), Failure> {
     let noted = std::fs::read_to_string(folder.join(NOTE)).unwrap_or_default();
     if noted.trim().parse().unwrap_or(0) >= generation {
         return Ok(());
     }
-    let names = names(folder).map_err(|error| failed(folder, &error))?;
-    let look = move |ledger: &Ledger| {
-        names.into_iter().filter(|name| is_lost(ledger, name)).collect::<Vec<String>>()
-    };
-    let lost = ledger.read(look).await?.value;
+    let mut lost = names(folder).map_err(|error| failed(folder, &error))?;
+    // What one ledger knows is not lost.
+    for ledger in ledgers {
+        let look = move |ledger: &Ledger| {
+            lost.into_iter().filter(|name| is_lost(ledger, name)).collect::<Vec<String>>()
+        };
+        lost = ledger.read(look).await?.value;
+    }
     move_away(folder, &lost, generation).map_err(|error| failed(folder, &error))
 }

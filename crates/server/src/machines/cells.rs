@@ -1,5 +1,5 @@
 //! The cells of this server: one engine for each region, and the couriers between it and the
-//! ledger.
+//! ledgers.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,9 +31,6 @@ use crate::net::waits::{Wait, Waits};
 use crate::request::Failure;
 use crate::store::restored_at;
 use crate::telemetry::RegionCounts;
-
-/// The shard number of the only ledger.
-pub const SHARD: u16 = 0;
 
 /// The most that ask at once what would become of a cell: each has a copy of it for a while, one after
 /// the other. [`Waits`] shares them between tenants.
@@ -327,10 +324,10 @@ impl CellService {
         self.sent.lock().remove(node);
     }
 
-    /// Starts the couriers between this cell and the ledger.
+    /// Starts the couriers between this cell and the ledger of a shard.
     fn start_couriers(
         &self,
-        ledger: &Arc<dyn Journal>,
+        (shard, ledger): (u16, &Arc<dyn Journal>),
         handle: &Handle<Ledger>,
         durable: Arc<bursar_engine::Durable>,
     ) -> [JoinHandle<Result<(), CourierError>>; 2] {
@@ -338,12 +335,12 @@ impl CellService {
             Arc::clone(ledger),
             Arc::new(LedgerCodec),
             LedgerToCell { cell: self.number },
-            cell_inbox(self.engine.handle(), SHARD),
+            cell_inbox(self.engine.handle(), shard),
         );
         let from_cell = Courier::new(
             Arc::clone(&self.journal),
             Arc::new(CellCodec),
-            CellToLedger { shard: SHARD },
+            CellToLedger { shard },
             ledger_inbox(handle.clone(), self.number, self.region.clone()),
         );
         [to_cell.start(durable), from_cell.start(self.engine.durable())]
@@ -351,16 +348,18 @@ impl CellService {
 }
 
 impl Cells {
-    /// Starts the couriers between the ledger and all cells.
-    pub fn start(
+    /// Starts the couriers between the ledgers, given by number, and all cells.
+    pub fn start<'a>(
         cells: Vec<CellService>,
-        ledger: &Engine<LedgerCodec>,
-        journal: &Arc<dyn Journal>,
+        ledgers: impl Iterator<Item = (&'a Engine<LedgerCodec>, &'a Arc<dyn Journal>)>,
     ) -> Cells {
-        let couriers = cells
-            .iter()
-            .flat_map(|cell| cell.start_couriers(journal, &ledger.handle(), ledger.durable()))
-            .collect();
+        let mut couriers = Vec::new();
+        for (shard, (ledger, journal)) in (0..).zip(ledgers) {
+            for cell in &cells {
+                let sender = (shard, journal);
+                couriers.extend(cell.start_couriers(sender, &ledger.handle(), ledger.durable()));
+            }
+        }
         Cells { cells, couriers: Mutex::new(couriers) }
     }
 

@@ -5,6 +5,7 @@ pub mod cells;
 pub mod directory;
 pub mod gateway;
 pub(crate) mod leader;
+pub mod ledgers;
 pub(crate) mod losses;
 mod pace;
 mod quiesce;

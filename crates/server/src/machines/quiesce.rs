@@ -10,7 +10,6 @@ use bursar_core::time::Timestamp;
 use bursar_engine::{Clock, ManualClock};
 
 use crate::app::App;
-use crate::machines::cells::SHARD;
 use crate::request::Failure;
 
 /// How long to wait before checking again whether messages have arrived.
@@ -41,24 +40,37 @@ impl App {
         }
     }
 
-    /// Whether no message is in transit and no timer is due: the ledger did not change while every
+    /// Whether no message is in transit and no timer is due: no ledger changed while every
     /// cell was found to have received and delivered all messages.
     async fn is_quiet(&self) -> Result<bool, Failure> {
-        let seen = self.ledger.read(progress).await?;
-        let (before, due) = seen.value;
-        if due.is_some_and(|deadline| deadline <= seen.at) {
-            return Ok(false);
+        let mut all = Vec::new();
+        for app in self.every_shard() {
+            let seen = app.ledger.read(progress).await?;
+            let (before, due) = seen.value;
+            if due.is_some_and(|deadline| deadline <= seen.at) {
+                return Ok(false);
+            }
+            all.push((app, before));
         }
         for cell in self.cells.iter() {
-            let seen =
-                cell.gateway.read(|cell| (cell.mark(SHARD).number, cell.last_message_to(SHARD)));
-            let (received, said) = seen.await?.value;
-            let known = before.iter().find(|(number, _, _)| *number == cell.number);
-            if known.is_none_or(|(_, sent, heard)| (*sent, *heard) != (received, said)) {
+            for (app, before) in &all {
+                let shard = app.shard;
+                let seen = cell
+                    .gateway
+                    .read(move |cell| (cell.mark(shard).number, cell.last_message_to(shard)));
+                let (received, said) = seen.await?.value;
+                let known = before.iter().find(|(number, _, _)| *number == cell.number);
+                if known.is_none_or(|(_, sent, heard)| (*sent, *heard) != (received, said)) {
+                    return Ok(false);
+                }
+            }
+        }
+        for (app, before) in all {
+            if app.ledger.read(message_counts).await?.value != before {
                 return Ok(false);
             }
         }
-        Ok(self.ledger.read(message_counts).await?.value == before)
+        Ok(true)
     }
 
     /// Waits until the machines are quiet if the clock is manual, so that the effects of a request
@@ -108,7 +120,11 @@ impl App {
         now: Timestamp,
         target: Timestamp,
     ) -> Result<Option<Timestamp>, Failure> {
-        let mut earliest = self.ledger.read(|ledger| ledger.next_deadline()).await?.value;
+        let mut earliest = None;
+        for app in self.every_shard() {
+            let deadline = app.ledger.read(|ledger| ledger.next_deadline()).await?.value;
+            earliest = [earliest, deadline].into_iter().flatten().min();
+        }
         let mut busy = false;
         for cell in self.cells.iter() {
             let look = |cell: &bursar_core::cell::Cell| (cell.next_deadline(), cell.job_counts());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_api::Code;
-use bursar_core::ledger::Envelope;
 use bursar_core::ledger::command::{Command, Policy};
+use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::time::Timestamp;
 use serde_json::{Value, json};
 
@@ -56,6 +56,12 @@ impl ClockFaults {
 }
 
 impl App {
+    /// Whether no grant of a ledger expires until the clock is accepted.
+    fn expiry_waits(&self) -> bool {
+        let waits = |ledger: &Ledger| ledger.policy().expiry_waits;
+        self.ledgers.iter().any(|own| own.feed.look(waits).value)
+    }
+
     /// The present faults of the clocks.
     pub fn time_trouble(&self) -> ClockFaults {
         let alarm = self.clock.alarm();
@@ -68,7 +74,7 @@ impl App {
                 goes on at 90 % of the monotonic clock"
                 .to_owned(),
         });
-        let waits = self.feed.look(|ledger| ledger.policy().expiry_waits).value;
+        let waits = self.expiry_waits();
         let expiry = waits.then(|| {
             "the clock was further ahead of the last record than max_clock_gap_seconds at a start: \
              no grant expires until the clock is accepted; everything else goes on"
@@ -81,7 +87,7 @@ impl App {
     /// Updates the metrics of the wall clock.
     pub fn measure_time(&self) {
         let ahead_ms = self.clock.alarm().map_or(0, |alarm| alarm.ahead_ms);
-        let waits = self.feed.look(|ledger| ledger.policy().expiry_waits).value;
+        let waits = self.expiry_waits();
         self.metrics.time(ahead_ms, waits);
     }
 
@@ -93,7 +99,11 @@ impl App {
     /// wall clock does not confirm.
     pub async fn accept_clock(&self, actor: &str) -> Result<Timestamp, NotAccepted> {
         self.clock.accept().map_err(NotAccepted::Behind)?;
-        Ok(self.let_expire(actor).await?)
+        let mut at = Timestamp::MIN;
+        for app in self.every_shard() {
+            at = at.max(app.let_expire(actor).await?);
+        }
+        Ok(at)
     }
 
     /// Lets grants expire that waited for a trusted clock. Returns the instant of the change.

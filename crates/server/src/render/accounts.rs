@@ -46,6 +46,7 @@ pub(super) fn account_as(
         overdraft_limit: settings.overdraft_limit.map(sum),
         frozen,
         uncollected: Sum::from_micros(uncollected),
+        shard: None,
         as_of: None,
         position: None,
     }

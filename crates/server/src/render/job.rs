@@ -2,7 +2,7 @@
 
 use bursar_api::amount::Sum;
 use bursar_api::jobs::job::{self, Attempt, EndReason, Job, JobHold, SubmitJob};
-use bursar_core::cell::ids::AttemptId;
+use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::cell::nodes::owner::bare_name;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
@@ -16,7 +16,6 @@ use crate::app::App;
 use crate::auth::tenant_of;
 use crate::ids::attempt::{AttemptIds, stored};
 use crate::logs::TenantTag;
-use crate::machines::cells::SHARD;
 use crate::render::time;
 use crate::request::blocker;
 
@@ -77,14 +76,14 @@ pub(crate) fn end_reason(reason: core::EndReason) -> EndReason {
     }
 }
 
-/// The cell of an attempt, and its id there.
-pub(crate) fn place_of(job: JobNo, attempt: &core::Attempt) -> (u16, AttemptId) {
+/// The cell of an attempt of a job with this id in cells, and the attempt's id there.
+pub(crate) fn place_of(job: JobId, attempt: &core::Attempt) -> (u16, AttemptId) {
     let cell = attempt.cell.map_or(ELSEWHERE, |cell| cell.0);
-    (cell, AttemptId { job: job.in_cell(SHARD), number: attempt.number })
+    (cell, AttemptId { job, number: attempt.number })
 }
 
 /// The id of an attempt.
-pub(crate) fn attempt_name(ids: &AttemptIds, job: JobNo, attempt: &core::Attempt) -> String {
+pub(crate) fn attempt_name(ids: &AttemptIds, job: JobId, attempt: &core::Attempt) -> String {
     let (cell, id) = place_of(job, attempt);
     ids.write(cell, id)
 }
@@ -110,7 +109,7 @@ fn attempt(
     let region = own.cell.and_then(|cell| ledger.cell(cell)).map(|book| book.region.to_string());
     let usage = ledger.attempt_usage(job, own);
     Attempt {
-        id: attempt_name(ids, number, own),
+        id: attempt_name(ids, ledger.id_in_cells(number), own),
         region: region.unwrap_or_default(),
         nodes: own.nodes.iter().map(|on| bare_name(&on.node).to_owned()).collect(),
         gpu_type: own.gpu_type.as_ref().map(GpuModel::to_string).unwrap_or_default(),

@@ -6,7 +6,6 @@ use bursar_api::words::gpu_time;
 use bursar_core::cell::ids::JobId;
 use bursar_core::cell::schedule::preemption::cause::PreemptionCause;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::JobNo;
 
 use crate::auth::{Principal, tenant_of};
 use crate::render::time;
@@ -30,7 +29,7 @@ pub(crate) fn preemption(
     by: JobId,
     cause: PreemptionCause,
 ) -> Preemption {
-    let taker = ledger.job(JobNo::of_cell(by));
+    let taker = ledger.job_of_cells(by).and_then(|number| ledger.job(number));
     let path = taker.map(|taker| &*ledger.account(taker.order.account).path);
     let seen = path.is_some_and(|path| principal.sees(path));
     let name = taker.filter(|_| seen).map(|taker| taker.order.id.to_string());

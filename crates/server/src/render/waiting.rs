@@ -6,7 +6,7 @@ use bursar_core::cell::ids::JobId;
 use bursar_core::cell::schedule::explain::{self, PlacementState, Why};
 use bursar_core::cell::schedule::preemption::cause::PreemptionCause;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::{CellNo, JobNo};
+use bursar_core::ledger::id::CellNo;
 use bursar_core::machine::Machine;
 use bursar_core::name::JobName;
 
@@ -52,7 +52,7 @@ pub(crate) fn kept_for(blocker: &explain::PlacementBlocker) -> Option<JobId> {
 
 /// The name of a job, if the caller may see it.
 pub(crate) fn visible_name(ledger: &Ledger, principal: &Principal, id: JobId) -> Option<JobName> {
-    let job = ledger.job(JobNo::of_cell(id))?;
+    let job = ledger.job(ledger.job_of_cells(id)?)?;
     let account = &ledger.account(job.order.account).path;
     principal.sees(account).then(|| job.order.id.clone())
 }
@@ -125,11 +125,12 @@ async fn names(
         return Ok(Vec::new());
     }
     let principal = principal.clone();
+    let asked = jobs.clone();
     let look = move |ledger: &Ledger| {
-        let named = jobs.into_iter().filter_map(|id| {
-            visible_name(ledger, &principal, id).map(|name| (id, name.to_string()))
+        let named = asked.iter().filter_map(|id| {
+            visible_name(ledger, &principal, *id).map(|name| (*id, name.to_string()))
         });
-        named.collect()
+        named.collect::<Vec<_>>()
     };
-    app.ledger.peek(look).await
+    Ok(app.peek_jobs(jobs.into_iter(), look).await?.into_iter().flatten().collect())
 }

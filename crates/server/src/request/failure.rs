@@ -123,6 +123,13 @@ impl From<directory::DirectoryRefused> for Failure {
             directory::Refusal::AlreadyExists => {
                 Failure::new(Code::AlreadyExists, "the id is taken; choose another one")
             }
+            directory::Refusal::UnknownShard => {
+                Failure::invalid("id", "there is no such shard: `bursar shard ls` shows all")
+            }
+            directory::Refusal::NoOpenShard => {
+                let detail = "no shard would take new orgs: open or add another one first, `bursar shard open ID`";
+                Failure::new(Code::Conflict, detail)
+            }
             directory::Refusal::ClockBehind { behind_ms } => wall_time::behind(behind_ms),
         };
         failure.replayed(refused.replayed).first_answered_to(refused.request)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bursar_api::Code;
 
 use crate::auth::Principal;
+use crate::http::shards::MinPosition;
 use crate::ids::RequestId;
 use crate::net::bodies::Bodies;
 use crate::net::limits::Priority;
@@ -20,7 +21,7 @@ pub(crate) struct Meta {
     /// The URL under which clients reach this server.
     pub base_url: Arc<str>,
     /// The position to wait for before reading.
-    pub min_position: Option<u64>,
+    pub min_position: Option<MinPosition>,
     /// How long the client may take to send its body.
     pub body_timeout: Duration,
     /// The priority of the request.
@@ -86,8 +87,14 @@ pub(crate) fn request() -> u128 {
 }
 
 /// The position to wait for before reading.
-pub(crate) fn min_position() -> Option<u64> {
-    META.try_with(|meta| meta.min_position).ok().flatten()
+pub(crate) fn min_position() -> Option<MinPosition> {
+    META.try_with(|meta| meta.min_position.clone()).ok().flatten()
+}
+
+/// The position of the ledger of a shard to wait for.
+pub(crate) fn min_position_of(shard: u16) -> Option<u64> {
+    let own = |meta: &Meta| meta.min_position.as_ref()?.of(shard);
+    META.try_with(own).ok().flatten()
 }
 
 /// How long the client may take to send its body.
@@ -134,6 +141,11 @@ pub(crate) fn caller() -> Option<Principal> {
 pub(crate) fn note_problem(code: Code) {
     let problem = Some(code);
     let _ = ENDED.try_with(|ended| ended.set(Ended { problem, ..ended.get() }));
+}
+
+/// Takes back what was recorded: the request ended well.
+pub(crate) fn forget_problem() {
+    let _ = ENDED.try_with(|ended| ended.set(Ended { problem: None, ..ended.get() }));
 }
 
 /// Adds to the time that the request waited on purpose.

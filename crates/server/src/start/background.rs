@@ -17,8 +17,10 @@ pub(super) fn start_tasks(app: &Arc<App>, storage: &Storage) {
         spawn_vital("the manifest writer", noting);
     }
     spawn_vital("the clock watcher", wall_time::watch(Arc::clone(app)));
-    spawn_vital("the self-check", selfcheck::run(Arc::clone(app)));
-    spawn_vital("the warnings of expiry", expiry::run(Arc::clone(app)));
+    for own in app.every_shard().map(Arc::new) {
+        spawn_vital("the self-check", selfcheck::run(Arc::clone(&own)));
+        spawn_vital("the warnings of expiry", expiry::run(own));
+    }
     spawn_vital("the cleanup of rate limits", remove_idle_limits(Arc::clone(app)));
     spawn_vital("the directory follower", follow_directory(Arc::clone(app)));
     if app.manual.is_none() {

@@ -1,4 +1,4 @@
-//! What follows the journal of the ledger: the archive, history and the event feed.
+//! What follows the journal of a ledger: the archive, history and the event feed.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use bursar_journal::archive::Archive;
 
 use super::StartError;
 use super::leading::Identity;
-use super::machines::Writers;
-use super::storage::Storage;
+use super::machines::LedgerWriter;
+use super::storage::LedgerStorage;
 use crate::config::Config;
 use crate::followers::archive::{self, ArchiveService};
 use crate::followers::feed::Feed;
 use crate::followers::history::HistoryService;
-use crate::telemetry::LEDGER;
+use crate::telemetry::metric_name;
 
-/// The followers of the ledger's journal.
+/// The followers of a ledger's journal.
 pub(super) struct Followers {
     pub(super) archive: ArchiveService,
     pub(super) history: HistoryService,
@@ -28,24 +28,24 @@ impl Followers {
     pub(super) fn start(
         config: &Config,
         identity: &Identity,
-        storage: &Storage,
-        writers: &Writers,
+        (shard, storage): (u16, &LedgerStorage),
+        writer: &LedgerWriter,
     ) -> Result<Followers, StartError> {
-        let Writers { ledger, followed, .. } = writers;
-        let closed = archive::open(&storage.archive, &*storage.ledger);
+        let LedgerWriter { engine: ledger, followed } = writer;
+        let closed = archive::open(&storage.archive, &*storage.journal);
         let closed = Arc::new(closed.map_err(StartError::Store)?);
         let archive = ArchiveService::start(
             Arc::clone(&closed),
-            (Arc::clone(&storage.ledger), ledger.durable()),
+            (Arc::clone(&storage.journal), ledger.durable()),
             ledger,
             config.ledger,
         );
         let history = HistoryService::start(
-            (Arc::clone(&storage.ledger), Arc::clone(followed)),
+            (Arc::clone(&storage.journal), Arc::clone(followed)),
             ledger.durable(),
-            storage.history.path(),
+            &storage.history,
         )?;
-        let observer = identity.observer(LEDGER);
+        let observer = identity.observer(&metric_name(shard));
         let every = config.snapshot_every;
         let feed = Feed::start(Arc::clone(followed), ledger, every, observer)?;
         Ok(Followers { archive, history, feed, closed })

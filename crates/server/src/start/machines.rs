@@ -15,7 +15,9 @@ use tokio::sync::watch;
 
 use super::StartError;
 use super::leading::Identity;
-use super::regions::{add_regions, attempt_ids, configure, open_region, rewind};
+use super::regions::{
+    add_regions, add_shards, attempt_ids, configure, open_everywhere, open_region, rewind,
+};
 use super::storage::Storage;
 use crate::config::{ClockKind, Config};
 use crate::ids::attempt::AttemptIds;
@@ -24,7 +26,7 @@ use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
 use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
-use crate::telemetry::{DIRECTORY, LEDGER};
+use crate::telemetry::{DIRECTORY, metric_name};
 
 /// The first instant of a new store with a manual clock: 2020-01-01T00:00:00.000Z.
 const MANUAL_START: i64 = 1_577_836_800_000;
@@ -36,10 +38,12 @@ pub(super) fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, Start
     match config.clock {
         ClockKind::Wall => Ok((Arc::new(WallClock::new()), None)),
         ClockKind::Manual => {
-            let ledger = replay(&*storage.ledger, &LedgerCodec)?.machine.now();
             let directory = replay(&*storage.directory, &DirectoryCodec)?;
             let start = Timestamp::from_millis(MANUAL_START);
-            let mut latest = start.max(ledger).max(directory.machine.now());
+            let mut latest = start.max(directory.machine.now());
+            for own in &storage.ledgers {
+                latest = latest.max(replay(&*own.journal, &LedgerCodec)?.machine.now());
+            }
             for (_, journal) in &storage.cells {
                 latest = latest.max(replay(&**journal, &CellCodec)?.machine.now());
             }
@@ -50,32 +54,43 @@ pub(super) fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, Start
     }
 }
 
-/// The writers of the ledger and the directory.
+/// The writer of a ledger.
 #[derive(Clone)]
-pub(super) struct Writers {
-    pub(super) ledger: Arc<Engine<LedgerCodec>>,
-    pub(super) directory: Arc<Engine<DirectoryCodec>>,
+pub(super) struct LedgerWriter {
+    pub(super) engine: Arc<Engine<LedgerCodec>>,
     /// The journal of the ledger for its followers: they share the batches that its writer has just
     /// written. Readers that prove the journal read what is stored.
     pub(super) followed: Arc<dyn Journal>,
 }
 
+/// The writers of the ledgers and the directory.
+#[derive(Clone)]
+pub(super) struct Writers {
+    /// Those of the ledgers, by number.
+    pub(super) ledgers: Vec<LedgerWriter>,
+    pub(super) directory: Arc<Engine<DirectoryCodec>>,
+}
+
 impl Writers {
     pub(super) fn start(storage: &Storage, clock: &Arc<dyn Clock>, identity: &Identity) -> Writers {
-        let followed: Arc<dyn Journal> = Arc::new(Recent::new(Arc::clone(&storage.ledger)));
-        let ledger = Engine::start(
-            Arc::clone(&followed),
-            Arc::new(LedgerCodec),
-            Arc::clone(clock),
-            identity.options(LEDGER),
-        );
+        let ledgers = (0..).zip(&storage.ledgers).map(|(shard, own)| {
+            let followed: Arc<dyn Journal> = Arc::new(Recent::new(Arc::clone(&own.journal)));
+            let engine = Engine::start(
+                Arc::clone(&followed),
+                Arc::new(LedgerCodec),
+                Arc::clone(clock),
+                identity.options(&metric_name(shard)),
+            );
+            LedgerWriter { engine: Arc::new(engine), followed }
+        });
+        let ledgers = ledgers.collect();
         let directory = Engine::start(
             Arc::clone(&storage.directory),
             Arc::new(DirectoryCodec),
             Arc::clone(clock),
             identity.options(DIRECTORY),
         );
-        Writers { ledger: Arc::new(ledger), directory: Arc::new(directory), followed }
+        Writers { ledgers, directory: Arc::new(directory) }
     }
 }
 
@@ -96,7 +111,8 @@ pub(super) fn start_cells(
 
 /// The machines once they know each other: what requests use.
 pub(super) struct Machines {
-    pub(super) ledger: Gateway<Ledger>,
+    /// Those of the ledgers, by number.
+    pub(super) ledgers: Vec<Gateway<Ledger>>,
     pub(super) directory: DirectoryService,
     pub(super) cells: Cells,
     pub(super) attempt_ids: AttemptIds,
@@ -105,8 +121,8 @@ pub(super) struct Machines {
 }
 
 impl Machines {
-    /// Reads the directory, adds the configured regions to it and to the ledger, and starts the
-    /// couriers between the ledger and the cells.
+    /// Reads the directory, adds the shards and regions of the configuration to it, makes the regions known to the
+    /// ledgers, and starts the couriers between the ledgers and the cells.
     pub(super) async fn connect(
         config: &Config,
         storage: &Storage,
@@ -121,19 +137,27 @@ impl Machines {
         let gateway = Gateway::new(writers.directory.handle());
         let new = || DirectoryService::new(gateway.clone(), Box::new(tenure.clone()));
         let directory = until_ready(new, &writers.directory, stopped).await?;
+        // Before the regions: a store with a region has all shards of its first start.
+        add_shards(&directory, writers.ledgers.len()).await?;
         add_regions(&directory, config).await?;
         let attempt_ids = attempt_ids(&directory).await?;
-        let ledger = Gateway::new(writers.ledger.handle());
-        until_ready(|| ledger.read(|_| ()), &writers.ledger, stopped).await?;
+        let mut ledgers = Vec::new();
+        for LedgerWriter { engine, .. } in &writers.ledgers {
+            let ledger = Gateway::new(engine.handle());
+            until_ready(|| ledger.read(|_| ()), engine, stopped).await?;
+            ledgers.push(ledger);
+        }
         let generations = started.iter().map(StartedCell::generation);
         let incarnation_base = generations.fold(storage.incarnation_base(), u32::max);
         let mut cells = Vec::new();
         for cell in started {
-            let number = open_region(&ledger, cell.region()).await?;
+            let number = open_region(&ledgers[0], 0, cell.region()).await?;
             cells.push(CellService::new(cell, number, incarnation_base)?);
         }
-        let cells = Cells::start(cells, &writers.ledger, &writers.followed);
-        Ok(Machines { ledger, directory, cells, attempt_ids, incarnation_base })
+        open_everywhere(&ledgers, &cells).await?;
+        let senders = writers.ledgers.iter().map(|own| (&*own.engine, &own.followed));
+        let cells = Cells::start(cells, senders);
+        Ok(Machines { ledgers, directory, cells, attempt_ids, incarnation_base })
     }
 }
 

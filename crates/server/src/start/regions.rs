@@ -2,7 +2,7 @@
 
 use bursar_core::cell;
 use bursar_core::cell::{CellConfig, Origin};
-use bursar_core::directory::{Command, Secret};
+use bursar_core::directory::{Command, Secret, ShardState};
 use bursar_core::ledger::command as ledger;
 use bursar_core::ledger::id::CellNo;
 use bursar_core::ledger::reply::Reply;
@@ -12,7 +12,7 @@ use bursar_core::name::Region;
 use super::StartError;
 use crate::config::Config;
 use crate::ids::attempt::AttemptIds;
-use crate::machines::cells::{CellService, SHARD};
+use crate::machines::cells::CellService;
 use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
 use crate::request::Failure;
@@ -25,6 +25,48 @@ pub(super) async fn add_regions(
         let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
         let command = Command::AddRegion { region };
         directory.submit(envelope, command).await?;
+    }
+    Ok(())
+}
+
+/// Adds shards to the directory until there are so many. Those that were added since the last start are opened.
+pub(super) async fn add_shards(
+    directory: &DirectoryService,
+    count: usize,
+) -> Result<(), StartError> {
+    let envelope = || Envelope { actor: "start".into(), ..Envelope::default() };
+    let state = ShardState::Open;
+    for shard in (0u16..).take(count).skip(directory.current().shards().count()) {
+        directory.submit(envelope(), Command::AddShard { shard, state }).await?;
+    }
+    for (shard, known) in directory.current().shards() {
+        if known == ShardState::Closed {
+            directory.submit(envelope(), Command::SetShard { shard, state }).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes all regions known to the ledgers after the first one. Every ledger gives a cell the same number: ids of
+/// attempts have it.
+pub(super) async fn open_everywhere(
+    ledgers: &[Gateway<Ledger>],
+    cells: &[CellService],
+) -> Result<(), StartError> {
+    let mut in_order: Vec<&CellService> = cells.iter().collect();
+    in_order.sort_by_key(|cell| cell.number);
+    for (shard, ledger) in (0u16..).zip(ledgers).skip(1) {
+        for cell in &in_order {
+            let number = open_region(ledger, shard, &cell.region).await?;
+            if number != cell.number {
+                let detail = format!(
+                    "ledger-{shard} knows the region {} under the number {number}, ledger-0 under {}: the \
+                     files are not those of one store. Put them back as they were, or restore the last backup",
+                    cell.region, cell.number
+                );
+                return Err(StartError::Other(detail));
+            }
+        }
     }
     Ok(())
 }
@@ -43,13 +85,14 @@ pub(super) async fn attempt_ids(directory: &DirectoryService) -> Result<AttemptI
     known.ok_or_else(|| other("the directory has no secret for ids of attempts".to_owned()))
 }
 
-/// Makes a region known to the ledger and returns the number of its cell.
+/// Makes a region known to the ledger of a shard and returns the number of its cell.
 pub(super) async fn open_region(
     ledger: &Gateway<Ledger>,
+    shard: u16,
     region: &Region,
 ) -> Result<CellNo, StartError> {
     let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
-    let command = ledger::Command::OpenRegion { region: region.clone(), shard: SHARD };
+    let command = ledger::Command::OpenRegion { region: region.clone(), shard };
     let seen = ledger.post(envelope, command).answer().await?;
     match seen.value.map_err(Failure::from)?.reply {
         Reply::Region(cell) => Ok(cell),

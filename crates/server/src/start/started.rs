@@ -13,13 +13,13 @@ use super::background::start_tasks;
 use super::followers::Followers;
 use super::leading::{Identity, end_streams};
 use super::machines::{
-    Clocks, Machines, Writers, clocks, configure_cells, start_cells, until_serving,
+    Clocks, LedgerWriter, Machines, Writers, clocks, configure_cells, start_cells, until_serving,
 };
 use super::sealing::Sealer;
 use super::stopping::follow_stop;
 use super::storage::Storage;
 use super::{StartError, io};
-use crate::app::{App, EndsOf, StatusOf, end_of};
+use crate::app::{App, EndsOf, FIRST_LEDGER, SharedState, StatusOf, end_of};
 use crate::auth::last_used::LastUses;
 use crate::auth::oidc::Provider;
 use crate::auth::sessions::Sessions;
@@ -31,6 +31,7 @@ use crate::auth::{self, root_key};
 use crate::config::Config;
 use crate::ids::IdMaker;
 use crate::logs::{LogStore, set_aside_lost};
+use crate::machines::ledgers::{LedgerService, ledger_name};
 use crate::machines::losses::DurableHeads;
 use crate::machines::wall_time::{self, NotAccepted};
 use crate::net::bodies::Bodies;
@@ -39,7 +40,7 @@ use crate::net::limits::{Limits, Load};
 use crate::net::shed::Shed;
 use crate::net::waits::Waits;
 use crate::store;
-use crate::telemetry::{DIRECTORY, LEDGER};
+use crate::telemetry::{DIRECTORY, metric_name};
 
 /// Everything that runs behind the listener, in the order in which it ends.
 pub(super) struct Started {
@@ -49,7 +50,7 @@ pub(super) struct Started {
     sealer: Option<Sealer>,
     storage: Storage,
     /// Its connections, if it has any, must not end inside the asynchronous runtime.
-    _archive: Arc<Archive>,
+    _archives: Vec<Arc<Archive>>,
 }
 
 impl Started {
@@ -62,14 +63,17 @@ impl Started {
         (base_url, stopped): (Arc<str>, watch::Receiver<bool>),
     ) -> Result<Started, StartError> {
         let storage = Storage::open(config, &identity.holder)?;
-        let is_new = storage.ledger.head().is_ok_and(|head| head.sequence == 0);
+        let is_new = storage.ledgers[0].journal.head().is_ok_and(|head| head.sequence == 0);
         let root = root_key::load(config, is_new).map_err(io("the root key"))?;
         let clocks = clocks(config, &storage)?;
         let writers = Writers::start(&storage, &clocks.0, identity);
         let cells = start_cells(&storage, &clocks.0, identity, config.snapshot_every)?;
-        until_serving(&writers.ledger, &stopped)?;
-        let followers = Followers::start(config, identity, &storage, &writers)?;
-        let closed = Arc::clone(&followers.closed);
+        let mut followers = Vec::new();
+        for (shard, (own, writer)) in (0..).zip(storage.ledgers.iter().zip(&writers.ledgers)) {
+            until_serving(&writer.engine, &stopped)?;
+            followers.push(Followers::start(config, identity, (shard, own), writer)?);
+        }
+        let closed = followers.iter().map(|own| Arc::clone(&own.closed)).collect();
         let secrets = Secrets {
             signing: storage.signing_key(config)?,
             root: auth::hash(&root.key),
@@ -85,7 +89,8 @@ impl Started {
             let logs = open_logs(config, &storage, &machines).await?;
             let ended = ends_of_streams(identity, stopped.clone());
             let parts = Parts { machines, followers, secrets, clocks, logs, ended, base_url };
-            let app = Arc::new(assemble(config, identity, &storage, &writers, parts));
+            let shared = assemble(config, identity, &storage, &writers, parts);
+            let app = Arc::new(App::of_first(Arc::new(shared)));
             if let Some(leader) = &identity.leader {
                 leader.losses().remember(durable_heads(&writers, &app));
             }
@@ -101,7 +106,7 @@ impl Started {
             false => None,
         };
         let root_key = root.show.then_some(root.key);
-        Ok(Started { app, root_key, writers, sealer, storage, _archive: closed })
+        Ok(Started { app, root_key, writers, sealer, storage, _archives: closed })
     }
 
     /// Ends the writers, and notes that the store was closed in order, unless a machine ended.
@@ -138,7 +143,7 @@ async fn open_logs(
     storage: &Storage,
     machines: &Machines,
 ) -> Result<LogStore, StartError> {
-    set_aside_lost(&storage.logs, machines.incarnation_base, &machines.ledger).await?;
+    set_aside_lost(&storage.logs, machines.incarnation_base, &machines.ledgers).await?;
     LogStore::start(storage.logs.clone(), config.logs).map_err(io("the output of jobs"))
 }
 
@@ -156,7 +161,7 @@ fn ends_of_streams(identity: &Identity, stopped: watch::Receiver<bool>) -> watch
 /// What was started before the handlers can be.
 struct Parts {
     machines: Machines,
-    followers: Followers,
+    followers: Vec<Followers>,
     secrets: Secrets,
     clocks: Clocks,
     logs: LogStore,
@@ -171,27 +176,31 @@ fn assemble(
     storage: &Storage,
     writers: &Writers,
     parts: Parts,
-) -> App {
+) -> SharedState {
     let Parts { machines, followers, secrets, clocks, logs, ended, base_url } = parts;
     let (clock, manual) = clocks;
     let load = Arc::new(Load::new(config.limits));
-    App {
-        ledger: machines.ledger,
+    let ledgers = (0..).zip(machines.ledgers).zip(&storage.ledgers).zip(followers);
+    let ledgers = ledgers.map(|(((shard, gateway), own), followers)| LedgerService {
+        gateway,
+        journal: Arc::clone(&own.journal),
+        archive: Arc::new(followers.archive),
+        history: Arc::new(followers.history),
+        feed: Arc::new(followers.feed),
+        ids: Arc::new(IdMaker::new(shard)),
+    });
+    SharedState {
+        ledgers: ledgers.collect(),
         cells: machines.cells,
-        ledger_journal: Arc::clone(&storage.ledger),
         directory_journal: Arc::clone(&storage.directory),
         logs,
         attempt_ids: machines.attempt_ids,
         moving: tokio::sync::Mutex::new(()),
         prices_set: tokio::sync::Notify::new(),
         directory: machines.directory,
-        archive: followers.archive,
-        history: followers.history,
-        feed: followers.feed,
         signing: secrets.signing,
         clock,
         manual,
-        ids: IdMaker::new(0),
         limits: Limits::new(config.limits),
         bodies: Arc::new(Bodies::new(Arc::clone(&load))),
         answers: Arc::default(),
@@ -221,22 +230,29 @@ fn assemble(
     }
 }
 
+/// The name of a shard's ledger where the status of machines is shown: that of the first one is older than shards.
+fn shown_name(shard: u16) -> String {
+    if shard == 0 { FIRST_LEDGER.to_owned() } else { ledger_name(shard) }
+}
+
 fn status_of(writers: &Writers) -> StatusOf {
-    let Writers { ledger, directory, .. } = writers.clone();
+    let Writers { ledgers, directory } = writers.clone();
     Box::new(move || {
-        vec![
-            ("ledger".to_owned(), ledger.status(), ledger.stats()),
-            ("directory".to_owned(), directory.status(), directory.stats()),
-        ]
+        let status = |(shard, own): (u16, &LedgerWriter)| {
+            (shown_name(shard), own.engine.status(), own.engine.stats())
+        };
+        let mut all: Vec<_> = (0..).zip(&ledgers).map(status).collect();
+        all.push(("directory".to_owned(), directory.status(), directory.stats()));
+        all
     })
 }
 
 /// Reads which batches this process knows to be durable.
 fn durable_heads(writers: &Writers, app: &App) -> DurableHeads {
-    let mut machines: Vec<(String, Arc<Durable>)> = vec![
-        (store::LEDGER.to_owned(), writers.ledger.durable()),
-        (store::DIRECTORY.to_owned(), writers.directory.durable()),
-    ];
+    let mut machines: Vec<(String, Arc<Durable>)> =
+        vec![(store::DIRECTORY.to_owned(), writers.directory.durable())];
+    let ledgers = (0..).zip(&writers.ledgers);
+    machines.extend(ledgers.map(|(shard, own)| (ledger_name(shard), own.engine.durable())));
     let cells = app.cells.iter();
     machines.extend(cells.map(|cell| (format!("cell-{}", cell.region), cell.engine().durable())));
     Box::new(move || {
@@ -246,15 +262,23 @@ fn durable_heads(writers: &Writers, app: &App) -> DurableHeads {
 }
 
 fn ends_of(writers: &Writers) -> EndsOf {
-    let Writers { ledger, directory, .. } = writers.clone();
-    Box::new(move || vec![end_of(store::DIRECTORY, &directory), end_of(store::LEDGER, &ledger)])
+    let Writers { ledgers, directory } = writers.clone();
+    Box::new(move || {
+        let mut all = vec![end_of(store::DIRECTORY, &directory)];
+        let ledgers = (0..).zip(&ledgers);
+        all.extend(ledgers.map(|(shard, own)| end_of(ledger_name(shard), &own.engine)));
+        all
+    })
 }
 
 fn measure_of(writers: &Writers) -> Box<dyn Fn(&App) + Send + Sync> {
-    let Writers { ledger, directory, .. } = writers.clone();
+    let Writers { ledgers, directory } = writers.clone();
     Box::new(move |app| {
-        let (stats, status) = (ledger.stats(), ledger.status());
-        app.metrics.machine(LEDGER, app.ledger.waiting(), &stats, &status);
+        for (shard, (own, service)) in (0..).zip(ledgers.iter().zip(&app.ledgers)) {
+            let (stats, status) = (own.engine.stats(), own.engine.status());
+            let waiting = service.gateway.waiting();
+            app.metrics.machine(&metric_name(shard), waiting, &stats, &status);
+        }
         let (stats, status) = (directory.stats(), directory.status());
         app.metrics.machine(DIRECTORY, app.directory.waiting(), &stats, &status);
     })

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bursar_core::directory::Directory;
 use bursar_core::name::Region;
 use bursar_engine::cut::{CutError, check_marks};
 use bursar_engine::{DirectoryCodec, replay};
@@ -17,6 +18,7 @@ use crate::config::Config;
 use crate::followers::archive::ArchivePlace;
 use crate::followers::checkpoint;
 use crate::ids::{base32, random_bits};
+use crate::machines::ledgers::ledger_name;
 use crate::store;
 use crate::store::database::{Database, HistoryFile, warn_of_cut_off_restore};
 use crate::store::{Manifest, Store};
@@ -34,17 +36,25 @@ impl Drop for Temporary {
 /// The journals of cells, by the name of their region.
 pub(crate) type CellJournals = Vec<(Region, Arc<dyn Journal>)>;
 
+/// What a ledger is stored in.
+pub(super) struct LedgerStorage {
+    pub(super) journal: Arc<dyn Journal>,
+    /// Where the archive of what it has closed is.
+    pub(super) archive: ArchivePlace,
+    /// Where its history is.
+    pub(super) history: PathBuf,
+}
+
 /// The journals, and where files are kept.
 pub(super) struct Storage {
-    pub(super) ledger: Arc<dyn Journal>,
+    /// One for each shard, by number.
+    pub(super) ledgers: Vec<LedgerStorage>,
     pub(super) directory: Arc<dyn Journal>,
     /// One for each region, with its name.
     pub(super) cells: CellJournals,
     pub(super) folder: PathBuf,
-    /// Where the archive of what the ledger has closed is.
-    pub(super) archive: ArchivePlace,
-    /// Where history is.
-    pub(super) history: HistoryFile,
+    /// Keeps other processes away from history.
+    pub(super) _history: HistoryFile,
     /// The output of jobs.
     pub(super) logs: PathBuf,
     /// The data folder, if the journals are files.
@@ -85,25 +95,31 @@ impl Storage {
             let journal = journal.map_err(|error| StartError::Journal { what, error })?;
             Ok(Arc::new(journal) as Arc<dyn Journal>)
         };
-        let (ledger, directory) = (open(store::LEDGER)?, open(store::DIRECTORY)?);
-        let cells = open_cells(&*directory, config, open)?;
+        let history = HistoryFile::in_folder(&folder);
+        let directory = open(store::DIRECTORY)?;
+        let Known { shards, regions } = Known::read(&*directory, config)?;
+        let ledgers = (0..shards).map(|shard| {
+            let journal = open(&ledger_name(shard))?;
+            let archive = ArchivePlace::File(folder.join(store::archive_file(shard)));
+            Ok::<_, StartError>(LedgerStorage { journal, archive, history: history.path(shard) })
+        });
+        let ledgers = ledgers.collect::<Result<Vec<_>, _>>()?;
+        let cells = open_cells(regions, open)?;
         if !store.was_clean {
             let cells: Vec<_> =
                 cells.iter().map(|(region, journal)| (region.as_str(), &**journal)).collect();
-            check_marks(&*ledger, &cells).map_err(|error| mixed(&folder, &error))?;
+            let ledgers: Vec<_> = ledgers.iter().map(|own| &*own.journal).collect();
+            check_marks(&ledgers, &cells).map_err(|error| mixed(&folder, &error))?;
         }
         let logs = folder.join("logs");
         store::make_folder(&logs).map_err(StartError::Store)?;
         let (store, database) = (Some(Arc::new(store)), None);
-        let history = HistoryFile::in_folder(&folder);
-        let archive = ArchivePlace::File(folder.join(store::ARCHIVE));
         let storage = Storage {
-            ledger,
+            ledgers,
             directory,
             cells,
             folder,
-            archive,
-            history,
+            _history: history,
             logs,
             store,
             database,
@@ -151,7 +167,8 @@ impl Storage {
             .iter()
             .map(|(region, journal)| (format!("cell-{region}"), Arc::clone(journal)));
         let mut machines: Vec<_> = cells.collect();
-        machines.push((store::LEDGER.to_owned(), Arc::clone(&self.ledger)));
+        let ledgers = (0..).zip(&self.ledgers);
+        machines.extend(ledgers.map(|(shard, own)| (ledger_name(shard), Arc::clone(&own.journal))));
         machines.push((store::DIRECTORY.to_owned(), Arc::clone(&self.directory)));
         machines
     }
@@ -169,9 +186,12 @@ impl Storage {
                 .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
             Ok(Arc::new(journal))
         };
-        let (ledger, directory) = (open("ledger-0")?, open("directory")?);
-        let cells = open_cells(&*directory, config, open)?;
-        database.check_marks(&*ledger, &cells)?;
+        let directory = open(store::DIRECTORY)?;
+        let Known { shards, regions } = Known::read(&*directory, config)?;
+        let names = (0..shards).map(ledger_name);
+        let journals = names.map(|name| open(&name)).collect::<Result<Vec<_>, _>>()?;
+        let cells = open_cells(regions, open)?;
+        database.check_marks(&journals, &cells)?;
         database.note(false);
         let name = format!("bursar-{}", base32(random_bits().into(), 13));
         let folder = std::env::temp_dir().join(name);
@@ -182,14 +202,17 @@ impl Storage {
         warn_of_cut_off_restore(&logs);
         std::fs::create_dir_all(&logs).map_err(io(logs.display().to_string()))?;
         let history = HistoryFile::in_state(&state, &folder);
-        let archive = ArchivePlace::Tables(Box::new(postgres(url, store::LEDGER, config)));
+        let ledgers = (0..).zip(journals).map(|(shard, journal)| {
+            let options = postgres(url, &ledger_name(shard), config);
+            let archive = ArchivePlace::Tables(Box::new(options));
+            LedgerStorage { journal, archive, history: history.path(shard) }
+        });
         Ok(Storage {
-            ledger,
+            ledgers: ledgers.collect(),
             directory,
             cells,
             folder,
-            archive,
-            history,
+            _history: history,
             logs,
             store: None,
             database: Some(database),
@@ -259,17 +282,49 @@ pub(super) fn postgres(url: &str, machine: &str, config: &Config) -> PostgresOpt
     options
 }
 
-/// Opens the journals of all regions that are configured now or were configured before.
+/// The machines of a store beside its directory.
+struct Known {
+    /// The number of ledgers.
+    shards: u16,
+    /// The regions that are configured now or were configured before.
+    regions: Vec<Region>,
+}
+
+impl Known {
+    /// Reads the journal of the directory.
+    fn read(directory: &dyn Journal, config: &Config) -> Result<Known, StartError> {
+        let known = replay(directory, &DirectoryCodec)?.machine;
+        let mut regions = config.region_names()?;
+        regions.extend(known.regions().cloned());
+        regions.sort();
+        regions.dedup();
+        Ok(Known { shards: shards_of(&known, config), regions })
+    }
+}
+
+/// The number of ledgers of a store: what the configuration says until the store has a region, which is added last.
+pub(super) fn shards_of(directory: &Directory, config: &Config) -> u16 {
+    let known = u16::try_from(directory.shards().count()).unwrap_or(u16::MAX);
+    let Some(wanted) = config.shards else { return known };
+    // A new store has no region.
+    if directory.regions().next().is_none() {
+        return known.max(wanted);
+    }
+    if wanted != known {
+        tracing::warn!(
+            wanted,
+            shards = known,
+            "--shards counts at the first start of a store only; add shards with `bursar shard add`"
+        );
+    }
+    known
+}
+
+/// Opens the journals of regions.
 pub(super) fn open_cells(
-    directory: &dyn Journal,
-    config: &Config,
+    regions: Vec<Region>,
     open: impl Fn(&str) -> Result<Arc<dyn Journal>, StartError>,
 ) -> Result<CellJournals, StartError> {
-    let known = replay(directory, &DirectoryCodec)?.machine;
-    let mut regions = config.region_names()?;
-    regions.extend(known.regions().cloned());
-    regions.sort();
-    regions.dedup();
     let opened = regions.into_iter().map(|region| {
         let journal = open(&format!("cell-{region}"))?;
         Ok((region, journal))

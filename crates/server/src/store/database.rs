@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_engine::cut::{CutError, check_marks};
@@ -71,7 +72,7 @@ impl Database {
     /// Rejects journals of which one is older than another, unless the last server stopped cleanly.
     pub(crate) fn check_marks(
         &self,
-        ledger: &dyn Journal,
+        ledgers: &[Arc<dyn Journal>],
         cells: &CellJournals,
     ) -> Result<(), StartError> {
         if self.store.was_clean() {
@@ -79,13 +80,14 @@ impl Database {
         }
         let cells: Vec<_> =
             cells.iter().map(|(region, journal)| (region.as_str(), &**journal)).collect();
-        let mut outcome = check_marks(ledger, &cells);
+        let ledgers: Vec<_> = ledgers.iter().map(|ledger| &**ledger).collect();
+        let mut outcome = check_marks(&ledgers, &cells);
         for _ in 1..MAX_READS {
             if !matches!(outcome, Err(CutError::Older { .. })) {
                 break;
             }
             std::thread::sleep(RETRY_INTERVAL);
-            outcome = check_marks(ledger, &cells);
+            outcome = check_marks(&ledgers, &cells);
         }
         outcome.map_err(|error| {
             StartError::Other(format!(
@@ -135,15 +137,15 @@ impl Database {
 
 /// Where history is. It is made from the journal, so it can be dropped and built again, which takes long.
 pub(crate) struct HistoryFile {
-    path: PathBuf,
-    /// Servers may share a folder; one of them has the file.
+    folder: PathBuf,
+    /// Servers may share a folder; one of them has the files.
     _lock: Option<File>,
 }
 
 impl HistoryFile {
     /// History in a folder that only this process uses.
     pub(crate) fn in_folder(folder: &Path) -> HistoryFile {
-        HistoryFile { path: folder.join("history.db"), _lock: None }
+        HistoryFile { folder: folder.to_owned(), _lock: None }
     }
 
     /// History in the folder of what outlives the process; in a temporary one if another process has it:
@@ -170,8 +172,11 @@ impl HistoryFile {
     }
 
     /// The file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    pub(crate) fn path(&self, shard: u16) -> PathBuf {
+        match shard {
+            0 => self.folder.join("history.db"),
+            other => self.folder.join(format!("history-{other}.db")),
+        }
     }
 }
 

@@ -27,13 +27,16 @@ const FORMAT: u32 = 1;
 const MOVED_FORMAT: u32 = 2;
 /// The machine name of the ledger.
 pub const LEDGER: &str = "ledger-0";
-/// The file of the archive of what the ledger has closed. It is derived from the journal.
-pub const ARCHIVE: &str = "archive-0.db";
 /// The machine name of the directory.
 pub const DIRECTORY: &str = "directory";
 /// 2020-01-01T00:00:00Z in seconds since 1970. The generation of a store is the time of its restore
 /// in seconds since then, so each restore has a higher one.
 pub const GENERATIONS_FROM: u64 = 1_577_836_800;
+
+/// The file of the archive of what the ledger of a shard has closed. It is derived from the journal.
+pub fn archive_file(shard: u16) -> String {
+    format!("archive-{shard}.db")
+}
 
 /// The earliest time of the restore that began a generation.
 pub(crate) fn restored_at(generation: u32) -> Timestamp {

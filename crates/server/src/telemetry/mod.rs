@@ -18,6 +18,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::logs::LogStatus;
+use crate::machines::ledgers::ledger_name;
 
 /// The route of a request and the status of its answer.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -47,8 +48,13 @@ struct Machine {
     machine: String,
 }
 
-/// The ledger's name in metrics.
+/// The first ledger's name in metrics.
 pub const LEDGER: &str = "Ledger";
+/// The name of a shard's ledger in metrics: that of the first one is older than shards.
+pub fn metric_name(shard: u16) -> String {
+    if shard == 0 { LEDGER.to_owned() } else { ledger_name(shard) }
+}
+
 /// The directory's name in metrics.
 pub const DIRECTORY: &str = "Directory";
 

@@ -8,4 +8,5 @@ pub(super) mod events;
 pub(super) mod key;
 pub(super) mod mcp;
 pub(super) mod session;
+pub(super) mod shard;
 pub(crate) mod verify;

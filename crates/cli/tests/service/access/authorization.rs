@@ -197,6 +197,12 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "resume_member" => {
             ("POST", "/v1/cluster/members/server/resume".into(), json!({}), NotFound)
         }
+        "list_shards" => ("GET", "/v1/shards".into(), Value::Null, NotFound),
+        "add_shard" => ("POST", "/v1/shards".into(), json!({}), NotFound),
+        "drain_shard" | "open_shard" => {
+            let verb = operation.trim_end_matches("_shard");
+            ("POST", format!("/v1/shards/ledger-0/{verb}"), json!({}), NotFound)
+        }
         "get_clock" => ("GET", "/v1/clock".into(), Value::Null, Empty),
         "accept_clock" => ("POST", "/v1/clock/accept".into(), Value::Null, NotFound),
         "move_clock" => ("POST", "/v1/clock".into(), json!({ "advance_seconds": 0 }), NotFound),

@@ -6,4 +6,5 @@ mod credits;
 mod idempotency;
 mod money;
 mod movements;
+mod shards;
 mod statements;

@@ -12,6 +12,7 @@ pub(crate) mod postgres_serve;
 pub(crate) mod postgres_store;
 mod retention;
 mod segments;
+mod shard_stores;
 pub(crate) mod standby;
 mod storage;
 mod store_test;

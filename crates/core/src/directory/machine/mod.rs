@@ -62,8 +62,9 @@ impl Machine for Directory {
                 self.regions.insert(region.clone(), ());
             }
             Event::OrgAssigned { org, shard } => {
-                self.shards.insert(org.clone(), *shard);
+                self.shards.assign(org, *shard);
             }
+            Event::ShardSet { shard, state } => self.shards.set(*shard, *state),
             Event::KeyCreated { id, key } => {
                 self.keys.add(id, key, at);
             }
@@ -192,14 +193,19 @@ impl Directory {
                 }
                 Ok(Reply::Done)
             }
-            Command::AssignOrg { org, shard } => match self.shards.get(org) {
-                Some(present) if present != shard => Err(Refusal::AlreadyExists),
+            Command::AssignOrg { org, shard } => match self.shards.of(org) {
+                Some(present) if present != *shard => Err(Refusal::AlreadyExists),
                 Some(_) => Ok(Reply::Done),
                 None => {
                     events.push(Event::OrgAssigned { org: org.clone(), shard: *shard });
                     Ok(Reply::Done)
                 }
             },
+            Command::PlaceOrg { org, unassigned } => {
+                self.decide_place_org(org, *unassigned, events)
+            }
+            Command::AddShard { shard, state } => self.decide_add_shard(*shard, *state, events),
+            Command::SetShard { shard, state } => self.decide_set_shard(*shard, *state, events),
             Command::SetAttemptSecret { secret } => {
                 if self.attempt_secret.is_none() {
                     events.push(Event::AttemptSecretSet { secret: secret.clone() });
@@ -317,7 +323,7 @@ impl Command {
             Command::AddRegion { region } => {
                 require(Region::is_valid(region), "region", Region::FORM)
             }
-            Command::AssignOrg { org, shard: _ } => {
+            Command::AssignOrg { org, shard: _ } | Command::PlaceOrg { org, unassigned: _ } => {
                 require(AccountPath::is_tenant(org), "org", "must be the first segment of a path")
             }
             Command::CreateKey { id, key } => {
@@ -333,7 +339,9 @@ impl Command {
                 require(is_valid_name(name), "name", NAME_FORM)?;
                 validate_class(class)
             }
-            Command::SetAttemptSecret { .. }
+            Command::AddShard { .. }
+            | Command::SetShard { .. }
+            | Command::SetAttemptSecret { .. }
             | Command::AimClock { .. }
             | Command::RefuseClock { .. }
             | Command::NoteClock => Ok(()),

@@ -4,6 +4,7 @@
 //! message moves the mark in the same commit as its effect. The next expected number is taken, a
 //! lower one has no effect, and a higher one is refused.
 
+use crate::cell::ids::JobId;
 use crate::ledger::event::Event;
 use crate::ledger::id::{AccountNo, CellNo, JobNo};
 use crate::ledger::index::aside::STEP_EVENTS;
@@ -38,6 +39,21 @@ impl Ledger {
     /// The record of a cell.
     pub fn cell(&self, cell: CellNo) -> Option<&CellBook> {
         self.cells.get(cell.index())
+    }
+
+    /// The number of this shard, as it appears in the job ids of cells.
+    pub fn shard(&self) -> u16 {
+        self.cells.first().map_or(0, |book| book.shard)
+    }
+
+    /// The id of a job in cells.
+    pub fn id_in_cells(&self, job: JobNo) -> JobId {
+        job.in_cell(self.shard())
+    }
+
+    /// The job with this id in cells, if it is one of this shard.
+    pub fn job_of_cells(&self, id: JobId) -> Option<JobNo> {
+        (id.shard() == self.shard()).then(|| JobNo::of_cell(id))
     }
 
     /// All cells, in the order of their numbers.

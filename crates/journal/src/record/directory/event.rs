@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use bursar_core::credits::Credits;
 use bursar_core::directory::{
-    ApiKey, Capability, Class, Event, Quota, Refusal, Reply, Role, Secret,
+    ApiKey, Capability, Class, Event, Quota, Refusal, Reply, Role, Secret, ShardState,
 };
 use bursar_core::ledger::id::Name;
 use bursar_core::name::{AccountPath, ClassName, GpuModel, KeyId, NodeName, Region};
 use bursar_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{DirectoryHeader, LineError};
+use super::{DirectoryHeader, LineError, read_digest, read_hash};
 
 /// One event and its author.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,10 @@ enum Kind {
     OrgAssigned {
         org: String,
         shard: u16,
+    },
+    ShardSet {
+        shard: u16,
+        state: String,
     },
     KeyCreated(Box<StoredKey>),
     KeyRevoked {
@@ -116,6 +120,8 @@ enum StoredDirectoryAnswer {
     Key { id: String, created: bool },
     Price { version: u32, effective_ms: i64 },
     Clock { target_ms: i64 },
+    Shard { shard: u16, created: bool },
+    NoOpenShard,
     AlreadyExists,
     ClockBehind { behind_ms: i64 },
 }
@@ -146,6 +152,9 @@ impl StoredEvent {
             Event::RegionAdded { region } => Kind::RegionAdded { region: region.to_string() },
             Event::OrgAssigned { org, shard } => {
                 Kind::OrgAssigned { org: org.to_string(), shard: *shard }
+            }
+            Event::ShardSet { shard, state } => {
+                Kind::ShardSet { shard: *shard, state: state.name().to_owned() }
             }
             Event::KeyCreated { id, key } => Kind::KeyCreated(Box::new(store_key(id, key))),
             Event::KeyRevoked { id, tenant, by_platform } => Kind::KeyRevoked {
@@ -211,6 +220,10 @@ impl StoredEvent {
             Kind::OrgAssigned { org, shard } => {
                 Event::OrgAssigned { org: AccountPath::unchecked(org), shard }
             }
+            Kind::ShardSet { shard, state } => {
+                let known = ShardState::named(&state);
+                Event::ShardSet { shard, state: known.ok_or(LineError::ShardState(state))? }
+            }
             Kind::KeyCreated(stored) => {
                 let (id, key) = read_key(*stored)?;
                 Event::KeyCreated { id, key: Box::new(key) }
@@ -271,6 +284,7 @@ pub fn event_name(event: &Event) -> &'static str {
     match event {
         Event::RegionAdded { .. } => "region_added",
         Event::OrgAssigned { .. } => "org_assigned",
+        Event::ShardSet { .. } => "shard_set",
         Event::KeyCreated { .. } => "key_created",
         Event::KeyRevoked { .. } => "key_revoked",
         Event::PriceSet { .. } => "price_set",
@@ -282,16 +296,6 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::Answered { .. } => "answered",
         Event::AnswersForgotten { .. } => "answers_forgotten",
     }
-}
-
-fn read_hash(text: &str) -> Result<u128, LineError> {
-    u128::from_str_radix(text, 16).map_err(|_| LineError::Hexadecimal(text.to_owned()))
-}
-
-/// Reads 32 bytes. An error does not repeat them: they may be secret.
-fn read_digest(text: &str) -> Result<[u8; 32], LineError> {
-    let read = blake3::Hash::from_hex(text);
-    read.map(|bytes| *bytes.as_bytes()).map_err(|_| LineError::Hexadecimal("\u{2026}".to_owned()))
 }
 
 fn store_key(id: &KeyId, key: &ApiKey) -> StoredKey {
@@ -355,6 +359,10 @@ fn store_answer(answer: &Result<Reply, Refusal>) -> StoredDirectoryAnswer {
         Ok(Reply::Price { version, effective_at }) => {
             StoredDirectoryAnswer::Price { version: *version, effective_ms: effective_at.millis() }
         }
+        Ok(Reply::Shard { shard, created }) => {
+            StoredDirectoryAnswer::Shard { shard: *shard, created: *created }
+        }
+        Err(Refusal::NoOpenShard) => StoredDirectoryAnswer::NoOpenShard,
         Ok(Reply::Clock { target }) => StoredDirectoryAnswer::Clock { target_ms: target.millis() },
         Err(Refusal::ClockBehind { behind_ms }) => {
             StoredDirectoryAnswer::ClockBehind { behind_ms: *behind_ms }
@@ -364,7 +372,8 @@ fn store_answer(answer: &Result<Reply, Refusal>) -> StoredDirectoryAnswer {
             Refusal::AlreadyExists
             | Refusal::InvalidField { .. }
             | Refusal::IdempotencyKeyReused
-            | Refusal::NotFound,
+            | Refusal::NotFound
+            | Refusal::UnknownShard,
         ) => StoredDirectoryAnswer::AlreadyExists,
     }
 }
@@ -381,6 +390,8 @@ fn read_answer(stored: StoredDirectoryAnswer) -> Result<Reply, Refusal> {
         StoredDirectoryAnswer::Clock { target_ms } => {
             Ok(Reply::Clock { target: Timestamp::from_millis(target_ms) })
         }
+        StoredDirectoryAnswer::Shard { shard, created } => Ok(Reply::Shard { shard, created }),
+        StoredDirectoryAnswer::NoOpenShard => Err(Refusal::NoOpenShard),
         StoredDirectoryAnswer::AlreadyExists => Err(Refusal::AlreadyExists),
         StoredDirectoryAnswer::ClockBehind { behind_ms } => Err(Refusal::ClockBehind { behind_ms }),
     }
@@ -455,6 +466,8 @@ mod tests {
             Event::KeyCreated { id: "k".into(), key: Box::new(issuing) },
             revoked(true),
             answered(Err(Refusal::ClockBehind { behind_ms: 9 }), 7),
+            Event::ShardSet { shard: 1, state: ShardState::Draining },
+            answer(Ok(Reply::Shard { shard: 1, created: true })),
         ]
     }
 

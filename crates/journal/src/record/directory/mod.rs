@@ -30,6 +30,9 @@ pub enum LineError {
     /// A capability of a later release.
     #[error("the capability {0} is not known")]
     Capability(String),
+    /// A state of a shard of a later release.
+    #[error("the state of a shard {0} is not known")]
+    ShardState(String),
 }
 
 /// The author of a decision, which each of its lines repeats.
@@ -64,4 +67,14 @@ pub fn decode_body_into(
         events.push(stored.into_event()?);
     }
     Ok(header)
+}
+
+fn read_hash(text: &str) -> Result<u128, LineError> {
+    u128::from_str_radix(text, 16).map_err(|_| LineError::Hexadecimal(text.to_owned()))
+}
+
+/// Reads 32 bytes. An error does not repeat them: they may be secret.
+fn read_digest(text: &str) -> Result<[u8; 32], LineError> {
+    let read = blake3::Hash::from_hex(text);
+    read.map(|bytes| *bytes.as_bytes()).map_err(|_| LineError::Hexadecimal("\u{2026}".to_owned()))
 }

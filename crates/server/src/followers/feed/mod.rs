@@ -52,6 +52,24 @@ pub fn read_event_id(id: &str) -> Option<Place> {
     Some((position.parse().ok()?, number.parse().ok()?))
 }
 
+/// The id of an event of a shard, `evt_1.000000000012_0003`. That of an event of the first one is older than shards and has
+/// no number.
+pub fn id_in_shard(shard: u16, id: &str) -> String {
+    match (shard, id.strip_prefix("evt_")) {
+        (0, _) | (_, None) => id.to_owned(),
+        (shard, Some(place)) => format!("evt_{shard}.{place}"),
+    }
+}
+
+/// Reads the id of an event of a shard. That of another shard's event is not valid.
+pub fn read_event_id_in(shard: u16, id: &str) -> Option<Place> {
+    if shard == 0 || id == "0" {
+        return read_event_id(id);
+    }
+    let place = id.strip_prefix("evt_")?.strip_prefix(&shard.to_string())?.strip_prefix('.')?;
+    read_event_id(&format!("evt_{place}"))
+}
+
 /// How long events are still collected after the last listener has left, so that it can resume.
 const RESUME_GRACE: Duration = Duration::from_secs(600);
 
@@ -332,6 +350,11 @@ mod tests {
             assert_eq!(read_event_id(&event_id(place)), Some(place));
         }
         assert!(event_id((9, 3)) < event_id((10, 0)));
+        let id = id_in_shard(3, &event_id((9, 3)));
+        assert_eq!((read_event_id_in(3, &id), read_event_id_in(2, &id)), (Some((9, 3)), None));
+        assert_eq!(read_event_id_in(0, &id), None);
+        assert_eq!(read_event_id_in(3, &event_id((9, 3))), None);
+        assert_eq!(id_in_shard(0, "evt_1_2"), "evt_1_2");
         assert_eq!(read_event_id("0"), Some((0, u32::MAX)));
         for wrong in ["", "evt_", "evt_1", "evt_x_1", "5"] {
             assert_eq!(read_event_id(wrong), None);

@@ -32,6 +32,7 @@ use crate::http::convert::{account_kind, credits, metadata, millis, name, text};
 use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::{PageStep, page_size, walk};
 use crate::http::respond::{Answer, account_field, account_path, change, json, new_id};
+use crate::machines::ledgers::ledger_name;
 use crate::operations::Operation;
 use crate::render::{self, AnswerShape, time};
 use crate::request::{Caller, Failure};
@@ -276,6 +277,7 @@ pub(in crate::http) async fn get(
     let seen = app.read(read).await?;
     let mut account = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
     caller.principal.require(Operation::GetAccount)?;
+    account.shard = account.parent.is_none().then(|| ledger_name(app.shard));
     account.as_of = Some(time(seen.at));
     account.position = Some(seen.position);
     Ok(json(StatusCode::OK, &account))

@@ -6,21 +6,22 @@ use axum::extract::State;
 use bursar_api::Code;
 use bursar_api::credits::usage::{MAX_RECORDS, ReportUsage, UsageEnded, UsageRecord, UsageResults};
 use bursar_api::json::convert;
-use bursar_core::cell::ids::AttemptId;
+use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::{Command, Usage, UsageEnd, UsageOf};
-use bursar_core::ledger::id::{JobNo, Name};
+use bursar_core::ledger::id::Name;
 use bursar_core::ledger::jobs::Attempt;
 use bursar_core::ledger::refusal::Resource;
 use serde_json::Value;
 
-use super::batch::{Requested, derived_key, rehearsed, separate};
+use super::batch::{Requested, derived_key, rehearsed, separate, separate_in_shards};
 use crate::app::App;
 use crate::auth::permissions::Authority;
 use crate::change::{ChangePlan, Target};
 use crate::http::convert::credits;
 use crate::http::extract::Tree;
 use crate::http::respond::{Answer, job_named, named};
+use crate::http::shards::HomesOfParts;
 use crate::operations::Operation;
 use crate::render::AnswerShape;
 use crate::render::job::place_of;
@@ -84,7 +85,7 @@ struct NamedAttempt {
 }
 
 /// The index of a job's attempt with this place.
-fn position_of(job: JobNo, attempts: &[Attempt], place: (u16, AttemptId)) -> Option<usize> {
+fn position_of(job: JobId, attempts: &[Attempt], place: (u16, AttemptId)) -> Option<usize> {
     attempts.iter().rposition(|known| place_of(job, known) == place)
 }
 
@@ -102,7 +103,9 @@ fn check_attempt(
     };
     let NamedAttempt { id, place } = attempt;
     let attempts = &known.attempts;
-    let Some(position) = place.and_then(|place| position_of(number, attempts, place)) else {
+    let Some(position) =
+        place.and_then(|place| position_of(ledger.id_in_cells(number), attempts, place))
+    else {
         return Err(Failure::not_found("attempt", id));
     };
     if position + 1 < attempts.len() {
@@ -161,22 +164,30 @@ pub(super) async fn rehearse(app: &App, caller: Caller, body: Value) -> Answer {
 pub(in crate::http) async fn report(
     State(app): State<Arc<App>>,
     caller: Caller,
+    homes: HomesOfParts,
     Tree(body): Tree,
 ) -> Answer {
     let fingerprint = caller.idempotency_key.as_ref().map(|_| caller.fingerprint(&body));
     let records = records(&app, &caller, body)?;
+    let shards: Vec<App> = app.every_shard().collect();
     let changes = records.into_iter().enumerate().map(|(place, record)| {
         let key = caller.idempotency_key.as_ref().map(|key| derived_key(key, place));
-        change(&app, Caller { idempotency_key: key, ..caller.clone() }, record, fingerprint)
+        let own = Caller { idempotency_key: key, ..caller.clone() };
+        let home = if homes.are_several() { homes.of(place) } else { app.shard };
+        let app = shards.get(usize::from(home)).unwrap_or(&app);
+        (home, change(app, own, record, fingerprint))
     });
-    separate(&app, &caller, changes.collect(), fingerprint).await
+    if homes.are_several() {
+        return separate_in_shards(&shards, &caller, changes.collect(), fingerprint).await;
+    }
+    separate(&app, &caller, changes.map(|(_, change)| change).collect(), fingerprint).await
 }
 
 #[cfg(test)]
 mod tests {
     use bursar_core::credits::Credits;
     use bursar_core::directory::Secret;
-    use bursar_core::ledger::id::CellNo;
+    use bursar_core::ledger::id::{CellNo, JobNo};
     use bursar_core::time::Timestamp;
 
     use super::*;
@@ -205,7 +216,7 @@ mod tests {
     fn an_attempt_is_found_among_many_without_computing_their_ids() {
         let ids = AttemptIds::new(&Secret([7; 32]), Timestamp::MIN);
         let attempts: Vec<Attempt> = (0..1000).map(|number| attempt(Some(3), number)).collect();
-        let job = JobNo(5);
+        let job = JobNo(5).in_cell(3);
         let (cell, wanted) = place_of(job, &attempts[1]);
         let id = ids.write(cell, wanted);
         ROUNDS_DONE.set(0);
@@ -215,6 +226,6 @@ mod tests {
         for other in [attempt(Some(2), 1), attempt(None, 1), attempt(Some(3), 1000)] {
             assert_eq!(position_of(job, &attempts, place_of(job, &other)), None);
         }
-        assert_eq!(position_of(JobNo(6), &attempts, (cell, wanted)), None);
+        assert_eq!(position_of(JobNo(6).in_cell(3), &attempts, (cell, wanted)), None);
     }
 }

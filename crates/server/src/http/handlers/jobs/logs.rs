@@ -45,7 +45,7 @@ fn output(ledger: &Ledger, job: JobNo, attempt: &Attempt, rank: u32) -> Output {
     let node = on.map_or("", |on| on.node.as_str());
     let account = ledger.job(job).map(|own| &ledger.account(own.order.account).path);
     let tenant = TenantTag::of(account.map_or("", |path| tenant_of(path)));
-    let (cell, id) = place_of(job, attempt);
+    let (cell, id) = place_of(ledger.id_in_cells(job), attempt);
     Output { attempt: stored(cell, id), rank, node: NodeTag::of_full(region, node), tenant }
 }
 
@@ -63,7 +63,10 @@ async fn source(
         let own = ledger.job(number)?;
         let all = own.attempts.iter();
         let all = all.map(|attempt| {
-            (attempt_name(&ids, number, attempt), output(ledger, number, attempt, rank))
+            (
+                attempt_name(&ids, ledger.id_in_cells(number), attempt),
+                output(ledger, number, attempt, rank),
+            )
         });
         Some((number, all.collect::<Vec<_>>(), own.order.terms.nodes))
     };

@@ -39,7 +39,6 @@ use crate::http::extract::{Params, Path, Tree};
 use crate::http::idempotent_call::{CallState, IdempotentCall, RecordPlace};
 use crate::http::list::{PageStep, page_size, read_cursor, walk, write_cursor};
 use crate::http::respond::{Answer, change, job_named, json};
-use crate::machines::cells::SHARD;
 use crate::operations::Operation;
 use crate::render::waiting::{WaitingJob, ask_cells};
 use crate::render::{self, AnswerShape, preemption, time};
@@ -127,11 +126,6 @@ struct JobLookup {
     waiting: bool,
 }
 
-/// The id of a job in cells.
-fn cell_id(number: JobNo) -> JobId {
-    number.in_cell(SHARD)
-}
-
 async fn look(app: &App, account: &AccountPath, id: &Name) -> Result<JobLookup, Failure> {
     let (tenant, wanted) = (AccountPath::unchecked(tenant_of(account)), id.clone());
     let (ids, now) = (app.attempt_ids, app.clock.now());
@@ -179,7 +173,7 @@ async fn completed(
     }
     let known =
         WaitingJob { blockers: job.blockers.take().unwrap_or_default(), ..WaitingJob::default() };
-    let answer = ask_cells(app, principal, &cells, cell_id(number), known).await?;
+    let answer = ask_cells(app, principal, &cells, number.in_cell(app.shard), known).await?;
     job.position = answer.position;
     job.estimated_start_at = answer.estimated_start_at;
     job.blockers = Some(answer.blockers);
@@ -405,7 +399,7 @@ async fn stop(
     let cell = cell.and_then(|cell| app.cells.numbered(cell));
     let cell = cell.ok_or_else(|| conflict("the job does not run; there is nothing to preempt"))?;
     let by_platform = caller.principal.is_of_platform();
-    let command = cell::Command::PreemptJob { job: cell_id(number), by_platform };
+    let command = cell::Command::PreemptJob { job: number.in_cell(app.shard), by_platform };
     let decided = cell.gateway.post(once.origin(), command).answer().await?;
     let _done = decided.value?;
     app.quiesce_if_manual().await?;

@@ -36,7 +36,6 @@ use crate::http::extract::{Params, Path};
 use crate::http::list::whole_list;
 use crate::http::respond::{Answer, job_named, json};
 use crate::ids::attempt::AttemptIds;
-use crate::machines::cells::SHARD;
 use crate::operations::Operation;
 use crate::render::{self, preemption, time};
 use crate::request::{Caller, Failure};
@@ -146,7 +145,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
             let mut words =
                 EntryText::new(format!("may start on {gpu_type}: {}", nodes.join(", ")));
             let cell = confirmed.cell.map_or(u16::MAX, |cell| cell.0);
-            let id = AttemptId { job: job.in_cell(SHARD), number: confirmed.number };
+            let id = AttemptId { job: ledger.id_in_cells(job), number: confirmed.number };
             words.attempt = Some(ids.write(cell, id));
             words
         }
@@ -248,9 +247,8 @@ fn job_outcome(outcome: JobOutcome) -> &'static str {
 }
 
 /// The text of a cell event, and the attempt that it is about.
-fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttemptId>) {
+fn cell_words(event: &cell::Event, own: JobId) -> (String, Option<CellAttemptId>) {
     use cell::Event as CellEvent;
-    let own = job.in_cell(SHARD);
     match event {
         CellEvent::JobQueued(_) => ("waits for a placement".into(), None),
         CellEvent::JobFunded { .. } => ("may be placed again".into(), None),
@@ -397,7 +395,7 @@ fn entry(
             (ledger_record::event_name(event), ledger_words(ids, ledger, job, event))
         }
         MachineEvent::Cell(event) => {
-            let (detail, attempt) = cell_words(event, job);
+            let (detail, attempt) = cell_words(event, ledger.id_in_cells(job));
             let attempt = attempt.map(|attempt| ids.write(cell, attempt));
             (cell_record::event_name(event), EntryText { attempt, ..EntryText::new(detail) })
         }
@@ -470,12 +468,12 @@ pub(in crate::http) async fn get(
     sources.extend(cells.iter().map(|cell| (cell.region.to_string(), cell.number.0)));
     let journals: Vec<_> = cells.iter().map(|cell| Arc::clone(&cell.journal)).collect();
     let ledger = Arc::clone(&app.ledger_journal);
-    let turn = app.history.turn().await?;
+    let (turn, shard) = (app.history.turn().await?, app.shard);
     let collect = move || {
         let _turn = turn;
         let mut streams = vec![of_ledger(&*ledger, number, &span)?];
         for journal in journals {
-            streams.push(of_cell(&*journal, number.in_cell(SHARD), &span)?);
+            streams.push(of_cell(&*journal, number.in_cell(shard), &span)?);
         }
         Ok::<_, ReadBackError>(merge(streams))
     };

@@ -11,9 +11,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bursar_api::Code;
 use bursar_api::json::convert;
 use bursar_api::nodes::node::{Heartbeat, LogChunk, LogKept};
-use bursar_core::cell::{AttemptId, Cell, NodeKey};
+use bursar_core::cell::{AttemptId, Cell, JobId, NodeKey};
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::{CellNo, JobNo};
+use bursar_core::ledger::id::CellNo;
 
 use super::agents::check_binding;
 use super::names::{Resolve, owned};
@@ -80,7 +80,7 @@ pub(super) fn rank_in(
     attempt: AttemptId,
     node: &str,
 ) -> Option<u32> {
-    let mut attempts = ledger.job(JobNo::of_cell(attempt.job))?.attempts.iter();
+    let mut attempts = ledger.job(ledger.job_of_cells(attempt.job)?)?.attempts.iter();
     let known =
         attempts.find(|known| known.cell == Some(cell) && known.number == attempt.number)?;
     let rank = known.nodes.iter().position(|on| on.node == node)?;
@@ -129,15 +129,17 @@ pub(super) async fn add_ended_parts(
         attempts.into_iter().filter(|attempt| !parts.contains_key(attempt)).collect();
     if !rest.is_empty() {
         let (number, full) = (cell.number, node.full());
+        let jobs: Vec<JobId> = rest.iter().map(|attempt| attempt.job).collect();
         let look = move |ledger: &Ledger| {
-            let parts = rest.into_iter().filter_map(|id| {
-                let account = ledger.job(JobNo::of_cell(id.job))?.order.account;
+            let parts = rest.iter().filter_map(|id| {
+                let id = *id;
+                let account = ledger.job(ledger.job_of_cells(id.job)?)?.order.account;
                 let tenant = TenantTag::of(tenant_of(&ledger.account(account).path));
                 Some((id, Part { rank: rank_in(ledger, number, id, &full)?, tenant }))
             });
             parts.collect::<Vec<_>>()
         };
-        parts.extend(app.ledger.read(look).await?.value);
+        parts.extend(app.read_jobs(jobs.into_iter(), look).await?.into_iter().flatten());
     }
     Ok(())
 }

@@ -7,9 +7,8 @@ use bursar_api::nodes::node::{Order, OrderType, RunSpec};
 use bursar_core::cell::command::{self, Refusal};
 use bursar_core::cell::event::StopReason;
 use bursar_core::cell::jobs::orders::{self, OrderKind};
-use bursar_core::cell::{AttemptId, Cell};
+use bursar_core::cell::{AttemptId, Cell, JobId};
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::jobs::Attempt;
 use bursar_core::time::Timestamp;
 
@@ -113,20 +112,23 @@ async fn jobs_of(
     let (number, node) = (cell.number, beat.node.full());
     let asked: Vec<(AttemptId, bool)> =
         orders.iter().map(|order| (order.attempt, order.kind == OrderKind::Forget)).collect();
+    let jobs: Vec<JobId> = asked.iter().map(|(attempt, _)| attempt.job).collect();
     let look = move |ledger: &Ledger| {
-        let named = asked.into_iter().filter_map(|(attempt, forget)| {
-            if forget {
+        let named = asked.iter().filter_map(|(attempt, forget)| {
+            let attempt = *attempt;
+            if *forget {
                 rank_in(ledger, number, attempt, &node)?;
             }
-            let job = ledger.job(JobNo::of_cell(attempt.job))?;
+            let job = ledger.job(ledger.job_of_cells(attempt.job)?)?;
             let is_it = |one: &Attempt| one.cell == Some(number) && one.number == attempt.number;
             let place = job.attempts.iter().position(is_it);
             let place = place.and_then(|place| u32::try_from(place + 1).ok());
             Some((attempt, OrderedJob { id: job.order.id.to_string(), number: place }))
         });
-        named.collect()
+        named.collect::<BTreeMap<AttemptId, OrderedJob>>()
     };
-    app.ledger.peek(look).await
+    let found = app.peek_jobs(jobs.into_iter(), look).await?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// The orders of a node as a cell has them.

@@ -16,7 +16,7 @@ use bursar_core::cell::{Cell, NodeKey};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 
-use super::regions::{cell_of, known_jobs};
+use super::regions::{all_known_jobs, cell_of};
 use super::{WHOLE_GPU_MILLI, place_after, read_place, state};
 use crate::app::App;
 use crate::auth::Principal;
@@ -140,7 +140,7 @@ pub(in crate::http) async fn map(
         page.nodes.iter().flat_map(|node| node.uses.iter().map(|(_, _, job)| *job)).collect();
     jobs.sort_unstable();
     jobs.dedup();
-    let known = app.ledger.read(move |ledger| known_jobs(ledger, &jobs)).await?.value;
+    let known = all_known_jobs(&app, jobs).await?;
     let next = page.nodes.last().filter(|_| page.has_more);
     let next_cursor = next.map(|node| place_after(&node.key));
     let named = |mut looked: MappedNode| {

@@ -20,7 +20,7 @@ use bursar_core::cell::ids::{JobId, MaintenanceId};
 use bursar_core::cell::nodes::view::NodeView;
 use bursar_core::cell::schedule::explain::{FairShare, Why};
 use bursar_core::cell::{Cell, Command};
-use bursar_core::ledger::id::{CellNo, JobNo, Name};
+use bursar_core::ledger::id::{CellNo, Name};
 use bursar_core::ledger::{self, Ledger};
 use bursar_core::name::{AccountPath, ClassName, JobName, is_valid_name};
 
@@ -168,13 +168,13 @@ fn share(share: FairShare) -> ShareEntry {
     }
 }
 
-/// The fields of queue entries that the ledger has: name, account, class, submission.
-pub(super) fn known_jobs(
-    ledger: &Ledger,
-    jobs: &[JobId],
-) -> BTreeMap<JobId, (JobName, AccountPath, ClassName, bursar_core::time::Timestamp)> {
+/// What a ledger has for queue entries: name, account, class, submission.
+type KnownJobs = BTreeMap<JobId, (JobName, AccountPath, ClassName, bursar_core::time::Timestamp)>;
+
+/// The fields of queue entries that the ledger has.
+fn known_jobs(ledger: &Ledger, jobs: &[JobId]) -> KnownJobs {
     let known = jobs.iter().filter_map(|id| {
-        let job = ledger.job(JobNo::of_cell(*id))?;
+        let job = ledger.job(ledger.job_of_cells(*id)?)?;
         let account = ledger.account(job.order.account).path.clone();
         let (name, class) = (job.order.id.clone(), job.order.terms.class.clone());
         Some((*id, (name, account, class, job.submitted_at)))
@@ -182,29 +182,74 @@ pub(super) fn known_jobs(
     known.collect()
 }
 
-/// Jobs that are not sent to a region yet, because the ledger has blockers for them. They come
-/// after all jobs of the cell. Also returns whether there are more.
-fn held_back(
-    ledger: &Ledger,
+/// The same from the ledgers of all shards.
+pub(super) async fn all_known_jobs(app: &App, jobs: Vec<JobId>) -> Result<KnownJobs, Failure> {
+    let asked = jobs.clone();
+    let look = move |ledger: &Ledger| known_jobs(ledger, &asked);
+    Ok(app.read_jobs(jobs.into_iter(), look).await?.into_iter().flatten().collect())
+}
+
+/// A part of the jobs that are not sent to a region yet.
+#[derive(Default)]
+struct HeldBack {
+    /// How many were skipped.
+    skipped: usize,
+    entries: Vec<QueueEntry>,
+    has_more: bool,
+}
+
+/// Jobs that are not sent to a region yet, because a ledger has blockers for them. They come after all jobs of the cell,
+/// those of one ledger after those of another. Of them `passed` were shown before.
+async fn all_held_back(
+    app: &App,
     principal: &Principal,
     cell: CellNo,
     room: usize,
     (places, passed): (u64, u64),
-) -> (Vec<QueueEntry>, bool) {
+) -> Result<HeldBack, Failure> {
+    let ledgers: Vec<App> = match principal.tenant() {
+        Some(_) => vec![app.clone()],
+        None => app.every_shard().collect(),
+    };
+    // Saturates: nothing comes after the largest position.
+    let behind = places.saturating_add(passed);
+    let mut skip = usize::try_from(passed).unwrap_or(usize::MAX);
+    let mut all = HeldBack::default();
+    for app in ledgers {
+        let (principal, room) = (principal.clone(), room - all.entries.len());
+        let first = behind.saturating_add(all.entries.len() as u64);
+        let look = move |ledger: &Ledger| held_back(ledger, &principal, cell, (skip, room), first);
+        let found = app.ledger.read(look).await?.value;
+        skip -= found.skipped;
+        all.entries.extend(found.entries);
+        if found.has_more {
+            all.has_more = true;
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Those of one ledger, numbered from the position after `behind` on.
+fn held_back(
+    ledger: &Ledger,
+    principal: &Principal,
+    cell: CellNo,
+    (skip, room): (usize, usize),
+    behind: u64,
+) -> HeldBack {
     let tenant = match principal.tenant() {
         Some(name) => match ledger.find_account(name) {
             Some(tenant) => Some(tenant),
-            None => return (Vec::new(), false),
+            None => return HeldBack::default(),
         },
         None => None,
     };
     let jobs = ledger.held_back_from(cell, tenant, MAX_WAITING).into_iter();
     let jobs = jobs.filter_map(|number| ledger.job(number));
     let path = |job: &ledger::jobs::Job| ledger.account(job.order.account).path.clone();
-    let own = jobs.filter(|job| principal.sees(&path(job)));
-    let mut own = own.skip(usize::try_from(passed).unwrap_or(usize::MAX));
-    // Saturates: nothing comes after the largest position.
-    let behind = places.saturating_add(passed);
+    let mut own = jobs.filter(|job| principal.sees(&path(job)));
+    let skipped = own.by_ref().take(skip).count();
     let entries = own.by_ref().take(room).zip(1u64..).map(|(job, place)| QueueEntry {
         position: behind.saturating_add(place),
         job: job.order.id.to_string(),
@@ -215,7 +260,7 @@ fn held_back(
         blockers: ledger.job_blockers(job).into_iter().map(ledger_blocker).collect(),
     });
     let entries = entries.collect();
-    (entries, own.next().is_some())
+    HeldBack { skipped, entries, has_more: own.next().is_some() }
 }
 
 /// The position after which a page of a queue begins.
@@ -253,7 +298,7 @@ pub(in crate::http) async fn queue(
         std::iter::once(*job).chain(kept)
     });
     let mentioned: Vec<JobId> = mentioned.collect();
-    let known = app.ledger.read(move |ledger| known_jobs(ledger, &mentioned)).await?.value;
+    let known = all_known_jobs(&app, mentioned).await?;
     let name = |job: JobId| {
         let (name, account, _, _) = known.get(&job)?;
         caller.principal.sees(account).then(|| name.to_string())
@@ -274,12 +319,11 @@ pub(in crate::http) async fn queue(
     let mut data: Vec<QueueEntry> = waiting.into_iter().filter_map(entry).collect();
     let mut has_more = has_more;
     if !has_more {
-        let (principal, cell, room) = (caller.principal.clone(), cell.number, size - data.len());
+        let (cell, room) = (cell.number, size - data.len());
         let range = (places, after.saturating_sub(places));
-        let look = move |ledger: &Ledger| held_back(ledger, &principal, cell, room, range);
-        let (held_back, more) = app.ledger.read(look).await?.value;
-        data.extend(held_back);
-        has_more = more;
+        let found = all_held_back(&app, &caller.principal, cell, room, range).await?;
+        data.extend(found.entries);
+        has_more = found.has_more;
     }
     let last = data.last().filter(|_| has_more);
     let next_cursor = last.map(|last| write_after(&last.position.to_string()));

@@ -25,7 +25,6 @@ use crate::followers::past_jobs;
 use crate::http::extract::Params;
 use crate::http::list::page_size;
 use crate::http::respond::{Answer, job_named, json};
-use crate::machines::cells::SHARD;
 use crate::operations::Operation;
 use crate::render::time;
 use crate::request::{Caller, Failure};
@@ -163,7 +162,7 @@ pub(in crate::http) async fn list(
         let wanted = WantedRecords {
             principal: caller.principal.clone(),
             account,
-            job: job.map(|job| job.in_cell(SHARD)),
+            job: job.map(|job| job.in_cell(app.shard)),
             actor: query.actor,
             commands,
             position: query.position,

@@ -14,6 +14,7 @@ use bursar_engine::ManualClock;
 
 use super::directory::{mark, platform_envelope};
 use crate::app::App;
+use crate::change::PLATFORM;
 use crate::http::convert::{instant, millis};
 use crate::http::extract::Tree;
 use crate::http::respond::{Answer, json};
@@ -55,13 +56,13 @@ pub(in crate::http) async fn set(
         Some(accepted) => accepted.into(),
         None => {
             let target = target_instant(manual, &asked)?;
-            app.submit_to_directory(envelope, Command::AimClock { target }).await?
+            app.submit_to_directory(PLATFORM, envelope, Command::AimClock { target }).await?
         }
     };
     let target = match accepted.reply {
         Reply::Clock { target } => target,
         // Stored by a release that did not store the target.
-        Reply::Done | Reply::Key { .. } | Reply::Price { .. } => {
+        Reply::Done | Reply::Key { .. } | Reply::Price { .. } | Reply::Shard { .. } => {
             bursar_engine::Clock::now(&**manual)
         }
     };
@@ -96,14 +97,14 @@ pub(in crate::http) async fn accept(
     let accepted = match answered_before(&app, &envelope)? {
         Some(accepted) => accepted.into(),
         None => {
-            app.require_unused_key(&envelope).await?;
+            app.require_unused_key(PLATFORM, &envelope).await?;
             let target = match app.accept_clock(&caller.principal.id).await {
                 Ok(target) => target,
                 Err(NotAccepted::Failed(failure)) => return Err(failure),
                 // Stored as well: a repeat must not accept a clock that was set meanwhile.
                 Err(NotAccepted::Behind(behind_ms)) => {
                     let refused = Command::RefuseClock { behind_ms };
-                    app.submit_to_directory(envelope, refused).await?;
+                    app.submit_to_directory(PLATFORM, envelope, refused).await?;
                     return Err(behind(behind_ms));
                 }
             };
@@ -111,7 +112,7 @@ pub(in crate::http) async fn accept(
                 return Ok(json(StatusCode::OK, &Clock { now: time(target) }));
             }
             // Last, so that a stored answer is always about a completed change.
-            app.submit_to_directory(envelope, Command::AimClock { target }).await?
+            app.submit_to_directory(PLATFORM, envelope, Command::AimClock { target }).await?
         }
     };
     let Reply::Clock { target } = accepted.reply else {

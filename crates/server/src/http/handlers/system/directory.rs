@@ -83,8 +83,9 @@ pub(in crate::http) async fn set_price(
         per_gpu_hour,
         effective_at: set.effective_at.map(instant),
     };
-    let accepted =
-        app.submit_to_directory(platform_envelope(&app, &caller, &body).await?, command).await?;
+    let accepted = app
+        .submit_to_directory(PLATFORM, platform_envelope(&app, &caller, &body).await?, command)
+        .await?;
     app.send_prices().await?;
     app.prices_set.notify_one();
     let Reply::Price { version, effective_at } = accepted.reply else {
@@ -165,8 +166,9 @@ pub(in crate::http) async fn set_class(
     };
     let class_name = ClassName::unchecked(class_name);
     let command = Command::SetClass { name: class_name.clone(), class: Box::new(stored.clone()) };
-    let accepted =
-        app.submit_to_directory(platform_envelope(&app, &caller, &body).await?, command).await?;
+    let accepted = app
+        .submit_to_directory(PLATFORM, platform_envelope(&app, &caller, &body).await?, command)
+        .await?;
     app.send_classes().await?;
     Ok(mark(json(StatusCode::OK, &class(&class_name, &stored)), &accepted))
 }

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::app::App;
 use crate::auth::{self, Principal};
-use crate::followers::feed::{EventsAfter, Place, read_event_id};
+use crate::followers::feed::{EventsAfter, Place, id_in_shard, read_event_id_in};
 use crate::http::extract::Params;
 use crate::net::waits::Wait;
 use crate::operations::Operation;
@@ -49,9 +49,10 @@ pub(in crate::http) async fn follow(
     // Before the position is read, so that every later event is collected.
     let listener = app.feed.listen();
     let position = app.read(|_| ()).await?.position;
-    let after = begin(&headers, &query, position)?;
+    let after = begin(&headers, &query, (app.shard, position))?;
     let (sender, receiver) = mpsc::channel(MAX_UNSENT);
     let (end, ended) = oneshot::channel();
+    let shard = app.shard;
     let following = Following { app, principal: caller.principal, after, sender };
     let request = CarriedMeta::of_request();
     tokio::spawn(async move {
@@ -61,17 +62,22 @@ pub(in crate::http) async fn follow(
         }
         drop((listener, place));
     });
-    let events = stream::unfold(Sending { receiver, ended: Some(ended) }, Sending::next);
+    let sending = Sending { receiver, ended: Some(ended), shard };
+    let events = stream::unfold(sending, Sending::next);
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
 /// Where a stream begins. No event comes after the ledger's position.
-fn begin(headers: &HeaderMap, query: &EventsQuery, position: u64) -> Result<Place, Failure> {
+fn begin(
+    headers: &HeaderMap,
+    query: &EventsQuery,
+    (shard, position): (u16, u64),
+) -> Result<Place, Failure> {
     let last = headers.get("last-event-id");
     let wrong = || Failure::invalid("after", "pass the id of an event, or 0 for the beginning");
     let last = last.map(|value| value.to_str().map_err(|_| wrong())).transpose()?;
     let Some(id) = last.or(query.after.as_deref()) else { return Ok((position, u32::MAX)) };
-    let place = read_event_id(id).ok_or_else(wrong)?;
+    let place = read_event_id_in(shard, id).ok_or_else(wrong)?;
     if place.0 > position {
         let reason = format!("the ledger is at position {position}; there is no such event yet");
         return Err(Failure::invalid("after", reason));
@@ -84,6 +90,7 @@ struct Sending {
     receiver: mpsc::Receiver<Arc<FeedEvent>>,
     /// The reason why the stream ends; it is sent before anything else.
     ended: Option<oneshot::Receiver<Problem>>,
+    shard: u16,
 }
 
 impl Sending {
@@ -105,18 +112,22 @@ impl Sending {
                 event = self.receiver.recv() => event,
             };
             if let Some(event) = event {
-                return Some((Ok(shown(&event)), self));
+                return Some((Ok(shown(self.shard, &event)), self));
             }
             self.ended = None;
         }
         let event = self.receiver.recv().await?;
-        Some((Ok(shown(&event)), self))
+        Some((Ok(shown(self.shard, &event)), self))
     }
 }
 
-fn shown(event: &FeedEvent) -> Event {
-    let data = serde_json::to_string(event).unwrap_or_default();
-    Event::default().id(event.id.clone()).event(event.kind.clone()).data(data)
+fn shown(shard: u16, event: &FeedEvent) -> Event {
+    let id = id_in_shard(shard, &event.id);
+    let data = match shard {
+        0 => serde_json::to_string(event),
+        _ => serde_json::to_string(&FeedEvent { id: id.clone(), ..event.clone() }),
+    };
+    Event::default().id(id).event(event.kind.clone()).data(data.unwrap_or_default())
 }
 
 fn is_visible(principal: &Principal, event: &FeedEvent) -> bool {
@@ -273,7 +284,7 @@ mod tests {
         assert_eq!((problem.code, problem.retryable), (Code::Unavailable, true));
         assert!(problem.detail.contains("Last-Event-ID"), "{}", problem.detail);
         end.send(problem).expect("it listens");
-        let sending = Sending { receiver, ended: Some(ended) };
+        let sending = Sending { receiver, ended: Some(ended), shard: 0 };
         let rest: Vec<_> = stream::unfold(sending, Sending::next).collect().await;
         assert_eq!(rest.len(), 1, "what was not sent yet comes after the client has come back");
         let said = format!("{:?}", rest[0]);
@@ -289,7 +300,7 @@ mod tests {
             assert!(hand_over(&sender, event(number), Duration::from_secs(60)).await.is_ok());
         }
         drop((sender, end));
-        let sending = Sending { receiver, ended: Some(ended) };
+        let sending = Sending { receiver, ended: Some(ended), shard: 0 };
         assert_eq!(stream::unfold(sending, Sending::next).count().await, 3);
     }
 
@@ -301,7 +312,7 @@ mod tests {
                 headers.insert("last-event-id", last.parse().expect("a value"));
             }
             let query = EventsQuery { after: after.map(str::to_owned) };
-            begin(&headers, &query, 40).ok()
+            begin(&headers, &query, (0, 40)).ok()
         };
         assert_eq!(begin(None, None), Some((40, u32::MAX)));
         assert_eq!(begin(None, Some("0")), Some((0, u32::MAX)));

@@ -16,7 +16,7 @@ use bursar_core::time::Timestamp;
 use super::directory::{envelope, mark, platform_envelope};
 use crate::app::App;
 use crate::auth::{hash, make_key, role, stored_role};
-use crate::change::ambiguous;
+use crate::change::{PLATFORM, ambiguous};
 use crate::http::convert::{instant, name};
 use crate::http::extract::{Params, Path, Tree};
 use crate::http::list::page_size;
@@ -137,8 +137,9 @@ pub(in crate::http) async fn create(
         Some(tenant) => envelope(&caller, tenant, &body),
         None => platform_envelope(&app, &caller, &body).await?,
     };
+    let namespace = tenant.clone().unwrap_or_else(|| PLATFORM.into());
     let command = Command::CreateKey { id, key: Box::new(key) };
-    let accepted = app.submit_to_directory(envelope, command).await?;
+    let accepted = app.submit_to_directory(&namespace, envelope, command).await?;
     let Reply::Key { id, created } = accepted.reply.clone() else {
         unreachable!("a key is answered with its id")
     };
@@ -220,8 +221,9 @@ pub(in crate::http) async fn revoke(
     caller.principal.require(Operation::RevokeKey)?;
     let envelope = envelope(tenant.as_deref());
     let by_platform = caller.principal.is_of_platform();
+    let namespace = tenant.clone().unwrap_or_else(|| PLATFORM.into());
     let command = Command::RevokeKey { id, tenant, by_platform };
-    let accepted = app.submit_to_directory(envelope, command).await?;
+    let accepted = app.submit_to_directory(&namespace, envelope, command).await?;
     Ok(mark(StatusCode::NO_CONTENT.into_response(), &accepted))
 }
 

@@ -10,6 +10,7 @@ pub(in crate::http) mod handoff;
 pub(in crate::http) mod keys;
 pub(in crate::http) mod search;
 pub(in crate::http) mod session;
+pub(in crate::http) mod shards;
 pub(in crate::http) mod sign_in;
 mod trail;
 
@@ -19,6 +20,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bursar_api::Code;
+use bursar_core::ledger::Ledger;
 use bursar_engine::{Status, vital_failure};
 use serde_json::{Value, json};
 
@@ -27,6 +29,7 @@ use crate::http::extract::Path;
 use crate::http::pages;
 use crate::http::router::description;
 use crate::logs::LogStatus;
+use crate::machines::ledgers::LedgerService;
 use crate::request::Failure;
 
 static OPENAPI: LazyLock<String> =
@@ -115,9 +118,12 @@ pub(in crate::http) async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.only_waiting(app.waits.count());
     app.metrics.incomplete_bodies(app.bodies.count());
     app.metrics.logs(app.logs.status());
-    let closed = app.feed.look(bursar_core::ledger::Ledger::closed_in_memory).value;
-    app.metrics.archive(app.archive.position(), closed);
-    counters(app.metrics.text(app.load.in_flight(), app.history.position()))
+    let closed = |own: &LedgerService| own.feed.look(Ledger::closed_in_memory).value;
+    let closed = app.ledgers.iter().map(closed).sum();
+    let archived = app.ledgers.iter().map(|own| own.archive.position()).sum();
+    app.metrics.archive(archived, closed);
+    let followed = app.ledgers.iter().map(|own| own.history.position()).sum();
+    counters(app.metrics.text(app.load.in_flight(), followed))
 }
 
 /// A response in the format that Prometheus reads.

@@ -1,6 +1,6 @@
 //! The audit trail of a cell or of the directory, read from its journal.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bursar_api::list::List;
@@ -8,7 +8,6 @@ use bursar_api::system::audit::{AuditRecord, AuditSubject, AuditSubjectType};
 use bursar_core::cell::Cell;
 use bursar_core::cell::ids::JobId;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::JobNo;
 use bursar_core::name::{AccountPath, is_at_or_below, tenant_of};
 use bursar_history::query::Cursor;
 use bursar_journal::Journal;
@@ -19,11 +18,10 @@ use crate::followers::cell_copy::CellCopy;
 use crate::followers::timeline::ReadBackError;
 use crate::followers::trail::{About, TrailEntry, TrailOf, TrailSpan, newest};
 use crate::ids::RequestId;
+use crate::machines::ledgers::ledger_name;
 use crate::render::time;
 use crate::request::Failure;
 
-/// The name of the ledger.
-const LEDGER: &str = "ledger-0";
 /// The most things that one record names.
 const MAX_ABOUT: usize = 20;
 
@@ -42,7 +40,8 @@ impl TrailMachine {
     /// The machine of this name; `None` for the ledger.
     pub(super) fn named(app: &App, name: Option<&str>) -> Result<Option<TrailMachine>, Failure> {
         let name = match name {
-            None | Some(LEDGER) => return Ok(None),
+            None => return Ok(None),
+            Some(name) if name == ledger_name(app.shard) => return Ok(None),
             Some(name) => name,
         };
         let audited = |journal: &Arc<dyn Journal>, copy: Option<CellCopy>| TrailMachine {
@@ -155,14 +154,22 @@ fn chosen(
     }
     match &audited.copy {
         None => {
-            app.feed
-                .look(|ledger| records(&TrailNames { ledger, cell: None }, wanted, entries))
-                .value
+            let others = BTreeMap::new();
+            let look = |ledger: &Ledger| {
+                records(&TrailNames { ledger, others: &others, cell: None }, wanted, entries)
+            };
+            app.feed.look(look).value
         }
-        Some(copy) => copy.look(|cell| {
-            let cell = Some((cell, copy));
-            app.feed.look(|ledger| records(&TrailNames { ledger, cell }, wanted, entries)).value
-        }),
+        Some(copy) => {
+            let others = jobs_of_others(app, &entries);
+            copy.look(|cell| {
+                let cell = Some((cell, copy));
+                let look = |ledger: &Ledger| {
+                    records(&TrailNames { ledger, others: &others, cell }, wanted, entries)
+                };
+                app.feed.look(look).value
+            })
+        }
     }
 }
 
@@ -226,9 +233,35 @@ impl WantedRecords {
     }
 }
 
+/// The accounts and names of jobs.
+type NamedJobs = BTreeMap<JobId, (AccountPath, String)>;
+
+/// The jobs of other shards that records of a cell are about.
+fn jobs_of_others(app: &App, entries: &[TrailEntry]) -> NamedJobs {
+    let about = entries.iter().flat_map(|entry| &entry.about);
+    let jobs = about.filter_map(|about| match about {
+        About::Job(job) if job.shard() != app.shard => Some(*job),
+        _ => None,
+    });
+    let mut named = BTreeMap::new();
+    for job in jobs {
+        let Some(own) = app.ledgers.get(usize::from(job.shard())) else { continue };
+        named
+            .extend(own.feed.look(|ledger| named_job(ledger, job)).value.map(|known| (job, known)));
+    }
+    named
+}
+
+fn named_job(ledger: &Ledger, job: JobId) -> Option<(AccountPath, String)> {
+    let known = ledger.job(ledger.job_of_cells(job)?)?;
+    let path = ledger.account(known.order.account).path.clone();
+    Some((path, known.order.id.to_string()))
+}
+
 /// Where names are looked up.
 struct TrailNames<'a> {
     ledger: &'a Ledger,
+    others: &'a NamedJobs,
     cell: Option<(&'a Cell, &'a CellCopy)>,
 }
 
@@ -278,10 +311,9 @@ impl TrailNames<'_> {
     /// A job that the ledger has not forgotten.
     fn job(&self, job: JobId) -> TrailSubject {
         let kind = AuditSubjectType::Job;
-        match self.ledger.job(JobNo::of_cell(job)) {
-            Some(known) => {
-                let path = self.ledger.account(known.order.account).path.clone();
-                let shown = Some(AuditSubject { kind, id: known.order.id.to_string() });
+        match named_job(self.ledger, job).or_else(|| self.others.get(&job).cloned()) {
+            Some((path, id)) => {
+                let shown = Some(AuditSubject { kind, id });
                 TrailSubject { shown, owner: SubjectOwner::Account(path) }
             }
             None => {

@@ -7,6 +7,7 @@ mod operations;
 mod results;
 mod turns;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -16,14 +17,17 @@ use bursar_api::credits::batch::{Batch, BatchResults, MAX_OPERATIONS};
 use bursar_api::json::flat::Flat;
 use bursar_api::json::flat_batch::FlatBatch;
 use bursar_api::json::{self, convert};
+use bursar_engine::EngineError;
 
 use crate::app::App;
 use crate::change::{Change, fingerprint, fingerprint_of};
 use crate::http::extract::RawBody;
 use crate::http::respond::Answer;
+use crate::http::shards::HomesOfParts;
 use crate::operations::Operation;
 use crate::request::{Caller, Failure};
 use key::BatchKey;
+pub(in crate::http) use operations::decoded;
 pub(super) use operations::derived_key;
 use operations::{Body, cost_of, prepare};
 use results::{outcome, rendered};
@@ -75,9 +79,12 @@ fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Requested>, Opt
 pub(in crate::http) async fn run(
     State(app): State<Arc<App>>,
     caller: Caller,
+    homes: HomesOfParts,
     RawBody(body): RawBody,
 ) -> Answer {
-    if let Some((all, fingerprint)) = short(&app, &caller, &body) {
+    if !homes.are_several()
+        && let Some((all, fingerprint)) = short(&app, &caller, &body)
+    {
         caller.principal.require(Operation::RunBatch)?;
         app.limits.take_operations(&caller.principal, all.len() as u64)?;
         return separate(&app, &caller, all, fingerprint).await;
@@ -94,6 +101,11 @@ pub(in crate::http) async fn run(
     let cost: u64 = costs.map(u64::from).sum();
     app.limits.take_operations(&caller.principal, cost)?;
     if batch.atomic {
+        if homes.are_several() {
+            let reason = "an atomic batch changes accounts of one ledger shard, and these belong to several: \
+                          send one batch for each org";
+            return Err(Failure::invalid("operations", reason));
+        }
         if cost > batch.operations.len() as u64 && cost > u64::from(MAX_ATOMIC_JOBS) {
             let reason = "an atomic batch submits at most 1000 jobs, those of arrays included; \
                           submit fewer, or without atomic";
@@ -101,11 +113,59 @@ pub(in crate::http) async fn run(
         }
         return atomic::run(&app, &caller, &batch.operations, fingerprint).await;
     }
-    let changes = batch.operations.into_iter().enumerate().map(|(place, mut operation)| {
+    if !homes.are_several() {
+        let changes = batch.operations.into_iter().enumerate().map(|(place, mut operation)| {
+            let body = operation.body.take().map_or_else(Body::none, Body::Tree);
+            prepare(&app, &caller, place, (&operation).into(), body, fingerprint)
+        });
+        return separate(&app, &caller, changes.collect(), fingerprint).await;
+    }
+    let shards: Vec<App> = app.every_shard().collect();
+    let mut changes = Vec::with_capacity(batch.operations.len());
+    for (place, mut operation) in batch.operations.into_iter().enumerate() {
+        let home = homes.of(place);
+        let own = shards.get(usize::from(home)).unwrap_or(&app);
         let body = operation.body.take().map_or_else(Body::none, Body::Tree);
-        prepare(&app, &caller, place, (&operation).into(), body, fingerprint)
-    });
-    separate(&app, &caller, changes.collect(), fingerprint).await
+        let change = prepare(own, &caller, place, (&operation).into(), body, fingerprint);
+        changes.push((home, change));
+    }
+    separate_in_shards(&shards, &caller, changes, fingerprint).await
+}
+
+/// Decides independent changes of several shards, each in its own, and renders their answers in order. Those of one shard
+/// are decided before those of the next.
+pub(super) async fn separate_in_shards(
+    shards: &[App],
+    caller: &Caller,
+    changes: Vec<(u16, Requested)>,
+    fingerprint: Option<u128>,
+) -> Answer {
+    let mut results = BTreeMap::new();
+    let mut all_replayed = true;
+    let mut left: BTreeMap<u16, Vec<(usize, Requested)>> = BTreeMap::new();
+    for (place, (home, change)) in changes.into_iter().enumerate() {
+        left.entry(home).or_default().push((place, change));
+    }
+    for (home, own) in left {
+        let app = shards.get(usize::from(home)).ok_or(EngineError::Unavailable(String::new()))?;
+        let (places, own): (Vec<usize>, Vec<Requested>) = own.into_iter().unzip();
+        match decide_all(app, None, own, BatchKey::of(caller, fingerprint)).await {
+            Ok(decided) => {
+                for (place, done) in places.into_iter().zip(decided) {
+                    all_replayed &= done.as_ref().map_or_else(|no| no.replayed, |yes| yes.replayed);
+                    results.insert(place, outcome(done));
+                }
+            }
+            // Nothing was decided yet.
+            Err(failure) if results.is_empty() => return Err(failure),
+            Err(failure) => {
+                all_replayed = false;
+                let failed = |place| (place, outcome(Err(failure.clone())));
+                results.extend(places.into_iter().map(failed));
+            }
+        }
+    }
+    rendered(results.into_values().collect(), all_replayed).await
 }
 
 /// Decides independent operations, under the key of the whole request if it has one.

@@ -128,7 +128,7 @@ pub(super) fn plan(
     }
 }
 
-pub(super) fn decoded(segment: &str) -> Cow<'_, str> {
+pub(in crate::http) fn decoded(segment: &str) -> Cow<'_, str> {
     if !segment.contains('%') {
         return Cow::Borrowed(segment);
     }

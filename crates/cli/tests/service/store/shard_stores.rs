@@ -1,0 +1,105 @@
+//! The stores of several ledger shards: what they forget, and their move into a database.
+
+use serde_json::{Value, json};
+
+use super::archive::NO_WINDOW;
+use super::postgres_serve::{address, start};
+use crate::journal_support::postgres::TestPostgres;
+use crate::server::{Server, tool};
+
+const ORGS: [&str; 2] = ["acme", "umbra"];
+
+/// Two orgs on two shards, each with a hold that was settled.
+async fn settled(server: &Server) {
+    for org in ORGS {
+        server.open(org, "org").await;
+        server.grant(&format!("g-{org}"), org, "100").await;
+        let hold = json!({ "id": format!("h-{org}"), "account": org, "amount": "10" });
+        server.call("POST", "/v1/holds", hold).await.expect(201);
+        let path = format!("/v1/holds/h-{org}/settle");
+        server.call("POST", &path, json!({ "total": "4" })).await.expect(200);
+    }
+    let shards = server.get("/v1/shards").await;
+    let orgs: Vec<&Value> = (0..2).map(|shard| &shards["data"][shard]["orgs"]).collect();
+    assert_eq!(orgs, [1, 1], "{shards}");
+}
+
+async fn balances(server: &Server) -> Vec<Value> {
+    let mut all = Vec::new();
+    for org in ORGS {
+        let balance = server.get(&format!("/v1/accounts/{org}/balance")).await;
+        all.push(json!([balance["available"], balance["held"]]));
+    }
+    all
+}
+
+#[tokio::test]
+async fn what_every_shard_has_forgotten_is_found_by_its_id() {
+    let server = Server::configured(NO_WINDOW, &["--clock", "manual", "--shards", "2"]);
+    settled(&server).await;
+    server.until_forgotten().await;
+    for org in ORGS {
+        let path = format!("/v1/holds/h-{org}");
+        assert_eq!(server.get(&path).await["captured"], "4");
+        let again = server.call("POST", &format!("{path}/settle"), json!({ "total": "4" })).await;
+        assert_eq!(again.expect(200)["account"], org);
+        let refund = json!({ "id": format!("r-{org}"), "hold": format!("h-{org}"), "amount": "1" });
+        server.call("POST", "/v1/refunds", refund).await.expect(201);
+    }
+    assert_eq!(balances(&server).await, [json!(["97", "0"]), json!(["97", "0"])]);
+    for name in ["archive-0.db", "archive-1.db", "history.db", "history-1.db"] {
+        assert!(server.data().join(name).is_file(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn two_shards_move_into_postgresql_and_survive_a_crash_there() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = |name: &str| folder.path().join(name);
+    let mut server = Server::at(&place("data"), &["--clock", "manual", "--shards", "2"]);
+    settled(&server).await;
+    let before = balances(&server).await;
+    server.stop();
+    server.spoil("its store was moved away");
+    let database = TestPostgres::start();
+    let store = address(&database);
+    let key = place("checkpoint.key").display().to_string();
+    let to = ["admin", "migrate", "--unsafe-single-postgres", "--to", &store];
+    let said = tool(&[&to[..], &["--checkpoint-key", &key]].concat(), &place("data"));
+    for machine in ["ledger-0", "ledger-1"] {
+        assert!(said.contains(&format!("{machine}: record ")), "{said}");
+    }
+    let mut server = start(&store, &place("root.key"));
+    assert_eq!(balances(&server).await, before);
+    server.grant("more", "umbra", "1").await;
+    server.crash();
+    server.spoil("the next server has its store");
+    let server = start(&store, &place("root.key"));
+    assert_eq!(server.get("/v1/grants/more").await["account"], "umbra");
+    let names = server.get("/v1/cluster").await["machines"].to_string();
+    assert!(names.contains("ledger-0") && names.contains("ledger-1"), "{names}");
+}
+
+#[tokio::test]
+async fn a_store_is_set_back_to_before_a_shard_was_added() {
+    let mut server = Server::with(&["--clock", "manual"]);
+    server.open("acme", "org").await;
+    server.grant("g-acme", "acme", "100").await;
+    server.advance(60).await;
+    let until = server.get("/v1/clock").await["now"].as_str().expect("an instant").to_owned();
+    server.advance(60).await;
+    server.call("POST", "/v1/shards", json!({})).await.expect(201);
+    server.stop();
+    server.restart(&["--clock", "manual"]);
+    server.open("umbra", "org").await;
+    assert_eq!(server.get("/v1/accounts/umbra").await["shard"], "ledger-1");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = |name: &str| folder.path().join(name).display().to_string();
+    tool(&["admin", "backup", &text("copy")], server.data());
+    let data = folder.path().join("restored");
+    tool(&["admin", "restore", &text("copy"), "--until", &until], &data);
+    let restored = Server::at(&data, &["--clock", "manual"]);
+    assert_eq!(restored.get("/v1/shards").await["data"].as_array().map(Vec::len), Some(1));
+    assert_eq!(restored.get("/v1/accounts/acme/balance").await["available"], "100");
+    restored.call("GET", "/v1/accounts/umbra", Value::Null).await.problem("not_found");
+}

@@ -1,0 +1,303 @@
+//! Lists, rankings and searches over all shards.
+
+use std::cmp::Reverse;
+
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+
+use super::{ShardAnswer, ShardedHandlers};
+use crate::http::list::page_size;
+use crate::http::respond::{POSITION, json as answer};
+use crate::machines::ledgers::ledger_name;
+use crate::request::Failure;
+
+/// Where the list of one shard goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Beginning,
+    After(String),
+    End,
+}
+
+/// The prefix of a cursor with a place for each shard.
+const SHARDS: &str = "shards:";
+
+/// Writes the places of all shards. Cursors have no comma.
+fn write_places(places: &[Place]) -> String {
+    let all: Vec<&str> = places
+        .iter()
+        .map(|place| match place {
+            Place::Beginning => "^",
+            Place::After(cursor) => cursor,
+            Place::End => "$",
+        })
+        .collect();
+    format!("{SHARDS}{}", all.join(","))
+}
+
+fn read_places(cursor: Option<&str>, count: usize) -> Result<Vec<Place>, Failure> {
+    let Some(cursor) = cursor else { return Ok(vec![Place::Beginning; count]) };
+    let wrong = || Failure::invalid("cursor", "pass the next_cursor of the page before");
+    let places: Vec<Place> = cursor
+        .strip_prefix(SHARDS)
+        .ok_or_else(wrong)?
+        .split(',')
+        .map(|place| match place {
+            "^" => Place::Beginning,
+            "$" => Place::End,
+            cursor => Place::After(cursor.to_owned()),
+        })
+        .collect();
+    // A shard that was added meanwhile is shown from its beginning.
+    let missing = count.checked_sub(places.len()).ok_or_else(wrong)?;
+    Ok([places, vec![Place::Beginning; missing]].concat())
+}
+
+/// The parameters of a query but for some.
+fn pairs(uri: &Uri) -> Vec<(String, String)> {
+    form_urlencoded::parse(uri.query().unwrap_or("").as_bytes()).into_owned().collect()
+}
+
+fn with(uri: &Uri, pairs: &[(String, String)]) -> Result<Uri, Failure> {
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    let path = uri.path();
+    Uri::try_from(format!("{path}?{query}"))
+        .map_err(|error| Failure::invalid("query", error.to_string()))
+}
+
+/// One entry of a list, and where its shard goes on after it.
+struct Head {
+    entry: Value,
+    after: Place,
+}
+
+/// The entry with the newest creation; of several, that of the first shard.
+fn newest(heads: &[Option<Head>]) -> Option<usize> {
+    let made = |head: &Head| {
+        let at = head.entry.get("created_at").or_else(|| head.entry.get("at"));
+        at.and_then(Value::as_str).unwrap_or("").to_owned()
+    };
+    let all = heads.iter().enumerate();
+    let all = all.filter_map(|(shard, head)| Some((shard, made(head.as_ref()?))));
+    // Times have one form, so that their order is that of their text.
+    all.min_by_key(|(shard, at)| (Reverse(at.clone()), *shard)).map(|(shard, _)| shard)
+}
+
+/// The positions of all shards as one.
+fn positions(parts: &[(u16, Option<u64>)]) -> Option<HeaderValue> {
+    let known = parts.iter().filter_map(|(shard, position)| {
+        position.map(|position| format!("{}:{position}", ledger_name(*shard)))
+    });
+    let text = known.collect::<Vec<String>>().join(",");
+    HeaderValue::from_str(&text).ok().filter(|_| !text.is_empty())
+}
+
+impl ShardedHandlers {
+    /// Entries of one shard from a place on, in an answer as the shard gives it.
+    async fn first(
+        &self,
+        parts: &Parts,
+        shard: u16,
+        place: &Place,
+    ) -> Result<Result<Value, Response>, Failure> {
+        let mut pairs = pairs(&parts.uri);
+        pairs.retain(|(name, _)| name != "limit" && name != "cursor");
+        pairs.push(("limit".to_owned(), "1".to_owned()));
+        if let Place::After(cursor) = place {
+            pairs.push(("cursor".to_owned(), cursor.clone()));
+        }
+        Ok(self.get(shard, parts, with(&parts.uri, &pairs)?).await.json().await)
+    }
+
+    /// A page of a list over all shards, newest first. Each entry has its place in the list of its shard, so that the next
+    /// page goes on exactly after it.
+    pub(super) async fn list(&self, parts: &Parts) -> Result<Response, Failure> {
+        let given = pairs(&parts.uri);
+        let value = |wanted: &str| given.iter().find(|(name, _)| name == wanted);
+        let limit = value("limit").map(|(_, value)| value.parse::<u32>());
+        let limit = limit.transpose().map_err(|_| Failure::invalid("limit", "must be a number"))?;
+        let size = page_size(limit)?;
+        let cursor = value("cursor").map(|(_, cursor)| cursor.as_str());
+        let mut places = read_places(cursor, self.routers.len())?;
+        let mut heads: Vec<Option<Head>> = Vec::new();
+        let mut seen = Vec::new();
+        let mut as_of = Value::Null;
+        for shard in self.numbers() {
+            let place = places[usize::from(shard)].clone();
+            if place == Place::End {
+                heads.push(None);
+                continue;
+            }
+            let page = match self.first(parts, shard, &place).await? {
+                Ok(page) => page,
+                Err(other) => return Ok(other),
+            };
+            seen.push((shard, page.get("position").and_then(Value::as_u64)));
+            if as_of.as_str() < page.get("as_of").and_then(Value::as_str) {
+                as_of = page.get("as_of").cloned().unwrap_or_default();
+            }
+            heads.push(head(page));
+        }
+        let mut data = Vec::new();
+        while data.len() < size
+            && let Some(next) = newest(&heads)
+        {
+            let Some(Head { entry, after }) = heads[next].take() else { break };
+            data.push(entry);
+            if let Place::After(_) = &after {
+                let shard = u16::try_from(next).unwrap_or(u16::MAX);
+                heads[next] = match self.first(parts, shard, &after).await? {
+                    Ok(page) => head(page),
+                    Err(other) => return Ok(other),
+                };
+            }
+            places[next] = after;
+        }
+        let has_more = heads.iter().any(Option::is_some);
+        for (place, head) in places.iter_mut().zip(&heads) {
+            if head.is_none() {
+                *place = Place::End;
+            }
+        }
+        let mut list = Map::new();
+        list.insert("data".to_owned(), data.into());
+        list.insert("has_more".to_owned(), has_more.into());
+        list.insert("next_cursor".to_owned(), json!(has_more.then(|| write_places(&places))));
+        if !as_of.is_null() {
+            list.insert("as_of".to_owned(), as_of);
+        }
+        Ok(at_positions(answer(StatusCode::OK, &list), &seen))
+    }
+
+    /// The whole answers of all shards, or the first one that is no success.
+    async fn everywhere(&self, parts: &Parts) -> Result<Vec<(u16, Value)>, Response> {
+        let mut all = Vec::new();
+        for shard in self.numbers() {
+            let part: ShardAnswer = self.get(shard, parts, parts.uri.clone()).await;
+            all.push((shard, part.json().await?));
+        }
+        Ok(all)
+    }
+
+    /// A ranking over all shards, largest first.
+    pub(super) async fn top(&self, parts: &Parts) -> Result<Response, Failure> {
+        let all = match self.everywhere(parts).await {
+            Ok(all) => all,
+            Err(other) => return Ok(other),
+        };
+        let wanted = pairs(&parts.uri).into_iter().find(|(name, _)| name == "k");
+        let size = wanted.and_then(|(_, size)| size.parse().ok()).unwrap_or(10);
+        let seen = seen_in(&all);
+        let mut first: Value = Value::Null;
+        let mut data: Vec<Value> = Vec::new();
+        for (_, mut ranking) in all {
+            let entries = ranking.get_mut("data").map(Value::take).unwrap_or_default();
+            data.extend(entries.as_array().cloned().unwrap_or_default());
+            if first.get("as_of").and_then(Value::as_str)
+                < ranking.get("as_of").and_then(Value::as_str)
+            {
+                first = ranking;
+            }
+        }
+        let value = |entry: &Value| micros(entry.get("value"));
+        // Stable: of equals those of the first shard.
+        data.sort_by_key(|entry| Reverse(value(entry)));
+        data.truncate(size);
+        if let Some(ranking) = first.as_object_mut() {
+            ranking.insert("data".to_owned(), data.into());
+        }
+        Ok(at_positions(answer(StatusCode::OK, &first), &seen))
+    }
+
+    /// A search over all shards. Hits of the directory come once.
+    pub(super) async fn search(&self, parts: &Parts) -> Result<Response, Failure> {
+        let all = match self.everywhere(parts).await {
+            Ok(all) => all,
+            Err(other) => return Ok(other),
+        };
+        let wanted = pairs(&parts.uri).into_iter().find(|(name, _)| name == "limit");
+        let size = wanted.and_then(|(_, size)| size.parse().ok()).unwrap_or(25);
+        let mut truncated = false;
+        let mut data: Vec<Value> = Vec::new();
+        for (shard, mut found) in all {
+            truncated |= found.get("truncated").and_then(Value::as_bool).unwrap_or(false);
+            let hits = found.get_mut("data").map(Value::take).unwrap_or_default();
+            for mut hit in hits.as_array().cloned().unwrap_or_default() {
+                let is_request = hit.get("kind").and_then(Value::as_str) == Some("request");
+                if let Some(fields) = hit.as_object_mut().filter(|_| is_request) {
+                    fields.entry("machine").or_insert_with(|| ledger_name(shard).into());
+                }
+                if !data.contains(&hit) {
+                    data.push(hit);
+                }
+            }
+        }
+        let is_exact = |hit: &Value| hit.get("exact").and_then(Value::as_bool).unwrap_or(false);
+        data.sort_by_key(|hit| !is_exact(hit));
+        truncated |= data.len() > size;
+        data.truncate(size);
+        Ok(answer(StatusCode::OK, &json!({ "data": data, "truncated": truncated })))
+    }
+}
+
+fn seen_in(all: &[(u16, Value)]) -> Vec<(u16, Option<u64>)> {
+    let position = |value: &Value| value.get("position").and_then(Value::as_u64);
+    all.iter().map(|(shard, value)| (*shard, position(value))).collect()
+}
+
+fn at_positions(mut response: Response, seen: &[(u16, Option<u64>)]) -> Response {
+    if let Some(positions) = positions(seen) {
+        response.headers_mut().insert(POSITION, positions);
+    }
+    response
+}
+
+/// The only entry of a page, if there is one.
+fn head(mut page: Value) -> Option<Head> {
+    let entry = page.get_mut("data")?.as_array_mut()?.pop()?;
+    let next = page.get("next_cursor").and_then(Value::as_str);
+    Some(Head { entry, after: next.map_or(Place::End, |next| Place::After(next.to_owned())) })
+}
+
+/// A decimal number in millionths.
+fn micros(value: Option<&Value>) -> i128 {
+    let text = value.and_then(Value::as_str).unwrap_or("0");
+    let (sign, text) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let part: i128 = format!("{part:0<6}").get(..6).and_then(|part| part.parse().ok()).unwrap_or(0);
+    sign * (whole.parse::<i128>().unwrap_or(0) * 1_000_000 + part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_has_a_place_for_each_shard() {
+        let places = [Place::End, Place::Beginning, Place::After("0123".to_owned())];
+        let cursor = write_places(&places);
+        assert_eq!(read_places(Some(&cursor), 3).ok().as_deref(), Some(&places[..]));
+        assert_eq!(read_places(None, 2).ok(), Some(vec![Place::Beginning; 2]));
+        let added = read_places(Some(&cursor), 4).ok().and_then(|places| places.last().cloned());
+        assert_eq!(added, Some(Place::Beginning));
+        assert!(read_places(Some(&cursor), 2).is_err(), "shards do not vanish");
+        assert!(read_places(Some("0123"), 3).is_err());
+    }
+
+    #[test]
+    fn the_newest_entry_comes_first_and_of_equals_that_of_the_first_shard() {
+        let head = |at: &str| Some(Head { entry: json!({ "created_at": at }), after: Place::End });
+        let late = "2026-01-02T00:00:00.000Z";
+        assert_eq!(newest(&[head("2026-01-01T00:00:00.000Z"), head(late), head(late)]), Some(1));
+        assert_eq!(newest(&[None, None]), None);
+    }
+
+    #[test]
+    fn amounts_are_compared_as_numbers() {
+        let number = |text: &str| micros(Some(&json!(text)));
+        assert!(number("10") > number("9.999999") && number("-1") < number("0"));
+        assert_eq!(number("0.5"), 500_000);
+    }
+}
