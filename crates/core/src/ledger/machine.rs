@@ -1,7 +1,6 @@
 //! The ledger as a machine: the dispatch of commands, timers and events.
 
 mod timers;
-mod unblocked;
 
 use std::sync::Arc;
 
