@@ -425,7 +425,7 @@ fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_reported_
     let (mut world, job) = gang_that_lost_a_node();
     let placed =
         |world: &World| count(world, |event| matches!(event, Event::PlacementProposed { .. }));
-    assert_eq!(placed(&world), 1, "its member on the other node may still run");
+    assert_eq!(placed(&world), 1, "its part on the other node may still run");
     assert_eq!(reported_ends(&world), 0, "the ledger could start it in another region");
     let why = world.cell.why(job, at(world.now)).expect("it waits");
     assert!(!why.blockers.is_empty(), "L14");

@@ -177,8 +177,8 @@ fn a_gang_starts_whole_or_not_at_all_and_in_one_rack_if_it_can() {
     let pair = world.submit(spec);
     let used: Vec<_> = world.journal.iter().flat_map(|(_, events)| events).collect();
     let nodes = used.iter().rev().find_map(|event| match event {
-        Event::PlacementProposed { members, .. } => {
-            Some(members.iter().map(|member| member.node.0).collect::<Vec<_>>())
+        Event::PlacementProposed { placements, .. } => {
+            Some(placements.iter().map(|placement| placement.node.0).collect::<Vec<_>>())
         }
         _ => None,
     });
@@ -204,8 +204,8 @@ fn preferences_memory_floors_and_shares_of_gpus_are_respected() {
     let node_of = |world: &World, job: JobId| {
         let events = world.journal.iter().flat_map(|(_, events)| events);
         let mut nodes = events.filter_map(|event| match event {
-            Event::PlacementProposed { attempt, members, .. } if attempt.job == job => {
-                Some(members[0].node.0)
+            Event::PlacementProposed { attempt, placements, .. } if attempt.job == job => {
+                Some(placements[0].node.0)
             }
             _ => None,
         });

@@ -22,11 +22,13 @@ fn nodes_of(world: &World, job: JobId) -> Vec<String> {
     let names: Vec<String> = world.cell.nodes().map(|node| node.offer.name.to_string()).collect();
     let events = world.journal.iter().rev().flat_map(|(_, events)| events.iter().rev());
     let mut placed = events.filter_map(|event| match event {
-        Event::PlacementProposed { attempt, members, .. } if attempt.job == job => Some(members),
+        Event::PlacementProposed { attempt, placements, .. } if attempt.job == job => {
+            Some(placements)
+        }
         _ => None,
     });
-    let members = placed.next().into_iter().flatten();
-    members.map(|member| names[member.node.0 as usize].clone()).collect()
+    let placements = placed.next().into_iter().flatten();
+    placements.map(|placement| names[placement.node.0 as usize].clone()).collect()
 }
 
 #[test]

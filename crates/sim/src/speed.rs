@@ -147,10 +147,10 @@ impl Bench {
         }
         self.samples.push(begin.elapsed());
         for event in &self.events {
-            if let Event::PlacementProposed { attempt, members, .. } = event {
+            if let Event::PlacementProposed { attempt, placements, .. } = event {
                 self.placements += 1;
                 self.unanswered.push(*attempt);
-                self.running.push((*attempt, members[0].node.0));
+                self.running.push((*attempt, placements[0].node.0));
             }
         }
     }

@@ -29,7 +29,7 @@ impl Cell {
         for (id, record) in self.inventory.iter() {
             digester.value((id, &record.offer, &record.node, record.incarnation, record.seq));
             digester.value((record.lease_until, record.alive, record.drained, record.windows));
-            digester.value((&record.members, &record.claims));
+            digester.value((&record.attempts, &record.claims));
             digester.value(record.kept_until);
         }
         for job in self.jobs.values() {

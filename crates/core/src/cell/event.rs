@@ -155,7 +155,7 @@ pub enum Event {
         /// The GPU model. `None` for a job without GPUs.
         model: Option<ModelId>,
         /// Its nodes and devices.
-        members: SmallVec<[Placement; 1]>,
+        placements: SmallVec<[Placement; 1]>,
     },
     /// The ledger confirmed: the nodes are ordered to start.
     PlacementConfirmed {

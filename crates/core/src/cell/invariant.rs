@@ -88,9 +88,9 @@ impl Cell {
     /// Checks the placements of a step: every quota and group that counts them still holds (L9).
     pub fn check_step(&self, events: &[Event]) -> Result<(), CellViolation> {
         for event in events {
-            let Event::PlacementProposed { attempt, members, .. } = event else { continue };
+            let Event::PlacementProposed { attempt, placements, .. } = event else { continue };
             let Some((job, live)) = self.live(*attempt) else { continue };
-            let nodes = members.iter().map(|placement| self.inventory.node(placement.node));
+            let nodes = placements.iter().map(|placement| self.inventory.node(placement.node));
             for offer in nodes.map(|record| &record.offer) {
                 if !covers(offer.scope.as_deref(), Some(&job.spec.account)) {
                     return Err(
@@ -195,7 +195,7 @@ impl Cell {
         for (id, record) in self.inventory.iter() {
             let mut used = vec![0u32; record.node.free_gpus().len()];
             let (mut cpu, mut memory) = (0u64, 0u64);
-            for (attempt, held) in &record.members {
+            for (attempt, held) in &record.attempts {
                 let shape = self.shapes.get(held.shape);
                 for device in held.gpus.iter() {
                     used[device] += u32::from(shape.gpu.per_device());
@@ -226,7 +226,7 @@ impl Cell {
             {
                 return Err(format!("L8: CPU or memory of {id:?} does not add up").into());
             }
-            if !record.alive && !record.members.is_empty() {
+            if !record.alive && !record.attempts.is_empty() {
                 return Err(format!("L10: {id:?} is lost and still holds attempts").into());
             }
         }
@@ -282,7 +282,7 @@ impl Cell {
                 for on_node in &attempt.nodes {
                     let ended = matches!(on_node.phase, AttemptNodePhase::Ended(_));
                     let record = self.inventory.get(on_node.node);
-                    let held = record.is_some_and(|record| record.members.contains_key(&expected));
+                    let held = record.is_some_and(|record| record.attempts.contains_key(&expected));
                     if held == ended {
                         return Err(
                             format!("L10: {expected} and {:?} disagree", on_node.node).into()
@@ -375,7 +375,7 @@ impl Cell {
 
     fn check_groups(&self) -> Result<(), CellViolation> {
         for group in self.groups.iter() {
-            let members = || {
+            let jobs_of_group = || {
                 self.jobs.values().filter(|job| {
                     job.group.is_some_and(|id| {
                         let own = self.groups.get(id);
@@ -383,18 +383,19 @@ impl Cell {
                     })
                 })
             };
-            let active = members().filter(|job| job.attempt().is_some()).count();
-            let held = members().filter(|job| job.waiting() == Some(Waiting::Group)).count();
+            let active = jobs_of_group().filter(|job| job.attempt().is_some()).count();
+            let held = jobs_of_group().filter(|job| job.waiting() == Some(Waiting::Group)).count();
             if active != group.active as usize
                 || held != group.held().count()
-                || members().count() != group.jobs()
+                || jobs_of_group().count() != group.jobs()
                 || (group.jobs() == 0) != group.tenant.is_empty()
             {
                 return Err(format!("group {} is miscounted", group.name).into());
             }
             let free = group.limit.saturating_sub(group.active) as usize;
             for (kind, held) in group.held_kinds() {
-                let alike = members().filter(|job| (job.class(), job.account, job.request) == kind);
+                let alike =
+                    jobs_of_group().filter(|job| (job.class(), job.account, job.request) == kind);
                 let ready = alike.filter(|job| {
                     matches!(job.waiting(), Some(Waiting::Competing | Waiting::Nominated))
                 });

@@ -100,8 +100,8 @@ impl Machine for Cell {
             }
             Event::JobHeldByGroup { job } => self.apply_held_by_group(*job),
             Event::JobEnded { job, outcome: _ } => self.apply_job_ended(at, *job),
-            Event::PlacementProposed { attempt, model, members } => {
-                self.apply_proposed(at, *attempt, *model, members);
+            Event::PlacementProposed { attempt, model, placements } => {
+                self.apply_proposed(at, *attempt, *model, placements);
             }
             Event::PlacementConfirmed { attempt, price, funded_ms } => {
                 self.apply_confirmed(*attempt, *price, *funded_ms);
@@ -270,7 +270,7 @@ impl Cell {
             }
             Command::RemoveNode { node } => {
                 let node = self.find_node(node)?;
-                if !self.inventory.node(node).members.is_empty() {
+                if !self.inventory.node(node).attempts.is_empty() {
                     return Err(Refusal::NodeBusy);
                 }
                 events.push(Event::NodeRemoved { node });

@@ -149,9 +149,9 @@ impl Cell {
 
     fn add_message(&self, event: &Event, outgoing: &mut Outgoing) {
         match event {
-            Event::PlacementProposed { attempt, model, members } => {
+            Event::PlacementProposed { attempt, model, placements } => {
                 let gpu_type = model.map(|model| self.models.get(model).clone());
-                let nodes = members.iter().map(|placement| ProposedNode {
+                let nodes = placements.iter().map(|placement| ProposedNode {
                     node: NodeKey::of(&self.inventory.node(placement.node).offer).full(),
                     // A node has at most 64 devices.
                     gpus: placement.gpus.len() as u16,

@@ -342,7 +342,7 @@ impl Source {
             19 => Event::PlacementProposed {
                 attempt,
                 model: self.maybe(|source| ModelId(source.u32())),
-                members: self.list(|source| Placement {
+                placements: self.list(|source| Placement {
                     node: source.node(),
                     gpus: GpuSet::from_bits(source.u64()),
                 }),

@@ -365,9 +365,10 @@ impl<'a> World<'a> {
         for event in events {
             #[expect(clippy::wildcard_enum_match_arm, reason = "only these concern a study")]
             match event {
-                Event::PlacementProposed { attempt, members, .. } => {
+                Event::PlacementProposed { attempt, placements, .. } => {
                     let progress = &mut self.progress[job_index(*attempt)];
-                    progress.agents = members.iter().map(|member| member.node.index()).collect();
+                    progress.agents =
+                        placements.iter().map(|placement| placement.node.index()).collect();
                     progress.started_on = 0;
                     self.proposed.push(*attempt);
                 }

@@ -145,7 +145,7 @@ pub struct NodeImage {
     /// Whether an operator drained it.
     pub drained: bool,
     /// What attempts have or fence there.
-    pub members: Vec<(AttemptId, Held)>,
+    pub attempts: Vec<(AttemptId, Held)>,
     /// After a restore: until when nothing is placed on it.
     pub kept_until: Option<Timestamp>,
 }
@@ -330,7 +330,7 @@ impl Cell {
             lease_until: record.lease_until,
             alive: record.alive,
             drained: record.drained,
-            members: record.members.iter().map(|(id, held)| (*id, held.clone())).collect(),
+            attempts: record.attempts.iter().map(|(id, held)| (*id, held.clone())).collect(),
             kept_until: record.kept_until,
         });
         nodes.collect()

@@ -176,20 +176,20 @@ impl Cell {
         for image in nodes {
             let NodeImage { node, offer, incarnation, seq, lease_until, alive, drained, .. } =
                 image;
-            let (members, kept_until) = (image.members, image.kept_until);
+            let (attempts, kept_until) = (image.attempts, image.kept_until);
             let fits = node >= self.inventory.next_id() && usize::from(offer.gpus) <= MAX_GPUS;
             let new = self.inventory.find(&NodeKey::of(&offer)).is_none();
             require(fits && new, || format!("node {} is impossible", offer.name))?;
             self.inventory.skip_to(node);
             let made = self.make_node(&offer);
             self.inventory.register(node, offer, made, incarnation, lease_until);
-            for (attempt, held) in members {
+            for (attempt, held) in attempts {
                 let known = held.shape.index() < self.shapes.len();
                 require(known, || format!("{attempt} has an unknown shape"))?;
                 let shape = self.shapes.get(held.shape);
                 let record = self.inventory.node(node);
                 let room = record.node.can_take(shape, held.gpus)
-                    && !record.members.contains_key(&attempt);
+                    && !record.attempts.contains_key(&attempt);
                 require(room, || format!("{attempt} has no room on {node:?}"))?;
                 if held.fenced {
                     *self.fences.entry(attempt.job).or_default() += 1;

@@ -436,7 +436,7 @@ impl Cell {
         if ordered && self.inventory.node(node).alive {
             let until = self.inventory.node(node).lease_until;
             self.inventory.change(node, |record| {
-                let held = record.members.get_mut(&id).expect("not given back yet");
+                let held = record.attempts.get_mut(&id).expect("not given back yet");
                 held.fenced = true;
                 held.until = until;
             });

@@ -59,7 +59,7 @@ impl Cell {
             return;
         }
         self.inventory.change(node, |record| {
-            if let Some(held) = record.members.get_mut(&id) {
+            if let Some(held) = record.attempts.get_mut(&id) {
                 held.until = until;
             }
         });

@@ -77,7 +77,7 @@ impl Cell {
             return Err(Refusal::StaleIncarnation { current: record.incarnation });
         }
         let mut orders = Vec::new();
-        for (attempt, held) in &record.members {
+        for (attempt, held) in &record.attempts {
             let kind = match self.live(*attempt) {
                 None => held.fenced.then_some(OrderKind::Kill { reason: None }),
                 Some((job, live)) => self.order(node, held, job, live),
@@ -85,7 +85,7 @@ impl Cell {
             orders.extend(kind.map(|kind| Order { attempt: *attempt, kind }));
         }
         for report in &heartbeat.reports {
-            if !record.members.contains_key(&report.attempt) {
+            if !record.attempts.contains_key(&report.attempt) {
                 orders.push(Order { attempt: report.attempt, kind: OrderKind::Forget });
             }
         }

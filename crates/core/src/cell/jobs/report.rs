@@ -59,7 +59,7 @@ impl Cell {
                 self.read_report(now, node, report, &mut findings);
             }
         }
-        for attempt in record.members.keys().filter(|attempt| !listed.contains(attempt)) {
+        for attempt in record.attempts.keys().filter(|attempt| !listed.contains(attempt)) {
             self.read_absence(node, record, *attempt, &mut findings);
         }
         events.push(Event::NodeReported { node, seq: heartbeat.seq, lease_until });
@@ -107,7 +107,7 @@ impl Cell {
             ReportState::Stopped => Some(AttemptNodeEnd::Stopped),
         };
         let Some((job, live)) = self.live(attempt).filter(|(_, live)| live.confirmed) else {
-            let fenced = self.inventory.node(node).members.get(&attempt);
+            let fenced = self.inventory.node(node).attempts.get(&attempt);
             if fenced.is_some_and(|held| held.fenced) && end.is_some() {
                 findings.lifted.push(attempt);
             }
@@ -149,7 +149,8 @@ impl Cell {
             // The absence of an attempt that ran lifts its fence. An attempt that was never
             // reported may still be starting, so its fence stays until the agent answers the kill
             // order.
-            let ran = record.members.get(&attempt).is_some_and(|held| held.fenced && held.reported);
+            let ran =
+                record.attempts.get(&attempt).is_some_and(|held| held.fenced && held.reported);
             if ran {
                 findings.lifted.push(attempt);
             }

@@ -105,7 +105,7 @@ impl Inventory {
         let named = named.take_while(|entry| (&entry.0, &entry.1) == (&first.0, &first.1));
         let others = named.map(|(_, _, id)| *id).filter(|id| Some(*id) != except);
         others.into_iter().find(|id| {
-            self.get(*id).is_some_and(|record| record.alive || !record.members.is_empty())
+            self.get(*id).is_some_and(|record| record.alive || !record.attempts.is_empty())
         })
     }
 
@@ -149,7 +149,7 @@ impl Inventory {
     /// Records that an attempt was reported running, which changes nothing that is free.
     pub(crate) fn mark_reported(&mut self, id: NodeId, attempt: AttemptId) {
         let record = self.nodes[id.index()].as_mut().expect("an event names only nodes here");
-        if let Some(held) = record.members.get_mut(&attempt) {
+        if let Some(held) = record.attempts.get_mut(&attempt) {
             held.reported = true;
         }
     }
@@ -215,7 +215,7 @@ impl Inventory {
     /// The forecast of a node with its model, if it takes work.
     fn outlook(&self, id: NodeId) -> Option<(ModelId, Outlook)> {
         let record = self.get(id).filter(|record| record.is_open())?;
-        Some((record.node.model(), Outlook::new(&record.node, &record.members)))
+        Some((record.node.model(), Outlook::new(&record.node, &record.attempts)))
     }
 
     /// The candidate index. It is updated when it is read.
@@ -247,7 +247,7 @@ impl Inventory {
         self.by_key.insert(NodeKey::of(&offer), id);
         match &self.nodes[id.index()] {
             Some(record) => {
-                if record.members.is_empty() {
+                if record.attempts.is_empty() {
                     self.leave_indexes(id);
                     let record = self.nodes[id.index()].as_mut().expect("matched above");
                     record.node = node;
@@ -276,7 +276,7 @@ impl Inventory {
                     drained: false,
                     windows: 0,
                     kept_until: None,
-                    members: BTreeMap::new(),
+                    attempts: BTreeMap::new(),
                     claims: SmallVec::new(),
                     slot: None,
                 });
@@ -318,7 +318,7 @@ impl Inventory {
     pub(crate) fn take(&mut self, shapes: &Shapes, id: NodeId, attempt: AttemptId, held: Held) {
         self.change(id, |record| {
             record.node.take(shapes.get(held.shape), held.gpus);
-            let before = record.members.insert(attempt, held);
+            let before = record.attempts.insert(attempt, held);
             assert!(before.is_none(), "an attempt is on a node once");
         });
     }
@@ -327,7 +327,7 @@ impl Inventory {
     pub(crate) fn give(&mut self, shapes: &Shapes, id: NodeId, attempt: AttemptId) -> Held {
         let mut given = None;
         self.change(id, |record| {
-            let held = record.members.remove(&attempt).expect("what is given back was taken");
+            let held = record.attempts.remove(&attempt).expect("what is given back was taken");
             record.node.give(shapes.get(held.shape), held.gpus);
             given = Some(held);
         });

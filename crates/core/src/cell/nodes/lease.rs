@@ -72,7 +72,7 @@ impl Cell {
             }
             let scope = offer.scope.clone();
             let alike = NodeOffer { scope, ..(*record.offer).clone() } == *offer;
-            if !record.members.is_empty() && !alike {
+            if !record.attempts.is_empty() && !alike {
                 return Err(Refusal::NodeBusy);
             }
         }
@@ -123,7 +123,7 @@ impl Cell {
     pub(crate) fn decide_node_lost(&self, now: Timestamp, node: NodeId, events: &mut Vec<Event>) {
         // First, so that the ends below find the node lost and fence nothing on it.
         events.push(Event::NodeLost { node });
-        for attempt in self.inventory.node(node).members.keys() {
+        for attempt in self.inventory.node(node).attempts.keys() {
             match self.live(*attempt) {
                 Some((job, _)) => self.decide_end(now, job, AttemptOutcome::Lost, None, events),
                 None => events.push(Event::FenceLifted { attempt: *attempt, node }),
@@ -156,8 +156,8 @@ impl Cell {
         everything: bool,
         events: &mut Vec<Event>,
     ) {
-        let members = nodes.iter().flat_map(|node| self.inventory.node(*node).members.keys());
-        let attempts: BTreeSet<AttemptId> = members.copied().collect();
+        let held = nodes.iter().flat_map(|node| self.inventory.node(*node).attempts.keys());
+        let attempts: BTreeSet<AttemptId> = held.copied().collect();
         for attempt in attempts {
             let live = self.live(attempt);
             if let Some((job, _)) = live.filter(|(job, _)| everything || job.spec.preemptible) {

@@ -97,7 +97,7 @@ pub(crate) struct NodeRecord {
     pub(crate) windows: u32,
     /// After a restore: until when its agent may still run attempts that the cell does not know.
     pub(crate) kept_until: Option<Timestamp>,
-    pub(crate) members: BTreeMap<AttemptId, Held>,
+    pub(crate) attempts: BTreeMap<AttemptId, Held>,
     /// In rising order.
     pub(crate) claims: SmallVec<[Claim; 1]>,
     /// Its slot among the states, while it takes work.

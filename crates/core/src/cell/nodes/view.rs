@@ -83,7 +83,7 @@ fn view(record: &NodeRecord) -> NodeView<'_> {
         in_maintenance: record.windows > 0,
         kept_until: record.kept_until,
         free: record.node.free_gpus(),
-        attempts: record.members.keys().copied().collect(),
+        attempts: record.attempts.keys().copied().collect(),
     }
 }
 
@@ -127,8 +127,8 @@ impl Cell {
     /// What attempts have of a node's devices, in the order of the attempts.
     pub fn held_devices(&self, node: &NodeKey) -> Vec<HeldDevices> {
         let record = self.inventory.find(node).and_then(|id| self.inventory.get(id));
-        let members = record.into_iter().flat_map(|record| &record.members);
-        let held = members.map(|(attempt, held)| HeldDevices {
+        let attempts = record.into_iter().flat_map(|record| &record.attempts);
+        let held = attempts.map(|(attempt, held)| HeldDevices {
             attempt: *attempt,
             devices: held.gpus.iter().collect(),
             thousandths: self.shapes.get(held.shape).gpu.per_device(),
@@ -159,7 +159,7 @@ impl Cell {
     /// attempt counts as earlier, because its instant is no longer known.
     pub fn holds_since_before(&self, at: Timestamp, attempt: AttemptId, node: &NodeKey) -> bool {
         let held = self.inventory.find(node).and_then(|id| self.inventory.get(id));
-        held.is_some_and(|record| record.members.contains_key(&attempt))
+        held.is_some_and(|record| record.attempts.contains_key(&attempt))
             && self.live(attempt).is_none_or(|(_, live)| live.proposed_at < at)
     }
 

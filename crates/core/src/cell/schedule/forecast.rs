@@ -30,11 +30,11 @@ pub(crate) struct Outlook {
 }
 
 impl Outlook {
-    pub(crate) fn new(node: &Node, members: &BTreeMap<AttemptId, Held>) -> Outlook {
+    pub(crate) fn new(node: &Node, attempts: &BTreeMap<AttemptId, Held>) -> Outlook {
         let devices = node.free_gpus().len();
         let mut free_at: SmallVec<[Timestamp; 8]> = SmallVec::from_elem(Timestamp::MIN, devices);
         let mut classes: SmallVec<[ClassRank; 2]> = SmallVec::new();
-        for held in members.values() {
+        for held in attempts.values() {
             for device in held.gpus.iter() {
                 free_at[device] = free_at[device].max(held.until);
             }
@@ -48,7 +48,7 @@ impl Outlook {
         let without = classes.iter().map(|class| {
             let mut kept = crate::cell::nodes::node::GpuSet::EMPTY;
             let stays = |held: &&Held| !held.preemptible || held.fenced || held.class > *class;
-            for held in members.values().filter(stays) {
+            for held in attempts.values().filter(stays) {
                 held.gpus.iter().for_each(|device| kept.insert(device));
             }
             // At most 64 devices.
@@ -203,7 +203,7 @@ impl Profile {
 /// When a shape will fit on a node if every attempt ends by its longest runtime; not before `now`.
 pub(crate) fn fits_at(
     node: &Node,
-    members: &BTreeMap<AttemptId, Held>,
+    attempts: &BTreeMap<AttemptId, Held>,
     shapes: &Shapes,
     shape: &Shape,
     now: Timestamp,
@@ -212,11 +212,11 @@ pub(crate) fn fits_at(
         return Some(now);
     }
     let mut leaving: SmallVec<[(Timestamp, AttemptId); 8]> =
-        members.iter().map(|(attempt, held)| (held.until, *attempt)).collect();
+        attempts.iter().map(|(attempt, held)| (held.until, *attempt)).collect();
     leaving.sort_unstable();
     let mut later = node.clone();
     leaving.into_iter().find_map(|(until, attempt)| {
-        let held = &members[&attempt];
+        let held = &attempts[&attempt];
         later.give(shapes.get(held.shape), held.gpus);
         later.fits(shape).then_some(until.max(now))
     })

@@ -60,8 +60,8 @@ impl Cell {
         match self.find_place(now, job) {
             Ok(place) if free => {
                 let attempt = AttemptId { job: job.spec.job, number: job.attempts + 1 };
-                let (model, members) = (place.model, place.members);
-                events.push(Event::PlacementProposed { attempt, model, members });
+                let (model, placements) = (place.model, place.placements);
+                events.push(Event::PlacementProposed { attempt, model, placements });
             }
             Ok(_) | Err(_) => {
                 if !(free && self.decide_guests_leave(now, job, events)) {
@@ -112,7 +112,7 @@ impl Cell {
             Ok(place) => events.push(Event::PlacementProposed {
                 attempt: AttemptId { job: id, number: job.attempts + 1 },
                 model: place.model,
-                members: place.members,
+                placements: place.placements,
             }),
             Err(Obstacle::Quota { account, mixed }) => {
                 events.push(Event::RequestBlocked { account, request: job.request, mixed });

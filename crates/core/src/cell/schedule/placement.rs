@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 /// A placement of a whole job.
 pub(crate) struct Place {
     pub(crate) model: Option<ModelId>,
-    pub(crate) members: SmallVec<[Placement; 1]>,
+    pub(crate) placements: SmallVec<[Placement; 1]>,
 }
 
 /// Why a job cannot be placed.
@@ -93,11 +93,11 @@ impl Cell {
         let shape = self.shapes.get(job.shape);
         let model = (shape.gpu.devices() > 0)
             .then(|| self.inventory.node(*nodes.first().expect("a job has nodes")).node.model());
-        let members = nodes.into_iter().map(|node| {
+        let placements = nodes.into_iter().map(|node| {
             let gpus = self.inventory.node(node).node.pick_gpus(shape.gpu);
             Placement { node, gpus: gpus.expect("the node was found because the shape fits") }
         });
-        Ok(Place { model, members: members.collect() })
+        Ok(Place { model, placements: placements.collect() })
     }
 
     fn find_nodes(

@@ -113,7 +113,7 @@ impl Cell {
                 break;
             }
             let record = self.inventory.node(id);
-            let at = fits_at(&record.node, &record.members, &self.shapes, shape, now);
+            let at = fits_at(&record.node, &record.attempts, &self.shapes, shape, now);
             let until = |at: Timestamp| Visit { until: at.plus_millis(length), ..visit };
             if let Some(at) = at.filter(|at| record.allows(&until(*at))) {
                 best.insert((at, id));
@@ -240,8 +240,8 @@ impl Cell {
     /// Whether an attempt on these nodes has no longest runtime, which makes the reserved start an
     /// estimate.
     fn is_guess(&self, nodes: &[NodeId]) -> bool {
-        let mut members = nodes.iter().flat_map(|node| self.inventory.node(*node).members.keys());
-        members.any(|attempt| {
+        let mut attempts = nodes.iter().flat_map(|node| self.inventory.node(*node).attempts.keys());
+        attempts.any(|attempt| {
             self.live(*attempt).is_some_and(|(job, _)| job.spec.max_runtime_ms.is_none())
         })
     }

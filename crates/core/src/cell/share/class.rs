@@ -22,8 +22,8 @@ impl Cell {
         if !self.preempts.contains_key(&job.spec.class_name) {
             return true;
         }
-        let members = self.inventory.node(node).members.keys();
-        members.filter_map(|attempt| self.live(*attempt)).any(|(other, _)| {
+        let attempts = self.inventory.node(node).attempts.keys();
+        attempts.filter_map(|attempt| self.live(*attempt)).any(|(other, _)| {
             other.spec.preemptible && other.class() <= job.class() && self.may_preempt(job, other)
         })
     }

@@ -33,7 +33,7 @@ stored_enum!(Event {
     16 JobReleased { 0 job };
     17 JobHeldByGroup { 0 job };
     18 JobEnded { 0 job, 1 outcome };
-    19 PlacementProposed { 0 attempt, 1 model = None, 2 members };
+    19 PlacementProposed { 0 attempt, 1 model = None, 2 placements };
     20 PlacementConfirmed { 0 attempt, 1 price, 2 funded_ms = None };
     21 PlacementRefused { 0 attempt, 1 blocker };
     22 AttemptStartedOnNode { 0 attempt, 1 node };

@@ -123,7 +123,7 @@ stored_struct!(NodeImage {
     4 lease_until,
     5 alive,
     6 drained = false,
-    7 members = Vec::new(),
+    7 attempts = Vec::new(),
     8 kept_until = None,
 });
 

@@ -63,7 +63,7 @@ impl Inventory {
             return Err("the list of GPUs differs from what nodes offer".into());
         }
         for (owner, uuid, id) in &self.by_uuid {
-            let used = self.get(*id).is_some_and(|record| !record.members.is_empty());
+            let used = self.get(*id).is_some_and(|record| !record.attempts.is_empty());
             if used && self.holder(owner.as_deref(), uuid, Some(*id)).is_some() {
                 return Err(format!("L8: {uuid} of {owner:?} is offered by two nodes").into());
             }

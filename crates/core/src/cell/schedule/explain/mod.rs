@@ -129,7 +129,7 @@ impl Cell {
         let shape = self.shapes.get(job.shape);
         let nodes = kept.nodes.iter().filter_map(|id| self.inventory.get(*id));
         let free = nodes
-            .filter_map(|record| fits_at(&record.node, &record.members, &self.shapes, shape, now));
+            .filter_map(|record| fits_at(&record.node, &record.attempts, &self.shapes, shape, now));
         let free = free.max().unwrap_or(kept.start_at);
         if kept.start_at > now { free.min(kept.start_at) } else { free }
     }

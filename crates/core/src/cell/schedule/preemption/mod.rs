@@ -116,7 +116,7 @@ impl Cell {
         let visit = self.visit(now, job, false);
         let taken = !nodes.clone().all(|record| record.is_open() && record.allows(&visit));
         let guests: BTreeSet<AttemptId> = nodes
-            .flat_map(|record| &record.members)
+            .flat_map(|record| &record.attempts)
             .filter(|(_, held)| held.preemptible && !held.fenced && held.class <= job.class())
             .filter(|(attempt, _)| {
                 self.live(**attempt).is_some_and(|(guest, live)| {
@@ -265,7 +265,7 @@ impl Cell {
             && shares.is_over(self, job, holder)
     }
 
-    /// The victims on a node that make room for one member of a job.
+    /// The victims on a node that make room for one node of a job.
     fn node_plan(
         &self,
         now: Timestamp,
@@ -280,7 +280,7 @@ impl Cell {
         let mut cost = PlanCost::NONE;
         if !node.fits(shape) {
             let mut eligible: Vec<_> = record
-                .members
+                .attempts
                 .iter()
                 .filter(|(_, held)| held.preemptible && !held.fenced)
                 .filter_map(|(attempt, held)| {
@@ -339,7 +339,7 @@ impl Cell {
         nodes.iter().all(|id| {
             let record = self.inventory.node(*id);
             let mut node: Node = record.node.clone();
-            for (attempt, held) in &record.members {
+            for (attempt, held) in &record.attempts {
                 if victims.contains(attempt) {
                     node.give(self.shapes.get(held.shape), held.gpus);
                 }

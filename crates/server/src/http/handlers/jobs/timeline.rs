@@ -261,9 +261,10 @@ fn cell_words(event: &cell::Event, own: JobId) -> (String, Option<CellAttemptId>
             (format!("nodes are reserved for it from {start_at} on"), None)
         }
         CellEvent::ReservationDropped { .. } => ("its reservation was dropped".into(), None),
-        CellEvent::PlacementProposed { attempt, members, .. } => {
-            (format!("a placement on {} was found", counted(members.len(), "node")), Some(*attempt))
-        }
+        CellEvent::PlacementProposed { attempt, placements, .. } => (
+            format!("a placement on {} was found", counted(placements.len(), "node")),
+            Some(*attempt),
+        ),
         CellEvent::PlacementConfirmed { attempt, .. } => {
             ("its nodes may start it".into(), Some(*attempt))
         }
