@@ -184,6 +184,28 @@ pub(crate) async fn holds_of_forgotten(
     Ok((path, names))
 }
 
+/// Refuses an id that is that of a live job of one tenant and of a forgotten one of another, as it was when both were
+/// live. Only callers without a tenant can mean either.
+pub(crate) async fn require_only(
+    app: &App,
+    caller: &Caller,
+    id: &Name,
+    live: &AccountPath,
+) -> Result<(), Failure> {
+    if caller.principal.tenant().is_some() || caller.tenant.is_some() {
+        return Ok(());
+    }
+    let found = ended(app, caller, std::slice::from_ref(id)).await?;
+    let accounts: Vec<AccountNo> = found.iter().map(|one| one.account).collect();
+    let look = move |ledger: &Ledger| {
+        let path = |account: AccountNo| ledger.account(account).path.clone();
+        accounts.into_iter().map(path).collect::<Vec<AccountPath>>()
+    };
+    let mut paths = app.ledger.peek(look).await?;
+    paths.retain(|path| caller.principal.sees(path) && tenant_of(path) != tenant_of(live));
+    if paths.is_empty() { Ok(()) } else { Err(ambiguous(id, paths.iter().chain([live]))) }
+}
+
 /// The only forgotten job with this id that is visible to the caller, or the first of the array with it.
 pub(crate) async fn only_forgotten(
     app: &App,

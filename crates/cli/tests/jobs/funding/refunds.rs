@@ -153,6 +153,28 @@ async fn old_jobs_need_no_history() {
 }
 
 #[tokio::test]
+async fn an_id_of_two_tenants_stays_ambiguous_when_one_of_the_jobs_is_forgotten() {
+    let server = Server::configured("[ledger]\nclosed_memory = 0\n", &["--clock", "manual"]);
+    furnish(&server).await;
+    server.grant("theirs", "umbra", "100").await;
+    submit(&server, with(small("x"), "account", json!("umbra"))).await;
+    cancel(&server, "x").await;
+    days(&server, 60).await;
+    let charge = json!({ "id": "last", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/charges", charge).await.expect(201);
+    server.until_forgotten().await;
+    submit(&server, small("x")).await;
+    let body = json!({ "job": "x" });
+    refund(&server, &body).await.problem("ambiguous_id");
+    for tenant in ["acme", "umbra"] {
+        let headers = [("Bursar-Tenant", tenant)];
+        let root = &server.root;
+        let refund = server.send("POST", "/v1/refunds", body.clone(), root, &headers).await;
+        refund.problem("conflict");
+    }
+}
+
+#[tokio::test]
 async fn the_parts_of_a_refund_are_all_found_after_numbers_are_used_again() {
     let server = priced(&[]).await;
     let charge = json!({ "id": "c", "account": "acme", "amount": "4" });
