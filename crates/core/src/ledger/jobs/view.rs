@@ -85,7 +85,7 @@ impl Ledger {
             return vec![job];
         }
         let Some(first) = self.find_array(tenant, id) else { return Vec::new() };
-        self.members_of_array(id, first, self.live_job(first).order.fingerprint)
+        self.jobs_of_array(id, first, self.live_job(first).order.fingerprint)
     }
 
     /// The same, or what is left of the array if its first job is forgotten.
@@ -96,7 +96,7 @@ impl Ledger {
         }
         let Some((index, any)) = self.any_left(tenant, id) else { return Vec::new() };
         let first = JobNo(any.0.saturating_sub(u64::from(index)));
-        self.members_of_array(id, first, self.live_job(any).order.fingerprint)
+        self.jobs_of_array(id, first, self.live_job(any).order.fingerprint)
     }
 
     /// A job of the array with this id, whose first job is forgotten.
@@ -111,13 +111,13 @@ impl Ledger {
         named.take(MAX_JOBS as usize).find_map(|((_, name), number)| {
             let index: u32 = name.rsplit_once('.')?.1.parse().ok()?;
             let hold = &self.live_job(*number).order.hold;
-            let is_member = **name == *member_of_array(id, index)
+            let is_of_array = **name == *job_of_array(id, index)
                 && hold.strip_suffix(&*format_compact!("{index}"))?.ends_with('.');
-            is_member.then_some((index, *number))
+            is_of_array.then_some((index, *number))
         })
     }
 
-    fn members_of_array(&self, id: &str, first: JobNo, fingerprint: u128) -> Vec<JobNo> {
+    fn jobs_of_array(&self, id: &str, first: JobNo, fingerprint: u128) -> Vec<JobNo> {
         let numbers = (0..MAX_JOBS).filter_map(|index| {
             let number = JobNo(first.0 + u64::from(index));
             let order = &self.jobs.all.get(&number)?.order;
