@@ -2,21 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "the steps before the one under test must succeed")]
 
+mod jobs;
+
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, Cause, Charge, Context, Forget, OnExpiry, PlaceHold, Refund,
-    RefundOf, SubmitJob, Usage,
+    RefundOf, Usage,
 };
 use bursar_core::ledger::holds::archive::RecalledRecord;
 use bursar_core::ledger::holds::forgettable::Forgettable;
-use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Command, Envelope, Ledger, Refusal, Reply, invariant};
 use bursar_core::machine::{advance, execute};
-use bursar_core::opaque::Opaque;
 use bursar_core::time::Timestamp;
 
-use crate::ledger_builders::{purchase, short_memory, submission};
+use crate::ledger_builders::{purchase, short_memory};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -211,79 +211,4 @@ fn an_id_that_an_earlier_release_forgot_by_its_age_is_looked_up() {
     // An archive was built from the first record on: its silence counts.
     let envelope = Envelope { archive: Some(1), ..envelope };
     world.ask(&envelope, &place("never")).unwrap();
-}
-
-fn submit(id: &str, hold: &str) -> Command {
-    submit_with(id, hold, "{}".into())
-}
-
-fn submit_with(id: &str, hold: &str, payload: Opaque) -> Command {
-    let submission = submission(id, hold, credits(2));
-    Command::SubmitJob(Box::new(SubmitJob { payload, ..submission }))
-}
-
-#[test]
-fn an_ended_job_leaves_when_it_is_old_and_the_archive_has_it_as_it_is() {
-    let mut world = World::new(Ledger::new());
-    world.make(None, Command::OpenRegion { region: "eu".into(), shard: 1 });
-    world.make(None, submit("j", "first"));
-    world.make(None, Command::CancelJob { tenant: "acme".into(), job: "j".into() });
-    let has_job = |ledger: &Ledger| ledger.find_job(AccountNo(0), "j").is_some();
-    let oldest = |world: &World| {
-        let kept_from = world.now.plus_millis(-HOUR_MS);
-        let forget = world.ledger.forgettable(Forgettable { keep: 1_000, kept_from, most: 10 });
-        Forget { through: world.position, ..forget }
-    };
-    assert!(oldest(&world).jobs.is_empty(), "it ended just now");
-    let young =
-        world.ledger.forgettable(Forgettable { keep: 1_000, kept_from: Timestamp::MAX, most: 10 });
-    assert_eq!(young.jobs.len(), 1);
-    let envelope = Envelope::default();
-    let young = Forget { through: 1, ..young };
-    world.ask(&envelope, &Command::Forget(Box::new(young))).unwrap();
-    assert!(has_job(&world.ledger), "a command that comes too early");
-    world.now = world.now.plus_millis(2 * HOUR_MS);
-    advance(&mut world.ledger, world.now, |_, _| {});
-    assert!(has_job(&world.ledger), "its age alone is not enough");
-    let mut other = oldest(&world);
-    other.jobs[0].job.highest += 1;
-    world.ask(&envelope, &Command::Forget(Box::new(other))).unwrap();
-    assert!(has_job(&world.ledger), "the archive has it as it was");
-    let (forget, before) = (oldest(&world), world.position);
-    world.ask(&envelope, &Command::Forget(Box::new(forget))).unwrap();
-    assert!(!has_job(&world.ledger));
-    let restored = Ledger::from_image(world.ledger.image()).unwrap();
-    assert_eq!(restored.image(), world.ledger.image());
-    // A look-up from before it was forgotten does not say that the id is new.
-    for (archive, is_new) in [(before - 1, false), (before, true)] {
-        let envelope = Envelope { archive: Some(archive), ..Envelope::default() };
-        let again = world.ask(&envelope, &submit("j", "second"));
-        assert_eq!(again.is_ok(), is_new, "{again:?}");
-        if !is_new {
-            assert!(matches!(again, Err(Refusal::Forgotten { what: Resource::Job, .. })));
-        }
-    }
-}
-
-#[test]
-fn a_step_forgets_as_many_jobs_as_their_texts_allow() {
-    const MIB: usize = 1 << 20;
-    let mut world = World::new(Ledger::new());
-    world.make(None, Command::OpenRegion { region: "eu".into(), shard: 1 });
-    for number in 0..9 {
-        let text = Opaque::from("x".repeat(MIB - 2));
-        world.make(None, submit_with(&format!("j{number}"), &format!("h{number}"), text));
-        let job = format!("j{number}").as_str().into();
-        world.make(None, Command::CancelJob { tenant: "acme".into(), job });
-    }
-    world.now = world.now.plus_millis(2 * HOUR_MS);
-    advance(&mut world.ledger, world.now, |_, _| {});
-    let which = Forgettable { keep: 1_000, kept_from: world.now.plus_millis(-HOUR_MS), most: 10 };
-    let mut steps = Vec::new();
-    while steps.iter().sum::<usize>() < 9 {
-        let forget = Forget { through: world.position, ..world.ledger.forgettable(which) };
-        steps.push(forget.jobs.len());
-        world.ask(&Envelope::default(), &Command::Forget(Box::new(forget))).unwrap();
-    }
-    assert_eq!(steps, [4, 4, 1], "4 MiB of texts at most");
 }

@@ -5,6 +5,8 @@
 //! archive. Whatever has changed in between stays in memory. A crash between the two leaves records in the archive that
 //! the ledger still has; the ledger is asked first, so they are never used, and they are written again later.
 
+mod chunk;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -21,6 +23,7 @@ use bursar_journal::record::ledger::archive_entries;
 use bursar_journal::{Epoch, Head, Journal, JournalError};
 use thiserror::Error;
 
+use self::chunk::Chunk;
 use crate::codec::{Codec, LedgerCodec};
 use crate::error::{EngineError, ReplayError};
 use crate::replay::Decoder;
@@ -35,10 +38,6 @@ const CATCH_UP_FACTOR: usize = 8;
 const MAX_IDLE_PAUSES: u32 = 20;
 /// The pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Entries that are written at once while an archive is built.
-const BUILD_CHUNK: usize = 16_384;
-/// Bytes of entries that are written at once, however few they are.
-const BUILD_BYTES: usize = 16 << 20;
 
 /// How long little may stay beyond the window: a step of few records costs a block of its own.
 const MAX_STEP_DELAY: Duration = Duration::from_secs(1);
@@ -209,8 +208,7 @@ fn replay_forgotten(
 ) -> Result<(Ledger, Vec<ArchiveEntry>), ArchiveStepError> {
     let mut ledger = LedgerCodec.genesis();
     let mut decoder = Decoder::new();
-    let mut entries: Vec<ArchiveEntry> = Vec::new();
-    let mut bytes = 0;
+    let mut chunk = Chunk::new(put);
     for batch in journal.read(Head::genesis(journal.id()))? {
         let batch = batch?;
         if batch.sequence > until.sequence {
@@ -218,19 +216,13 @@ fn replay_forgotten(
         }
         decoder.batch(&LedgerCodec, &batch, |record, events| {
             for event in events {
-                let added = entries_of(&ledger, record.time, event);
-                bytes += added.iter().map(|entry| entry.value.len()).sum::<usize>();
-                entries.extend(added);
+                chunk.add(entries_of(&ledger, record.time, event));
                 ledger.apply(record.time, event);
             }
         })?;
-        if entries.len() >= BUILD_CHUNK || bytes >= BUILD_BYTES {
-            put(&entries)?;
-            entries.clear();
-            bytes = 0;
-        }
+        chunk.check()?;
     }
-    Ok((ledger, entries))
+    Ok((ledger, chunk.rest()))
 }
 
 /// The key of the entry that an archive with jobs has. Its value is the last change of what had been forgotten by age

@@ -10,7 +10,7 @@ use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::{Epoch, Journal, JournalError, SegmentFault, SegmentMark};
 use sealed::{append, check, first_error, names, owned, seal_all, sealing, snapshot};
 use support::postgres::TestPostgres;
-use support::read_all;
+use support::{TempDir, read_all};
 
 const BATCHES: u64 = 300;
 
@@ -130,6 +130,101 @@ fn a_missing_or_altered_segment_is_named() {
     server.sql(&format!("DELETE FROM bursar_batch WHERE sequence = {}", last + 1));
     let refused = PostgresJournal::open(options(&server)).map(drop).expect_err("it has a hole");
     assert!(refused.to_string().contains(&format!("batch {} is missing", last + 1)), "{refused}");
+}
+
+fn parts(server: &TestPostgres) -> u64 {
+    let sql = "SELECT count(DISTINCT digest) FROM bursar_segment_part";
+    server.sql(sql).parse().expect("a number")
+}
+
+#[test]
+fn archived_segments_are_read_where_they_are_and_named_when_they_are_gone() {
+    let server = TestPostgres::start();
+    let (journal, epoch) = filled(&server);
+    let marks = seal_all(&journal);
+    let target = TempDir::new();
+    // A part of a segment, left by an archive that was interrupted.
+    let folder = target.path().join(format!("ledger-0-{}", journal.id()));
+    std::fs::create_dir_all(&folder).expect("it is ours");
+    std::fs::write(folder.join(marks[0].name()), b"bursar seg").expect("it is ours");
+    // Another process, beside the owner.
+    let beside = PostgresJournal::open_to_read(options(&server)).expect("the server is up");
+    let totals = beside.archive_segments(target.path()).expect("there is space");
+    assert_eq!((totals.moved, totals.kept), (marks.len() as u64 - 1, 1));
+    let bytes: u64 = marks.split_last().expect("some").1.iter().map(|mark| mark.bytes).sum();
+    assert_eq!(totals.bytes, bytes);
+    assert_eq!(parts(&server), 1, "the newest stays, the others left the database");
+    assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), marks.len() - 1);
+    check(&journal, BATCHES);
+    check(&open(&server), BATCHES);
+    let again = beside.archive_segments(target.path()).expect("there is nothing to do");
+    assert_eq!((again.moved, again.before), (0, totals.moved));
+    // Sealing goes on after what was archived, and so does the archive.
+    append(&journal, epoch, 200);
+    snapshot(&journal);
+    append(&journal, epoch, 1);
+    snapshot(&journal);
+    server.sql(
+        "UPDATE bursar_machine SET (sequence, position, hash) = (
+        SELECT sequence, position, hash FROM bursar_head WHERE machine = 'ledger-0')",
+    );
+    assert!(!seal_all(&journal).is_empty());
+    assert!(beside.archive_segments(target.path()).expect("there is space").moved > 0);
+    check(&journal, BATCHES + 201);
+    // A start needs no archived segment; a reader names the missing one and where it was.
+    let away = target.path().join("away");
+    std::fs::rename(&folder, &away).expect("it is ours");
+    let journal = open(&server);
+    let error = first_error(&journal);
+    assert!(names(&error, &marks[0]), "{error}");
+    assert!(error.to_string().contains(&folder.display().to_string()), "{error}");
+    std::fs::rename(&away, &folder).expect("it is ours");
+    check(&journal, BATCHES + 201);
+    let file = folder.join(marks[1].name());
+    let mut bytes = std::fs::read(&file).expect("it is there");
+    bytes[100] ^= 1;
+    std::fs::write(&file, bytes).expect("it is ours");
+    let error = first_error(&open(&server));
+    assert!(names(&error, &marks[1]), "{error}");
+}
+
+#[test]
+fn nothing_damaged_is_archived_and_what_was_half_removed_is_found() {
+    let server = TestPostgres::start();
+    let (journal, _) = filled(&server);
+    let marks = seal_all(&journal);
+    let target = TempDir::new();
+    let digest = format!("'\\x{}'", marks[1].digest);
+    server.sql("CREATE TABLE parts AS TABLE bursar_segment_part");
+    let altered = "set_byte(bytes, 100, 255 - get_byte(bytes, 100))";
+    server
+        .sql(&format!("UPDATE bursar_segment_part SET bytes = {altered} WHERE digest = {digest}"));
+    let error = journal.archive_segments(target.path()).expect_err("it is damaged");
+    assert!(names(&error, &marks[1]), "{error}");
+    assert_eq!(parts(&server), marks.len() as u64 - 1, "the first was moved, the others stay");
+    server.sql(&format!(
+        "DELETE FROM bursar_segment_part WHERE digest = {digest};
+         INSERT INTO bursar_segment_part SELECT * FROM parts WHERE digest = {digest}"
+    ));
+    // A reader that met the bytes half gone looks into the folder.
+    let first = format!("'\\x{}'", marks[0].digest);
+    server.sql(&format!(
+        "INSERT INTO bursar_segment_part SELECT machine, digest, part, substr(bytes, 1, 100)
+         FROM parts WHERE digest = {first} AND part = 0"
+    ));
+    check(&open(&server), BATCHES);
+    // Only one process archives at a time.
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| match open(&server).archive_segments(target.path()) {
+                Ok(_) | Err(JournalError::Locked { .. }) => {}
+                Err(error) => panic!("{error}"),
+            });
+        }
+    });
+    journal.archive_segments(target.path()).expect("there is space");
+    assert_eq!(parts(&server), 1);
+    check(&open(&server), BATCHES);
 }
 
 #[test]

@@ -14,7 +14,9 @@ use bursar_journal::JournalError;
 use bursar_journal::postgres::PostgresOptions;
 use bursar_server::backup::cells::{self, cell_files};
 use bursar_server::backup::postgres::{self, LocalFiles};
-use bursar_server::backup::{archive, backup, ledgers, restore, say_ledger};
+use bursar_server::backup::{
+    BackupError, archive, archive_database, backup, ledgers, restore, say_ledger,
+};
 use bursar_server::machines::ledgers::ledger_name;
 use bursar_server::store::{Manifest, adopt, adopt_not_moved};
 use clap::{Args, Subcommand};
@@ -96,18 +98,13 @@ pub(crate) enum AdminCommand {
     },
     /// Move sealed segments of the journals to another folder, for example on another disk or in a
     /// mounted bucket, and remember where they are. The server may run.
-    #[command(after_help = "Example:\n  bursar admin archive --data /var/lib/bursar --to \
+    #[command(after_help = "Examples:\n  bursar admin archive --data /var/lib/bursar --to \
+        /mnt/archive\n  bursar admin archive --store postgres://bursar@db.example/bursar --to \
         /mnt/archive\n\nSegments are copied, read again, and then removed from the store. The newest \
         one stays. Keep the folder mounted: a start does not need it, but old events, proofs, \
-        verification and backups read from it.")]
-    Archive {
-        /// The folder of the store.
-        #[arg(long, value_name = "DIR")]
-        data: PathBuf,
-        /// The folder to move them to.
-        #[arg(long, value_name = "FOLDER")]
-        to: PathBuf,
-    },
+        verification and backups read from it. With --store every server of the store needs it under \
+        the same path.")]
+    Archive(ArchiveArguments),
     /// Move the store of a folder into an empty PostgreSQL database: the journals of all machines with every record at
     /// its place; with --checkpoint-key the key that signs checkpoints, with --state the output of jobs. Stop the
     /// server first.
@@ -192,8 +189,8 @@ pub(crate) fn run(
             let machines = adopt(&data).map_err(refused)?;
             print(&format!("adopted {}: {}\n", data.display(), machines.join(", ")))
         }
-        AdminCommand::Archive { data, to } => {
-            let moved = archive(&data, &to, &bar).map_err(failed);
+        AdminCommand::Archive(arguments) => {
+            let moved = arguments.run(&bar).map_err(failed);
             bar.finish();
             moved
         }
@@ -310,6 +307,40 @@ impl BackupArguments {
         };
         let (key, state) = (self.checkpoint_key.as_deref(), self.state.as_deref());
         postgres::backup(&options, &LocalFiles { key, state }, &self.target, bar).map_err(failed)
+    }
+}
+
+/// Arguments of `bursar admin archive`.
+#[derive(Args)]
+pub(crate) struct ArchiveArguments {
+    /// The folder of a SQLite store.
+    #[arg(long, value_name = "DIR", required_unless_present = "store")]
+    data: Option<PathBuf>,
+    /// The address of a PostgreSQL store.
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    store: Option<String>,
+    /// Accept a PostgreSQL on another machine without encryption (sslmode=disable).
+    #[arg(long, requires = "store")]
+    unsafe_plaintext_postgres: bool,
+    /// The folder to move them to.
+    #[arg(long, value_name = "FOLDER")]
+    to: PathBuf,
+}
+
+impl ArchiveArguments {
+    fn run(&self, bar: &Bar) -> Result<(), BackupError> {
+        if let Some(data) = &self.data {
+            return archive(data, &self.to, bar);
+        }
+        let url = self.store.clone().unwrap_or_default();
+        let options = |machine: &str| {
+            let mut options = PostgresOptions::new(url.clone(), machine);
+            // What is removed from a server that is lost is in the folder.
+            options.unsafe_single = true;
+            options.unsafe_plaintext = self.unsafe_plaintext_postgres;
+            options
+        };
+        archive_database(&options, &self.to, bar)
     }
 }
 

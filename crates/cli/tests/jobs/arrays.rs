@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use crate::agent::Agent;
-use crate::world::{priced, small, state, submit, verify, with};
+use crate::server::Server;
+use crate::world::{cancel, furnish, job, priced, small, state, submit, verify, with};
 
 #[tokio::test]
 async fn the_id_of_an_array_names_all_of_its_jobs() {
@@ -83,4 +84,32 @@ async fn an_answer_about_a_job_says_the_position_that_it_saw_or_none() {
     let cancelled = server.call("POST", "/v1/jobs/j/cancel", json!({})).await;
     assert_eq!(cancelled.body["ledger_position"], json!(null));
     assert!(position(&cancelled) > position(&made));
+}
+
+#[tokio::test]
+async fn an_array_whose_first_job_is_forgotten_is_shown_and_cancelled_by_its_id() {
+    let server = Server::configured("[ledger]\nclosed_memory = 0\n", &["--clock", "manual"]);
+    furnish(&server).await;
+    // No node has its GPU type.
+    let waiting = with(small("a"), "gpus", json!({ "types": ["A100"] }));
+    submit(&server, with(waiting, "array", json!(3))).await;
+    cancel(&server, "a.0").await;
+    let first = job(&server, "a").await;
+    for _ in 0..3 {
+        server.advance(20 * 86_400).await;
+    }
+    let charge = json!({ "id": "last", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/charges", charge).await.expect(201);
+    server.until_forgotten().await;
+    let shown = job(&server, "a").await;
+    for field in ["id", "state", "hold", "returned", "array", "ended_at"] {
+        assert_eq!(shown[field], first[field], "{field}");
+    }
+    let timeline = server.get("/v1/jobs/a/timeline").await;
+    assert!(timeline["data"].as_array().is_some_and(|steps| steps.len() > 1), "{timeline}");
+    assert_eq!(state(&server, "a.1").await, "queued");
+    assert_eq!(cancel(&server, "a").await["id"], "a.1");
+    for id in ["a.1", "a.2"] {
+        assert_eq!(state(&server, id).await, "cancelled");
+    }
 }

@@ -122,6 +122,15 @@ impl Shared {
         self.ask(&session, deadline, work(&session))
     }
 
+    /// Runs statements on a connection that is not replaced if it breaks.
+    pub(super) fn query_on<T>(
+        &self,
+        session: &Session,
+        work: impl AsyncFnOnce(&Session) -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        self.ask(session, self.options.query_deadline, work(session))
+    }
+
     fn ask<T>(
         &self,
         session: &Session,

@@ -17,6 +17,7 @@ mod links;
 mod losses;
 mod manifest;
 mod members;
+mod places;
 mod schema;
 mod segments;
 mod session;

@@ -118,6 +118,11 @@ ALTER TABLE bursar_store ADD COLUMN loss text,
     "
 ALTER TABLE bursar_store ADD COLUMN lease_ms bigint NOT NULL DEFAULT 3000;
 ",
+    "
+CREATE TABLE bursar_segment_place (
+  machine text NOT NULL REFERENCES bursar_journal, digest bytea NOT NULL, folder text NOT NULL,
+  PRIMARY KEY (machine, digest));
+",
 ];
 
 /// The first version with a manifest.
@@ -139,7 +144,7 @@ const TABLES: &str = "(VALUES ('bursar_journal'), ('bursar_head'), ('bursar_leas
      ('bursar_batch'), ('bursar_snapshot'), ('bursar_store'), ('bursar_machine'), \
      ('bursar_archive'), ('bursar_archive_block'), ('bursar_archive_run'), ('bursar_archive_page'), \
      ('bursar_archive_filter'), ('bursar_sealing'), ('bursar_segment'), \
-     ('bursar_segment_part'), ('bursar_member')) AS ours (name)";
+     ('bursar_segment_part'), ('bursar_segment_place'), ('bursar_member')) AS ours (name)";
 
 /// The advisory lock that serialises two servers that start at once: "bursar" in ASCII.
 const MIGRATION_LOCK: i64 = 0x6275_7273_6172;
@@ -281,6 +286,11 @@ async fn has_table(session: &Session, name: &str) -> Result<bool, JournalError> 
 /// Whether the tables have segments. Those of earlier builds have none.
 pub(super) async fn has_segments(session: &Session) -> Result<bool, JournalError> {
     has_table(session, "bursar_segment").await
+}
+
+/// Whether the tables say where archived segments are. Those of earlier builds have none.
+pub(super) async fn has_places(session: &Session) -> Result<bool, JournalError> {
+    has_table(session, "bursar_segment_place").await
 }
 
 /// The version of the tables of a store.

@@ -15,6 +15,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::links::{Link, Shared};
+use super::places::folder_of;
 use super::schema::{self, digest, number};
 use super::session::{Session, stored};
 use super::{CHUNK_BYTES, PostgresJournal};
@@ -23,7 +24,7 @@ use crate::error::{JournalError, SegmentFault};
 use crate::journal::{BatchReader, Journal, RowSource, checked_head};
 use crate::segment::{
     OpenSegment, Sealing, SegmentDamage, SegmentMark, SegmentStore, SegmentWriter, Segments,
-    altered, check_chain, write_rows,
+    altered, check_chain, open_file, write_rows,
 };
 
 const DOING: &str = "sealing a segment";
@@ -43,9 +44,12 @@ pub(super) struct StoredSegments {
     id: JournalId,
 }
 
-impl SegmentStore for StoredSegments {
-    fn load(&self, mark: &SegmentMark) -> Result<OpenSegment, JournalError> {
-        let place = || "the table bursar_segment_part".to_owned();
+/// Where segments are until they are archived.
+const TABLE: &str = "the table bursar_segment_part";
+
+impl StoredSegments {
+    /// The bytes that the database has of a segment.
+    fn bytes(&self, mark: &SegmentMark) -> Result<Vec<u8>, JournalError> {
         let mut bytes = Vec::new();
         for part in 0.. {
             let found = self.shared.query(Link::Reader, async |reader| {
@@ -57,15 +61,31 @@ impl SegmentStore for StoredSegments {
             let Some(row) = found.first() else { break };
             bytes.extend_from_slice(row.get(0));
         }
-        if bytes.is_empty() {
-            return Err(mark.error(SegmentFault::Missing { places: place() }));
-        }
+        Ok(bytes)
+    }
+}
+
+impl SegmentStore for StoredSegments {
+    fn load(&self, mark: &SegmentMark) -> Result<OpenSegment, JournalError> {
+        let bytes = self.bytes(mark)?;
+        let is_there = !bytes.is_empty();
         let reason = match OpenSegment::open(bytes, self.id) {
             Ok(segment) if segment.mark() == mark => return Ok(segment),
             Ok(_) => SegmentDamage::OtherSegment,
             Err(reason) => reason,
         };
-        Err(mark.error(SegmentFault::Altered { place: place(), reason }))
+        // It may have been archived, also while it was read.
+        let mut places = vec![TABLE.to_owned()];
+        if let Some(folder) = folder_of(&self.shared, mark)? {
+            if let Some(segment) = open_file(mark, self.id, &folder.join(mark.name()))? {
+                return Ok(segment);
+            }
+            places.push(folder.display().to_string());
+        }
+        Err(mark.error(match is_there {
+            true => SegmentFault::Altered { place: TABLE.to_owned(), reason },
+            false => SegmentFault::Missing { places: places.join(" and in ") },
+        }))
     }
 }
 

@@ -6,6 +6,7 @@
 //! checkpoint of the records up to its end. `docs/reference/journal-format.md` has its bytes.
 
 mod damage;
+mod folder;
 mod list;
 mod places;
 mod read;
@@ -19,9 +20,11 @@ use crate::chain::{Head, JournalId};
 use crate::error::{JournalError, SegmentFault};
 
 pub use damage::SegmentDamage;
+pub use folder::ArchiveTotals;
+pub(crate) use folder::{ArchiveFolder, failed as archive_failed};
 pub(crate) use list::{SegmentStore, Segments, altered};
-pub(crate) use places::sync_folder;
 pub use places::{ArchivedSegment, Places};
+pub(crate) use places::{open_file, sync_folder};
 pub use read::OpenSegment;
 pub(crate) use write::{SegmentWriter, write_rows};
 

@@ -138,13 +138,13 @@ impl Places {
         let name = mark.name();
         let here = self.folder().join(&name);
         let mut places = vec![self.folder()];
-        if let Some(segment) = self.open_at(mark, &here)? {
+        if let Some(segment) = open_file(mark, self.id, &here)? {
             return Ok((here, segment));
         }
         // Read after the folder: the archive is remembered before a segment leaves the folder.
         for archived in self.archived()?.into_iter().filter(|segment| segment.name == name) {
             let place = archived.folder.join(&name);
-            if let Some(segment) = self.open_at(mark, &place)? {
+            if let Some(segment) = open_file(mark, self.id, &place)? {
                 return Ok((place, segment));
             }
             places.push(archived.folder);
@@ -152,30 +152,29 @@ impl Places {
         let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
         Err(mark.error(SegmentFault::Missing { places: places.join(" and in ") }))
     }
+}
 
-    /// The segment in this file, if there is one.
-    fn open_at(
-        &self,
-        mark: &SegmentMark,
-        file: &Path,
-    ) -> Result<Option<OpenSegment>, JournalError> {
-        let place = file.display().to_string();
-        let bytes = match fs::read(file) {
-            Ok(bytes) => bytes,
-            Err(error) if is_absent(&error) => return Ok(None),
-            Err(error) => {
-                let reason = error.to_string();
-                return Err(mark.error(SegmentFault::Unreadable { place, reason }));
-            }
-        };
-        let segment = OpenSegment::open(bytes, self.id);
-        let reason = match segment {
-            Ok(segment) if segment.mark() == mark => return Ok(Some(segment)),
-            Ok(_) => SegmentDamage::OtherSegment,
-            Err(reason) => reason,
-        };
-        Err(mark.error(SegmentFault::Altered { place, reason }))
-    }
+/// The segment in this file, if there is one.
+pub(crate) fn open_file(
+    mark: &SegmentMark,
+    id: JournalId,
+    file: &Path,
+) -> Result<Option<OpenSegment>, JournalError> {
+    let place = file.display().to_string();
+    let bytes = match fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) => {
+            let reason = error.to_string();
+            return Err(mark.error(SegmentFault::Unreadable { place, reason }));
+        }
+    };
+    let reason = match OpenSegment::open(bytes, id) {
+        Ok(segment) if segment.mark() == mark => return Ok(Some(segment)),
+        Ok(_) => SegmentDamage::OtherSegment,
+        Err(reason) => reason,
+    };
+    Err(mark.error(SegmentFault::Altered { place, reason }))
 }
 
 fn is_absent(error: &io::Error) -> bool {

@@ -4,9 +4,8 @@
 //! beside the journal, and only after that it is removed here, so it can always be read.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
@@ -15,20 +14,10 @@ use super::files::beside;
 use super::{failure, schema, segment_table};
 use crate::chain::JournalId;
 use crate::error::JournalError;
-use crate::segment::{ArchivedSegment, OpenSegment, Places, SegmentMark, sync_folder};
-
-/// What was archived.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct ArchiveTotals {
-    /// Segments that were moved.
-    pub moved: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Segments that were archived before.
-    pub before: u64,
-    /// Segments that stay: the newest one, which the next one continues.
-    pub kept: u64,
-}
+use crate::segment::{
+    ArchiveFolder, ArchiveTotals, ArchivedSegment, Places, SegmentMark, archive_failed as failed,
+    sync_folder,
+};
 
 /// Moves the sealed segments of the journal in `path` into a folder under `to`, but for the newest.
 ///
@@ -40,7 +29,9 @@ pub fn archive(path: &Path, to: &Path) -> Result<ArchiveTotals, JournalError> {
     let Some((newest, older)) = marks.split_last() else { return Ok(totals) };
     let places = Places::of(path, id);
     let _alone = lock(path)?;
-    let folder = target_folder(path, to, id)?;
+    let machine = path.file_stem().unwrap_or_default().to_string_lossy();
+    let target = ArchiveFolder::make(to, &machine, id)?;
+    let folder = target.path().to_owned();
     let mut archived = places.archived()?;
     for mark in older {
         let here = places.folder().join(mark.name());
@@ -52,7 +43,7 @@ pub fn archive(path: &Path, to: &Path) -> Result<ArchiveTotals, JournalError> {
         // Named if it is missing or altered.
         let (place, segment) = places.find(mark)?;
         if place == here {
-            store(&folder, mark, &segment, id)?;
+            target.store(mark, &segment)?;
             archived.retain(|known| known.name != mark.name() || known.folder != folder);
             archived.push(ArchivedSegment::at(mark, folder.clone()));
             archived.sort_by(|a, b| a.name.cmp(&b.name));
@@ -65,10 +56,6 @@ pub fn archive(path: &Path, to: &Path) -> Result<ArchiveTotals, JournalError> {
     }
     totals.kept = u64::from(places.folder().join(newest.name()).exists());
     Ok(totals)
-}
-
-fn failed(error: io::Error) -> JournalError {
-    JournalError::io("archiving a segment", error)
 }
 
 /// The identity of a journal and its segments, oldest first. Opens its file for reading only.
@@ -97,65 +84,5 @@ fn lock(path: &Path) -> Result<File, JournalError> {
             Err(JournalError::Locked { journal: path.display().to_string(), holder })
         }
         Err(TryLockError::Error(error)) => Err(failed(error)),
-    }
-}
-
-/// The folder of this journal under `to`. It has the journal's identity in its name, so several
-/// stores may be archived into one folder.
-fn target_folder(path: &Path, to: &Path, id: JournalId) -> Result<PathBuf, JournalError> {
-    let machine = path.file_stem().unwrap_or_default().to_string_lossy();
-    let to = std::path::absolute(to).map_err(failed)?;
-    let folder = to.join(format!("{machine}-{id}"));
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-    made.map_err(|error| {
-        let (folder, reason) = (folder.display(), error.to_string());
-        JournalError::Refused(format!("{folder}: the folder cannot be made: {reason}"))
-    })?;
-    sync_mounted(&to).map_err(failed)?;
-    Ok(folder)
-}
-
-/// Writes a segment into the folder and reads it again. A file of its name that is not the segment
-/// is a part of it, left when an earlier attempt ended: no file refers to it.
-fn store(
-    folder: &Path,
-    mark: &SegmentMark,
-    segment: &OpenSegment,
-    id: JournalId,
-) -> Result<(), JournalError> {
-    let file = folder.join(mark.name());
-    let is_there = |file: &Path| match fs::read(file) {
-        Ok(bytes) => Ok(OpenSegment::open(bytes, id).is_ok_and(|stored| stored.mark() == mark)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(failed(error)),
-    };
-    if is_there(&file)? {
-        return Ok(());
-    }
-    // Without a rename, which not every mounted bucket has.
-    let mut options = OpenOptions::new();
-    let out = options.write(true).create(true).truncate(true).mode(0o600).open(&file);
-    let mut out = out.map_err(failed)?;
-    out.write_all(segment.bytes()).and_then(|()| out.sync_all()).map_err(failed)?;
-    drop(out);
-    sync_mounted(folder).map_err(failed)?;
-    if is_there(&file)? {
-        return Ok(());
-    }
-    let file = file.display();
-    Err(JournalError::Refused(format!(
-        "{file}: what was written there cannot be read again. The segment stays where it was"
-    )))
-}
-
-/// Syncs a folder. A mounted bucket may have no such call.
-fn sync_mounted(folder: &Path) -> io::Result<()> {
-    match sync_folder(Some(folder)) {
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) =>
-        {
-            Ok(())
-        }
-        other => other,
     }
 }

@@ -42,7 +42,7 @@ use rows::ReaderPool;
 use stored::{sealed, shrink, stored_head};
 use tail::{OccupiedRange, Tail, WriteError};
 
-pub use archive::{ArchiveTotals, archive, sealed_segments};
+pub use archive::{archive, sealed_segments};
 pub use inspect::{
     Expected, Inspected, REMEDY, cut_database, inspect, is_begun, tail_file, written_tail,
 };

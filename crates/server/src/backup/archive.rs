@@ -3,8 +3,11 @@
 use std::path::Path;
 
 use bursar_api::words::counted;
-use bursar_journal::sqlite::{ArchiveTotals, archive as archive_journal};
+use bursar_journal::postgres::{PostgresJournal, PostgresStore};
+use bursar_journal::segment::ArchiveTotals;
+use bursar_journal::sqlite::archive as archive_journal;
 
+use super::postgres::{OptionsOf, machines_in};
 use super::{BackupError, Watch, check_folder, ledger_file, machines};
 use crate::store::Manifest;
 
@@ -19,12 +22,31 @@ pub fn archive(data: &Path, to: &Path, watch: &dyn Watch) -> Result<(), BackupEr
         return Err(BackupError::new(to.display(), reason).with_next(next).into_misuse());
     }
     for machine in machines(data)? {
-        let totals = archive_journal(&Manifest::file(data, &machine), to)?;
-        let ArchiveTotals { moved, bytes, before, kept } = totals;
-        watch.say(&format!(
-            "{machine}: {} moved ({bytes} bytes), {before} archived before, {kept} kept",
-            counted(moved, "segment")
-        ))?;
+        say(&machine, archive_journal(&Manifest::file(data, &machine), to)?, watch)?;
     }
+    Ok(())
+}
+
+/// The same of a store in PostgreSQL. Its servers read the segments from `to` afterwards.
+pub fn archive_database(
+    options: OptionsOf<'_>,
+    to: &Path,
+    watch: &dyn Watch,
+) -> Result<(), BackupError> {
+    // Names what a damaged store lacks before anything is moved.
+    let _store = PostgresStore::open(options("store"))?;
+    for machine in machines_in(options)? {
+        let journal = PostgresJournal::open_to_read(options(&machine))?;
+        say(&machine, journal.archive_segments(to)?, watch)?;
+    }
+    Ok(())
+}
+
+fn say(machine: &str, totals: ArchiveTotals, watch: &dyn Watch) -> Result<(), BackupError> {
+    let ArchiveTotals { moved, bytes, before, kept } = totals;
+    watch.say(&format!(
+        "{machine}: {} moved ({bytes} bytes), {before} archived before, {kept} kept",
+        counted(moved, "segment")
+    ))?;
     Ok(())
 }

@@ -24,7 +24,7 @@ use bursar_journal::{Head, Journal, backup as copies};
 
 use crate::machines::ledgers::{ledger_name, shard_named};
 use crate::store::{DIRECTORY, MANIFEST, Manifest, archive_file, make_folder};
-pub use archive::archive;
+pub use archive::{archive, archive_database};
 use cells::cell_files;
 pub use check::say_ledger;
 use check::{Checked, check};

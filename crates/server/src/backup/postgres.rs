@@ -51,12 +51,7 @@ pub fn backup(
         import(&file, journal.id(), batches)?;
         Ok(())
     };
-    let machines = |directory: &dyn Journal| -> Result<Vec<String>, BackupError> {
-        let known = replay_from_genesis(directory, &DirectoryCodec)?.machine;
-        let ledgers = u16::try_from(known.shards().count()).unwrap_or(u16::MAX);
-        Ok(super::in_order(ledgers, known.regions().map(ToString::to_string)))
-    };
-    let known = machines(&PostgresJournal::open_to_read(options(DIRECTORY))?)?;
+    let known = machines_in(options)?;
     for machine in &known {
         copy(machine)?;
     }
@@ -70,6 +65,17 @@ pub fn backup(
     manifest.incarnation_base = store.incarnation_base();
     manifest.signer = store.signer().map(str::to_owned);
     super::conclude(making, Some(manifest), watch)
+}
+
+/// The machines of a store in PostgreSQL, in the order in which they are copied.
+pub(super) fn machines_in(options: OptionsOf<'_>) -> Result<Vec<String>, BackupError> {
+    machines(&PostgresJournal::open_to_read(options(DIRECTORY))?)
+}
+
+fn machines(directory: &dyn Journal) -> Result<Vec<String>, BackupError> {
+    let known = replay_from_genesis(directory, &DirectoryCodec)?.machine;
+    let ledgers = u16::try_from(known.shards().count()).unwrap_or(u16::MAX);
+    Ok(super::in_order(ledgers, known.regions().map(ToString::to_string)))
 }
 
 /// Where the parts of a store are that a database does not keep.

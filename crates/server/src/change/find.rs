@@ -135,7 +135,8 @@ pub(super) fn accounts_of(
             Resource::Hold => hold_account(ledger, tenant, HoldKind::Hold, id),
             Resource::Charge => hold_account(ledger, tenant, HoldKind::Charge, id),
             Resource::Job => {
-                let number = ledger.find_job_or_array(tenant, id);
+                let left = || ledger.find_left_of_array(tenant, id);
+                let number = ledger.find_job_or_array(tenant, id).or_else(left);
                 let job = number.and_then(|number| ledger.job(number));
                 job.map(|job| job.order.account)
             }

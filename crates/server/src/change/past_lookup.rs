@@ -170,6 +170,7 @@ struct Past {
 async fn holds_of(app: &App, caller: &Caller, id: &Name) -> Result<Past, Failure> {
     match find(app, caller, Resource::Job, id).await {
         Ok(account) => {
+            past_jobs::require_only(app, caller, id, &account).await?;
             let wanted = id.clone();
             let look = move |ledger: &Ledger| {
                 let tenant = ledger.find_account(tenant_of(&account));

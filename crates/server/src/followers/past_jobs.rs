@@ -10,6 +10,7 @@ use bursar_core::ledger::holds::archive::{ArchivedHold, RecalledRecord};
 use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, JobNo, Name};
 use bursar_core::ledger::jobs::ArchivedJob;
+use bursar_core::ledger::jobs::view::first_of_array;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Ledger, jobs as core};
 use bursar_core::machine::Machine;
@@ -76,6 +77,7 @@ pub(crate) async fn shown(app: &App, restored: Restored) -> Result<Seen<Job>, Fa
     let ids = app.attempt_ids;
     let mut seen = app.read(move |ledger| show(&ids, ledger, &restored)).await?;
     seen.value.as_of = time(seen.at);
+    seen.value.array = render::job::array(&seen.value);
     render::job::add_messages(app, &mut seen.value).await;
     Ok(seen)
 }
@@ -133,16 +135,16 @@ pub(crate) struct Forgotten {
     pub(crate) job: Job,
 }
 
-/// Ended jobs with this id, in the tenants that are visible to the caller.
-async fn ended(app: &App, caller: &Caller, id: &Name) -> Result<Vec<Restored>, Failure> {
+/// Ended jobs with one of these names, in the tenants that are visible to the caller.
+async fn ended(app: &App, caller: &Caller, ids: &[Name]) -> Result<Vec<Restored>, Failure> {
     let tenant = caller.principal.tenant().map(AccountPath::from).or_else(|| caller.tenant.clone());
     let tenants = move |ledger: &Ledger| match tenant {
         Some(tenant) => ledger.find_account(&tenant).into_iter().collect(),
         None => ledger.tenants().collect::<Vec<AccountNo>>(),
     };
     let tenants = app.ledger.read(tenants).await?.value;
-    let names = tenants.into_iter().map(|tenant| (Resource::Job, tenant, id.clone()));
-    let names: Vec<ArchivedId> = names.collect();
+    let named = |tenant| ids.iter().map(move |id| (Resource::Job, tenant, id.clone()));
+    let names: Vec<ArchivedId> = tenants.into_iter().flat_map(named).collect();
     if app.archive.excludes(&names, &[]).is_some() {
         return Ok(Vec::new());
     }
@@ -161,7 +163,7 @@ pub(crate) async fn holds_of_forgotten(
     caller: &Caller,
     id: &Name,
 ) -> Result<(AccountPath, Vec<HoldId>), Failure> {
-    let found = ended(app, caller, id).await?;
+    let found = ended(app, caller, std::slice::from_ref(id)).await?;
     let accounts: Vec<AccountNo> = found.iter().map(|one| one.account).collect();
     let look = move |ledger: &Ledger| {
         let path = |account: AccountNo| ledger.account(account).path.clone();
@@ -182,13 +184,36 @@ pub(crate) async fn holds_of_forgotten(
     Ok((path, names))
 }
 
-/// The only forgotten job with this id that is visible to the caller.
+/// Refuses an id that is that of a live job of one tenant and of a forgotten one of another, as it was when both were
+/// live. Only callers without a tenant can mean either.
+pub(crate) async fn require_only(
+    app: &App,
+    caller: &Caller,
+    id: &Name,
+    live: &AccountPath,
+) -> Result<(), Failure> {
+    if caller.principal.tenant().is_some() || caller.tenant.is_some() {
+        return Ok(());
+    }
+    let found = ended(app, caller, std::slice::from_ref(id)).await?;
+    let accounts: Vec<AccountNo> = found.iter().map(|one| one.account).collect();
+    let look = move |ledger: &Ledger| {
+        let path = |account: AccountNo| ledger.account(account).path.clone();
+        accounts.into_iter().map(path).collect::<Vec<AccountPath>>()
+    };
+    let mut paths = app.ledger.peek(look).await?;
+    paths.retain(|path| caller.principal.sees(path) && tenant_of(path) != tenant_of(live));
+    if paths.is_empty() { Ok(()) } else { Err(ambiguous(id, paths.iter().chain([live]))) }
+}
+
+/// The only forgotten job with this id that is visible to the caller, or the first of the array with it.
 pub(crate) async fn only_forgotten(
     app: &App,
     caller: &Caller,
     id: &Name,
 ) -> Result<Forgotten, Failure> {
-    let found = ended(app, caller, id).await?;
+    let mut found = ended(app, caller, &[id.clone(), first_of_array(id)]).await?;
+    found.retain(|one| one.job.order.id.as_str() == id.as_str() || one.job.is_first_of_array());
     let (principal, ids) = (caller.principal.clone(), app.attempt_ids);
     let look = move |ledger: &Ledger| {
         let path = |one: &Restored| ledger.account(one.account).path.clone();
@@ -207,6 +232,7 @@ pub(crate) async fn only_forgotten(
         (None, _) => Err(Failure::not_found("job", id)),
         (Some((_, mut found)), true) => {
             found.job.as_of = time(seen.at);
+            found.job.array = render::job::array(&found.job);
             found.job.ledger_position = Some(seen.position);
             render::job::add_messages(app, &mut found.job).await;
             Ok(found)

@@ -83,11 +83,10 @@ fn remove(server: &Server, name: &str) {
     }
 }
 
-/// Everything of a job but the instant of the answer, and the jobs of its array, which are listed while the ledger
-/// has them.
+/// Everything of a job but the instant of the answer.
 async fn seen(server: &Server, id: &str) -> Value {
     let mut job = job(server, id).await;
-    for field in ["as_of", "ledger_position", "array"] {
+    for field in ["as_of", "ledger_position"] {
         job.as_object_mut().expect("an object").remove(field);
     }
     job
@@ -105,6 +104,7 @@ async fn old_jobs_need_no_history() {
     for body in [small("c"), with(small("a"), "array", json!(2))] {
         submit(&server, body).await;
     }
+    let members = json!(["a.0", "a.1"]);
     for id in ["c", "a.0", "a.1"] {
         cancel(&server, id).await;
     }
@@ -130,9 +130,13 @@ async fn old_jobs_need_no_history() {
         for (id, before) in ids.iter().zip(&before) {
             assert_eq!(&seen(&server, id).await, before, "without {lost}");
         }
-        for body in [small("c"), with(small("a"), "array", json!(2))] {
-            server.call("POST", "/v1/jobs", body).await.expect(200);
-        }
+        let again = server.call("POST", "/v1/jobs", small("c")).await.expect(200);
+        assert_eq!(again["array"], Value::Null);
+        let array = with(small("a"), "array", json!(2));
+        let again = server.call("POST", "/v1/jobs", array).await.expect(200);
+        assert_eq!(again["array"], members, "without {lost}");
+        let by_array = server.call("GET", "/v1/jobs/a", Value::Null).await.expect(200);
+        assert_eq!((&by_array["id"], &by_array["array"]), (&json!("a.0"), &members));
         let other = with(small("c"), "max_runtime_seconds", json!(60));
         server.call("POST", "/v1/jobs", other).await.problem("already_exists");
         assert_eq!(refund(&server, &part).await.expect(200), first_part);
@@ -146,6 +150,28 @@ async fn old_jobs_need_no_history() {
     assert_eq!(micros(&first["refunded"]), charged - 100_000);
     assert_eq!(refund(&server, &whole).await.expect(200), first);
     refund(&server, &json!({ "job": "j" })).await.problem("conflict");
+}
+
+#[tokio::test]
+async fn an_id_of_two_tenants_stays_ambiguous_when_one_of_the_jobs_is_forgotten() {
+    let server = Server::configured("[ledger]\nclosed_memory = 0\n", &["--clock", "manual"]);
+    furnish(&server).await;
+    server.grant("theirs", "umbra", "100").await;
+    submit(&server, with(small("x"), "account", json!("umbra"))).await;
+    cancel(&server, "x").await;
+    days(&server, 60).await;
+    let charge = json!({ "id": "last", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/charges", charge).await.expect(201);
+    server.until_forgotten().await;
+    submit(&server, small("x")).await;
+    let body = json!({ "job": "x" });
+    refund(&server, &body).await.problem("ambiguous_id");
+    for tenant in ["acme", "umbra"] {
+        let headers = [("Bursar-Tenant", tenant)];
+        let root = &server.root;
+        let refund = server.send("POST", "/v1/refunds", body.clone(), root, &headers).await;
+        refund.problem("conflict");
+    }
 }
 
 #[tokio::test]

@@ -5,8 +5,10 @@ use std::process::{Command, Output};
 
 use serde_json::json;
 
+use crate::journal_support::postgres::TestPostgres;
 use crate::operation::feed::events;
 use crate::server::Server;
+use crate::store::standby::Member;
 
 /// Snapshots are frequent and segments small, so that a short test seals some.
 const SETTINGS: &str = "snapshot_every = 30\n[journal]\nsegment_bytes = 1048576\n";
@@ -22,10 +24,10 @@ fn segments(data: &Path) -> Vec<PathBuf> {
 }
 
 /// Changes the metadata of an account, until segments are there.
-async fn until_sealed(server: &Server, wanted: usize) {
+async fn until_sealed(server: &Server, sealed: impl Fn() -> usize, wanted: usize) {
     let note = "a note that compresses well ".repeat(300);
     let mut changes = 0;
-    while segments(server.data()).len() < wanted {
+    while sealed() < wanted {
         for _ in 0..40 {
             changes += 1;
             let body = json!({ "metadata": { "note": note, "n": changes } });
@@ -47,8 +49,8 @@ async fn old_records_are_sealed_archived_and_read_wherever_they_are() {
     server.open("acme", "org").await;
     let root = server.root.clone();
     server.grant("funds", "acme", "7").await;
-    until_sealed(&server, 3).await;
     let data = server.data().to_owned();
+    until_sealed(&server, || segments(&data).len(), 3).await;
     let [first, ..] = &segments(&data)[..] else { panic!("three are there") };
     let name = first.file_name().expect("it has one").to_string_lossy().into_owned();
     // A cursor before the first segment ends.
@@ -108,4 +110,56 @@ async fn old_records_are_sealed_archived_and_read_wherever_they_are() {
         assert!(looks < 100, "{}", answer.body);
     };
     assert_eq!(rebuilt["data"], expected["data"]);
+}
+
+#[tokio::test]
+async fn segments_of_a_database_are_archived_beside_its_server_and_read_from_the_folder() {
+    let database = TestPostgres::start();
+    let url = database.url();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("bursar.toml");
+    std::fs::write(&config, SETTINGS).expect("the folder is ours");
+    let config = config.to_string_lossy().into_owned();
+    let mut member = Member::with(&url, folder.path(), &["--config", &config]);
+    assert_eq!(member.hear(), None);
+    let server = &mut member.server;
+    server.open("acme", "org").await;
+    let root = server.root.clone();
+    let count = |table: &str| {
+        let sql = format!("SELECT count(*) FROM {table} WHERE machine = 'ledger-0'");
+        database.sql(&sql).parse::<usize>().expect("a number")
+    };
+    until_sealed(server, || count("bursar_segment"), 3).await;
+    let before = events(server, &root, "/v1/events?after=0", None, 40).await;
+    let archive = folder.path().join("archive");
+    let to = archive.to_string_lossy().into_owned();
+    let moved = bursar(&["admin", "archive", "--store", &url, "--to", &to]);
+    let said = String::from_utf8_lossy(&moved.stdout);
+    let problem = String::from_utf8_lossy(&moved.stderr);
+    assert!(moved.status.success() && said.contains("ledger-0: "), "{said}{problem}");
+    assert!(count("bursar_segment_place") >= 2, "all but the newest");
+    let files = std::fs::read_dir(&archive).expect("it is there").map(|entry| {
+        let entry = entry.expect("listed").path();
+        std::fs::read_dir(entry).expect("a folder").count()
+    });
+    assert_eq!(files.sum::<usize>(), count("bursar_segment_place"));
+    let after = events(server, &root, "/v1/events?after=0", None, 40).await;
+    assert_eq!(after, before, "an old cursor reads the folder");
+    let verify = || bursar(&["audit", "verify", "--store", &url]);
+    let copy = folder.path().join("copy").to_string_lossy().into_owned();
+    let backup = || bursar(&["admin", "backup", "--store", &url, "--without-key", &copy]);
+    let verified = verify();
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    let away = folder.path().join("away");
+    std::fs::rename(&archive, &away).expect("it is ours");
+    for refused in [verify(), backup()] {
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success(), "it reads all records");
+        assert!(said.contains(&to) && said.contains("mount"), "{said}");
+    }
+    server.open("umbra", "org").await;
+    std::fs::rename(&away, &archive).expect("it is ours");
+    for done in [verify(), backup()] {
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
 }

@@ -5,7 +5,7 @@
 //! does not have as it is.
 
 use super::archive::{ArchivedAnswer, ArchivedHold};
-use super::forgettable::References;
+use super::forgettable::{Leaving, References};
 use super::hold::{Hold, HoldKind};
 use crate::ledger::accounts::past_usage::Zones;
 use crate::ledger::command::Forget;
@@ -32,6 +32,9 @@ impl Ledger {
         let answers = self.leading_answers(&command.answers);
         let of = self.references(answers as usize);
         let kept_movements = self.kept_movements(command, &of);
+        let jobs = self.leading_jobs(now, &command.jobs);
+        let leaving = self.aging.jobs.iter().take(jobs as usize).map(|(_, number)| *number);
+        let leaving = Leaving::of(leaving);
         let stays = |record: &ArchivedHold, number: HoldNo| {
             self.hold(number) != Some(&record.hold) || of.holds.has(number.0)
         };
@@ -45,7 +48,8 @@ impl Ledger {
                 continue;
             };
             let young = record.hold.moved_at.plus_millis(self.policy.retention_ms) >= now;
-            if record.hold.job().is_some() && young {
+            let is_kept = record.hold.job().is_some() && young;
+            if is_kept || self.job_that_stays(*number, &leaving).is_some() {
                 longer.push(at);
             }
         }
@@ -55,12 +59,12 @@ impl Ledger {
         let queue = self.aging.old_holds.iter().take(old_holds as usize);
         for (at, (_, number)) in (holds..).zip(queue) {
             let record = records.next_if(|record| self.is_record_of(record, *number));
-            if record.is_none_or(|record| stays(record, *number)) {
+            let leaves = record.is_some_and(|record| !stays(record, *number));
+            if !leaves || self.job_that_stays(*number, &leaving).is_some() {
                 kept.push(at);
             }
         }
         let movements = count(self.aging.movements.len(), command.examined_movements);
-        let jobs = self.leading_jobs(now, &command.jobs);
         let done = answers + movements + holds + old_holds + jobs;
         let stay = count(kept.len() + kept_movements.len(), u32::MAX);
         if done > stay || (done > 0 && command.turns()) {

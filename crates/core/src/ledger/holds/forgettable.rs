@@ -1,7 +1,7 @@
 //! What may be forgotten: closed holds, charges, movements and answers beyond the window, with their records.
 //!
-//! What an answer that stays refers to stays as well: it is passed over, and goes to the end of its queue. The parts of
-//! a refund of a job leave together.
+//! What an answer that stays refers to stays as well: it is passed over, and goes to the end of its queue. The last hold
+//! of a job that stays does too. The parts of a refund of a job leave together.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::forget::resource_of;
 use crate::ledger::command::Forget;
 use crate::ledger::id::{HoldNo, JobNo};
 use crate::ledger::index::idempotency::{KeptEntry, Refers};
-use crate::ledger::jobs::ArchivedJob;
+use crate::ledger::jobs::{ArchivedJob, Job};
 use crate::ledger::reply::Reply;
 use crate::ledger::state::{Ledger, Movement};
 use crate::time::Timestamp;
@@ -51,6 +51,13 @@ impl Forgettable {
         let looked_at =
             if over > 0 { self.most.saturating_mul(MAX_VISITED_PER_FORGOTTEN) } else { old };
         Share { wanted, looked_at, turns: over > 0 }
+    }
+
+    /// How many of the old holds leave. `times` are those of the queue.
+    fn old_share(&self, times: impl Iterator<Item = Timestamp>) -> Share {
+        let most = self.most.saturating_mul(LOOKED_AT);
+        let looked_at = times.take(most).take_while(|at| *at < self.kept_from).count();
+        Share { wanted: looked_at.min(self.most), looked_at, turns: looked_at == most }
     }
 
     /// The same of a queue of which nothing stays for what refers to it.
@@ -96,10 +103,21 @@ impl Ledger {
         let record = |(_, number): &(Timestamp, HoldNo)| self.archived_hold(*number);
         let share = which.share(aging.holds.len(), aging.holds.iter().map(|(at, _)| *at));
         let (holds, examined_holds) = share.choose(aging.holds.iter(), |_| 1, hold);
+        let jobs = self.forgettable_jobs(which);
+        let leaving = Leaving::of(jobs.iter().map(|record| record.number));
         let old_from = self.now.plus_millis(-self.policy.retention_ms).min(which.kept_from);
-        let old = Forgettable { keep: usize::MAX, kept_from: old_from, ..which };
-        let share = old.share(0, aging.old_holds.iter().map(|(at, _)| *at));
-        let (old_holds, examined_old) = share.choose(aging.old_holds.iter(), |_| 1, hold);
+        let old = Forgettable { kept_from: old_from, ..which };
+        let share = old.old_share(aging.old_holds.iter().map(|(at, _)| *at));
+        // Those whose jobs leave with one of the next steps wait for them, and keep their place.
+        let is_next = |job: &Job| job.ended_at.is_some_and(|at| at < which.kept_from);
+        let queue = aging.old_holds.iter().take_while(|(at, number)| {
+            *at < old_from && !self.job_that_stays(*number, &leaving).is_some_and(is_next)
+        });
+        let (old_holds, examined_old) = share.choose(
+            queue,
+            |_| 1,
+            |entry| hold(entry) && self.job_that_stays(entry.1, &leaving).is_none(),
+        );
         let made_at = aging.movements.iter().map(|(at, _)| *at);
         let share = which.share(aging.movements.len(), made_at);
         let (movements, examined_movements) =
@@ -117,7 +135,7 @@ impl Ledger {
                 .flatten()
                 .filter_map(|number| self.movements.get(number).cloned())
                 .collect(),
-            jobs: self.forgettable_jobs(which),
+            jobs,
             examined_holds,
             examined_old,
             examined_movements,
@@ -137,6 +155,14 @@ impl Ledger {
         };
         let numbers = ended.map(|(_, number)| *number).take_while(fits);
         numbers.filter_map(|number| self.archived_job(number)).collect()
+    }
+
+    /// The job that stays and whose last hold this is. Without it the job would show other credits.
+    pub(super) fn job_that_stays(&self, number: HoldNo, leaving: &Leaving) -> Option<&Job> {
+        let hold = self.live_hold(number);
+        let job = hold.job().filter(|job| !leaving.has(*job)).and_then(|job| self.job(job))?;
+        let is_last = job.hold_name.as_ref() == Some(&hold.id);
+        (is_last && job.order.account == hold.account).then_some(job)
     }
 
     /// Movements in the order in which they leave: those of one refund of a job together.
@@ -228,6 +254,21 @@ pub(super) struct References {
     pub(super) holds: Numbers,
     /// Refunds, transfers and collections.
     pub(super) movements: Numbers,
+}
+
+/// The jobs that leave in the same step, in order.
+pub(super) struct Leaving(Vec<JobNo>);
+
+impl Leaving {
+    pub(super) fn of(jobs: impl Iterator<Item = JobNo>) -> Leaving {
+        let mut jobs: Vec<JobNo> = jobs.collect();
+        jobs.sort_unstable();
+        Leaving(jobs)
+    }
+
+    fn has(&self, job: JobNo) -> bool {
+        self.0.binary_search(&job).is_ok()
+    }
 }
 
 /// A set of numbers, one bit for each: a step asks for thousands of them.

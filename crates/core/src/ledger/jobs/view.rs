@@ -79,13 +79,45 @@ impl Ledger {
     }
 
     /// The job with this id, or all jobs of the array with this id that are not forgotten; empty if
-    /// there is neither.
+    /// there is neither, or the first of the array is forgotten.
     pub(in crate::ledger) fn jobs_named(&self, tenant: AccountNo, id: &str) -> Vec<JobNo> {
         if let Some(job) = self.find_job(tenant, id) {
             return vec![job];
         }
         let Some(first) = self.find_array(tenant, id) else { return Vec::new() };
-        let fingerprint = self.live_job(first).order.fingerprint;
+        self.jobs_of_array(id, first, self.live_job(first).order.fingerprint)
+    }
+
+    /// The same, or what is left of the array if its first job is forgotten.
+    pub(in crate::ledger) fn jobs_left(&self, tenant: AccountNo, id: &str) -> Vec<JobNo> {
+        let named = self.jobs_named(tenant, id);
+        if !named.is_empty() {
+            return named;
+        }
+        let Some((index, any)) = self.any_left(tenant, id) else { return Vec::new() };
+        let first = JobNo(any.0.saturating_sub(u64::from(index)));
+        self.jobs_of_array(id, first, self.live_job(any).order.fingerprint)
+    }
+
+    /// A job of the array with this id, whose first job is forgotten.
+    pub fn find_left_of_array(&self, tenant: AccountNo, id: &str) -> Option<JobNo> {
+        self.any_left(tenant, id).map(|(_, number)| number)
+    }
+
+    fn any_left(&self, tenant: AccountNo, id: &str) -> Option<(u32, JobNo)> {
+        // All names of an id, a dot and a digit.
+        let name = |end: &str| (tenant, JobName::unchecked(format_compact!("{id}.{end}")));
+        let named = self.jobs.index.names.range(name("0")..name(":"));
+        named.take(MAX_JOBS as usize).find_map(|((_, name), number)| {
+            let index: u32 = name.rsplit_once('.')?.1.parse().ok()?;
+            let hold = &self.live_job(*number).order.hold;
+            let is_of_array = **name == *job_of_array(id, index)
+                && hold.strip_suffix(&*format_compact!("{index}"))?.ends_with('.');
+            is_of_array.then_some((index, *number))
+        })
+    }
+
+    fn jobs_of_array(&self, id: &str, first: JobNo, fingerprint: u128) -> Vec<JobNo> {
         let numbers = (0..MAX_JOBS).filter_map(|index| {
             let number = JobNo(first.0 + u64::from(index));
             let order = &self.jobs.all.get(&number)?.order;

@@ -21,7 +21,7 @@ impl Ledger {
         id: &JobName,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
-        let named = self.find_account(tenant).map(|tenant| self.jobs_named(tenant, id));
+        let named = self.find_account(tenant).map(|tenant| self.jobs_left(tenant, id));
         let (first, rest) = match named.as_deref() {
             Some([job]) => return self.decide_cancel(now, *job, events),
             Some([first, rest @ ..]) => (*first, rest),

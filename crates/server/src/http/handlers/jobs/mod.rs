@@ -192,8 +192,13 @@ pub(in crate::http) async fn get(
 ) -> Answer {
     let expand = Expand::read(query.expand.as_deref())?;
     let id = job_named(id)?;
-    let account = match find(&app, &caller, Resource::Job, &id).await {
-        Ok(account) => account,
+    let looked = match find(&app, &caller, Resource::Job, &id).await {
+        Ok(account) => look(&app, &account, &id).await,
+        Err(failure) => Err(failure),
+    };
+    let looked = match looked {
+        Ok(looked) => looked,
+        // It may have left the ledger between the two looks.
         Err(failure) if failure.problem.code == Code::NotFound => {
             let forgotten = past_jobs::only_forgotten(&app, &caller, &id).await?;
             caller.principal.require(Operation::GetJob)?;
@@ -203,7 +208,6 @@ pub(in crate::http) async fn get(
         Err(failure) => return Err(failure),
     };
     caller.principal.require(Operation::GetJob)?;
-    let looked = look(&app, &account, &id).await?;
     let job = complete(&app, &caller.principal, looked).await?;
     let job = expand.add(&app, &caller, job).await?;
     Ok(json(StatusCode::OK, &job))

@@ -447,11 +447,12 @@ pub(in crate::http) async fn get(
 ) -> Answer {
     whole_list(page.limit, page.cursor.as_deref())?;
     let id = job_named(id)?;
-    let (number, span, own) = match find(&app, &caller, Resource::Job, &id).await {
-        Ok(account) => {
-            let (number, span) = life(&app, &account, &id).await?;
-            (number, span, account.to_string())
-        }
+    let live = match find(&app, &caller, Resource::Job, &id).await {
+        Ok(account) => life(&app, &account, &id).await.map(|life| (life, account)),
+        Err(failure) => Err(failure),
+    };
+    let (number, span, own) = match live {
+        Ok(((number, span), account)) => (number, span, account.to_string()),
         Err(failure) if failure.problem.code == Code::NotFound => {
             let past = past_jobs::only_forgotten(&app, &caller, &id).await?;
             // A day is enough for the last messages between the machines.

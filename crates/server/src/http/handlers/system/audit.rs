@@ -46,20 +46,22 @@ fn record(entry: AuditEntry) -> AuditRecord {
 /// A job that the caller can see.
 async fn job_of(app: &App, caller: &Caller, id: String) -> Result<JobNo, Failure> {
     let id = job_named(id)?;
-    let account = match find(app, caller, Resource::Job, &id).await {
-        Ok(account) => account,
-        Err(failure) if failure.problem.code == Code::NotFound => {
-            return Ok(past_jobs::only_forgotten(app, caller, &id).await?.number);
+    let live = match find(app, caller, Resource::Job, &id).await {
+        Ok(account) => {
+            let wanted = id.clone();
+            let look = move |ledger: &Ledger| {
+                let tenant = ledger.find_account(tenant_of(&account))?;
+                ledger.find_job_or_array(tenant, &wanted)
+            };
+            app.ledger.peek(look).await?
         }
+        Err(failure) if failure.problem.code == Code::NotFound => None,
         Err(failure) => return Err(failure),
     };
-    let missing = Failure::not_found("job", &id);
-    let look = move |ledger: &Ledger| {
-        ledger
-            .find_account(tenant_of(&account))
-            .and_then(|tenant| ledger.find_job_or_array(tenant, &id))
-    };
-    app.ledger.peek(look).await?.ok_or(missing)
+    match live {
+        Some(number) => Ok(number),
+        None => Ok(past_jobs::only_forgotten(app, caller, &id).await?.number),
+    }
 }
 
 /// The most pages of history that one answer visits to find the records of an actor.
