@@ -16,7 +16,8 @@ impl Ledger {
         let mut digester = Digester::new();
         digester.value(self.now).value(self.policy);
         self.accounts.iter().for_each(|account| account.feed(&mut digester));
-        digester.value(&self.grants);
+        digester.value(self.grants.len());
+        self.grants.iter().for_each(|grant| _ = digester.value(grant));
         self.buckets.iter().for_each(|bucket| bucket.feed(&mut digester));
         self.holds.iter().for_each(|hold| _ = digester.value(hold));
         digester.value(self.holds.free_places());

@@ -105,7 +105,7 @@ pub fn check_grant(ledger: &Ledger, number: GrantNo) -> Check {
 /// L1: every granted unit is on a line exactly once.
 fn check_grants(ledger: &Ledger) -> Check {
     let mut ends: BTreeMap<BucketNo, u64> = BTreeMap::new();
-    for (number, grant) in (0..).map(GrantNo).zip(&ledger.grants) {
+    for (number, grant) in (0..).map(GrantNo).zip(ledger.grants.iter()) {
         check_grant(ledger, number)?;
         let Some(bucket) = grant.bucket else { continue };
         let end = ends.entry(bucket).or_default();

@@ -3,7 +3,8 @@
 //! Read in this order: [`command`], [`event`], [`refusal`] and [`reply`] (the interface);
 //! [`machine`] (dispatch); [`accounts`] (the tree, budgets, quotas, regions); [`credits`] (grants,
 //! buckets and the spend order); [`holds`] (movements of credits, and retention); [`jobs`];
-//! [`index`] (look-ups and timers); [`invariant`] (the laws).
+//! [`index`] (tables, look-ups and timers); [`sharing`] (with the copy that follows); [`invariant`]
+//! (the laws).
 //!
 //! Every micro-credit is a unit on the [`fefo::Line`] of its bucket. At every instant it is exactly
 //! one of free, held, spent, expired, revoked or moved. Only `Ledger::retag` in [`state`] changes
@@ -23,6 +24,7 @@ pub mod jobs;
 pub mod machine;
 pub mod refusal;
 pub mod reply;
+pub mod sharing;
 pub mod state;
 pub mod undo;
 pub mod validate;

@@ -16,6 +16,7 @@ use super::event::{Event, NamedMovement, Piece};
 use super::holds::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::index::aside::LedgerAside;
+use super::index::blocks::Blocks;
 use super::index::hash_index::HashIndex;
 use super::index::idempotency::Answers;
 use super::index::names::{HashedIndex, NameIndex};
@@ -27,6 +28,11 @@ use super::refusal::Resource;
 use super::undo::Undo;
 use crate::time::Timestamp;
 
+/// Grants in a block.
+pub(super) const GRANTS: usize = 64;
+
+pub(super) type Grants = Blocks<Grant, GRANTS>;
+
 /// The accounts of one shard and everything they have.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
@@ -36,7 +42,7 @@ pub struct Ledger {
     pub(super) account_names: HashIndex,
     /// How many accounts each tenant has. Derived from the accounts.
     pub(super) tenant_accounts: BTreeMap<AccountNo, u32>,
-    pub(super) grants: Vec<Grant>,
+    pub(super) grants: Grants,
     pub(super) grant_names: NameIndex,
     pub(super) buckets: Vec<Bucket>,
     /// Buckets that take further grants, by account, rank and restriction.

@@ -296,6 +296,28 @@ impl<M: Hosted> Handle<M> {
         })));
     }
 
+    /// Reads the state like [`Handle::peek`], and waits for the result. Also returns the last position that the state
+    /// contains. It may not be durable yet, and is not if the writer drops its state before.
+    pub fn peek_with_position<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&M) -> T + Send + 'static,
+    ) -> Result<(T, u64), EngineError> {
+        let (sender, receiver) = sync_channel(1);
+        self.post(Message::Query(Box::new(move |view| {
+            let outcome = view.and_then(|view| {
+                let seen = catch_unwind(AssertUnwindSafe(|| look(view.machine)));
+                let position = view.position;
+                seen.map(|value| (value, position)).map_err(|_| {
+                    view.panics.fetch_add(1, Ordering::Relaxed);
+                    EngineError::Internal
+                })
+            });
+            let _ = sender.send(outcome);
+            None
+        })));
+        receiver.recv().unwrap_or_else(|_| Err(gone()))
+    }
+
     /// Runs `work`, which reads the state and decides commands, all at one instant. `respond`
     /// receives its result once everything that it saw and decided is durable.
     pub fn transact<T: Send + 'static>(

@@ -26,6 +26,8 @@ pub enum Trouble {
     NotServed(String),
     /// A snapshot was not stored. The next start takes longer; nothing is lost.
     NoSnapshot(ReplayError),
+    /// The state of the writer and the copy that follows it differ at one position.
+    CopyDiffers,
 }
 
 type Listener<T> = Option<Arc<dyn Fn(T) + Send + Sync>>;

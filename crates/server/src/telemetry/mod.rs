@@ -380,6 +380,14 @@ impl Metrics {
                 tracing::error!(machine, %error, "no snapshot: the next start takes longer");
                 self.snapshot_failures.get_or_create(&labels).inc();
             }
+            Trouble::CopyDiffers => {
+                tracing::error!(
+                    machine,
+                    "the state in memory is not what the journal gives: restart the server, which rebuilds it, and \
+                     run `bursar audit verify`"
+                );
+                self.violation();
+            }
         }
     }
 

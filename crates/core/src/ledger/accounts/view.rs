@@ -78,7 +78,7 @@ impl Ledger {
 
     /// All grants, in the order in which they were issued.
     pub fn grants_in_order(&self) -> impl Iterator<Item = (GrantNo, &Grant)> {
-        (0..).map(GrantNo).zip(&self.grants)
+        (0..).map(GrantNo).zip(self.grants.iter())
     }
 
     /// The amount of each grant in the pieces, in order.

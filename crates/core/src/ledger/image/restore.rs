@@ -217,7 +217,7 @@ impl Ledger {
 
     fn restore_buckets(&mut self, images: Vec<BucketImage>) -> Result<(), ImageError> {
         let mut laid: Vec<(BucketNo, u64, GrantNo)> = Vec::with_capacity(self.grants.len());
-        for (number, grant) in (0..).map(GrantNo).zip(&self.grants) {
+        for (number, grant) in (0..).map(GrantNo).zip(self.grants.iter()) {
             let Some(bucket) = grant.bucket else { continue };
             let known = bucket.index() < images.len();
             require(known, || format!("there is no bucket {bucket}"))?;

@@ -3,6 +3,7 @@
 
 mod describe;
 mod past;
+mod sharing;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use bursar_api::system::audit::FeedEvent;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::Event;
+use bursar_core::ledger::sharing::Differs;
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
 use bursar_engine::{
@@ -22,6 +24,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::followers::error::FollowerError;
 use crate::telemetry::monotonic::Stopwatch;
 use describe::describe;
+use sharing::Sharing;
 
 /// The number of events kept in memory; older ones are read from the journal.
 const MAX_KEPT_EVENTS: usize = 65_536;
@@ -55,6 +58,13 @@ const RESUME_GRACE: Duration = Duration::from_secs(600);
 /// How long the journal grows before the copy follows, while there is no listener. Readers of the
 /// copy accept this delay.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long the copy waits before it shares further blocks with the writer. A shared block is copied when it changes
+/// next, so this limits what sharing costs the writer.
+const SHARING_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How often blocks are shared without a pause, while the copy has all that the writer has.
+const MAX_SHARED_AT_ONCE: usize = 16;
 
 #[derive(Default)]
 struct Ring {
@@ -149,6 +159,8 @@ impl Feed {
             ring: Arc::clone(&ring),
             progress,
             observer,
+            sharing: Sharing::new(writer.handle()),
+            shared: Stopwatch::start(),
         };
         let codec = Arc::new(LedgerCodec);
         let follower = Follower::start(Arc::clone(&journal), codec, durable, copy);
@@ -195,6 +207,37 @@ struct Copy {
     ring: Arc<Mutex<Ring>>,
     progress: watch::Sender<u64>,
     observer: Observer,
+    sharing: Sharing,
+    /// Runs since blocks were last shared.
+    shared: Stopwatch,
+}
+
+impl Copy {
+    /// Shares blocks with the writer, now or when the copy has what the writer has.
+    fn share(&mut self) {
+        if self.shared.elapsed() < SHARING_INTERVAL {
+            return;
+        }
+        self.shared = Stopwatch::start();
+        for _ in 0..MAX_SHARED_AT_ONCE {
+            self.sharing.ask();
+            let mut copy = self.ledger.write().unwrap_or_else(PoisonError::into_inner);
+            let (ledger, position) = &mut *copy;
+            let taken = self.sharing.take(ledger, *position);
+            drop(copy);
+            if !self.note(taken) || self.sharing.begins_round() {
+                return;
+            }
+        }
+    }
+
+    /// Returns whether blocks were taken.
+    fn note(&self, taken: Result<bool, Differs>) -> bool {
+        taken.unwrap_or_else(|Differs| {
+            self.observer.trouble(Trouble::CopyDiffers);
+            false
+        })
+    }
 }
 
 impl Projection<Ledger> for Copy {
@@ -216,7 +259,9 @@ impl Projection<Ledger> for Copy {
             }
         }
         *position = record.position;
+        let taken = self.sharing.take(ledger, record.position);
         drop(copy);
+        self.note(taken);
         let mut ring = lock(&self.ring);
         for (place, event) in described {
             ring.events.push_back((place, Arc::new(event)));
@@ -235,6 +280,7 @@ impl Projection<Ledger> for Copy {
     fn batch(&mut self, head: Head) {
         self.head = head;
         self.progress.send_replace(head.position);
+        self.share();
         if !self.pace.is_due(head.position) {
             return;
         }
