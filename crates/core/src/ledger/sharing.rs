@@ -5,7 +5,7 @@
 //! ones.
 
 use super::credits::grant::Grant;
-use super::index::blocks::Piece;
+use super::index::blocks::BlockRange;
 use super::state::{GRANTS, Ledger};
 
 /// Blocks that are shown at once. The writer then writes a reference count for each of them.
@@ -17,7 +17,7 @@ pub struct BlockPlace(usize);
 
 /// Some consecutive blocks of grants, as they were at one position.
 #[derive(Clone, Debug)]
-pub struct SharedBlocks(Piece<Grant, GRANTS>);
+pub struct SharedBlocks(BlockRange<Grant, GRANTS>);
 
 /// The copy is not equal to the state that it follows.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

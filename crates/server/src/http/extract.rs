@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use crate::auth::Principal;
 use crate::change::fingerprint_of;
-use crate::http::shards::MinPosition;
 use crate::net::bodies::{BodySender, MAX_ANONYMOUS_BODY};
 use crate::net::serve::PeerAddress;
+use crate::request::MinPosition;
 use crate::request::meta;
 use crate::request::{Caller, Failure};
 

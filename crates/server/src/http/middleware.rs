@@ -16,13 +16,13 @@ use tracing::Instrument;
 
 use super::extract::min_position;
 use super::respond::POSITION;
-use super::shards::MinPosition;
 use crate::app::App;
 use crate::auth::sessions::TOKEN;
 use crate::auth::{self, Principal};
 use crate::net::limits::Priority;
 use crate::operations::Operation;
 use crate::request::Failure;
+use crate::request::MinPosition;
 use crate::request::meta::{self, Meta};
 use crate::telemetry::monotonic::Stopwatch;
 use crate::telemetry::trace::CallerTrace;

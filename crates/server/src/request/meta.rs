@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bursar_api::Code;
 
+use super::MinPosition;
 use crate::auth::Principal;
-use crate::http::shards::MinPosition;
 use crate::ids::RequestId;
 use crate::net::bodies::Bodies;
 use crate::net::limits::Priority;

@@ -58,14 +58,14 @@ impl<T, const N: usize> Blocks<T, N> {
     }
 
     /// Up to `count` blocks, from one on.
-    pub fn piece(&self, first: usize, count: usize) -> Piece<T, N> {
+    pub fn piece(&self, first: usize, count: usize) -> BlockRange<T, N> {
         let blocks = self.blocks.iter().skip(first).take(count).map(Arc::clone);
-        Piece { first, len: self.len, blocks: blocks.collect() }
+        BlockRange { first, len: self.len, blocks: blocks.collect() }
     }
 
     /// Takes blocks of another list in the place of its own, if both lists are equally long and the
     /// blocks are equal by what `feed` feeds of a value. Returns whether that is so.
-    pub fn share(&mut self, piece: Piece<T, N>, feed: impl Fn(&T, &mut Digester)) -> bool {
+    pub fn share(&mut self, piece: BlockRange<T, N>, feed: impl Fn(&T, &mut Digester)) -> bool {
         let end = piece.first + piece.blocks.len();
         let own = self.blocks.get_mut(piece.first..end).filter(|_| piece.len == self.len);
         let Some(own) = own else { return false };
@@ -128,7 +128,7 @@ impl<T: Clone, const N: usize> IndexMut<usize> for Blocks<T, N> {
 
 /// Some consecutive blocks of a list.
 #[derive(Clone, Debug)]
-pub struct Piece<T, const N: usize> {
+pub struct BlockRange<T, const N: usize> {
     first: usize,
     /// The length of the whole list.
     len: usize,

@@ -46,7 +46,7 @@ impl HomesOfParts {
 }
 
 impl ShardedHandlers {
-    /// Runs a request with parts. Its handler is told the shard of each.
+    /// Runs a request with parts. The handler gets the shard of each.
     pub(super) async fn batch(
         &self,
         parts: &Parts,

@@ -3,7 +3,6 @@
 
 mod batches;
 mod lists;
-mod position;
 mod streams;
 mod way;
 
@@ -28,9 +27,8 @@ use crate::auth::Principal;
 use crate::machines::ledgers::ledger_name;
 use crate::net::serve::PeerAddress;
 use crate::operations::Operation;
-use crate::request::{Failure, meta};
+use crate::request::{Failure, MinPosition, meta};
 pub(super) use batches::HomesOfParts;
-pub(crate) use position::MinPosition;
 use way::{Collection, InBody, Way, way};
 
 /// The most bytes of an answer that is merged with others.
