@@ -328,7 +328,7 @@ pub(crate) struct ArchiveArguments {
 }
 
 impl ArchiveArguments {
-    fn run(&self, bar: &Bar) -> Result<(), BackupError> {
+    fn run(&self, bar: &TerminalProgress) -> Result<(), BackupError> {
         if let Some(data) = &self.data {
             return archive(data, &self.to, bar);
         }
