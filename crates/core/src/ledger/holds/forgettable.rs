@@ -55,7 +55,7 @@ impl Forgettable {
 
     /// How many of the old holds leave. `times` are those of the queue.
     fn old_share(&self, times: impl Iterator<Item = Timestamp>) -> Share {
-        let most = self.most.saturating_mul(LOOKED_AT);
+        let most = self.most.saturating_mul(MAX_VISITED_PER_FORGOTTEN);
         let looked_at = times.take(most).take_while(|at| *at < self.kept_from).count();
         Share { wanted: looked_at.min(self.most), looked_at, turns: looked_at == most }
     }
