@@ -9,7 +9,7 @@ use bursar_core::ledger::id::{AccountNo, CellNo};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Command, Envelope, Ledger, Refusal};
 use bursar_core::machine::advance;
-use bursar_core::message::{ProposedMember, ToLedger};
+use bursar_core::message::{ProposedNode, ToLedger};
 use bursar_core::opaque::Opaque;
 use bursar_core::time::Timestamp;
 
@@ -211,9 +211,9 @@ fn preempted(world: &mut World, count: usize) {
         world.make(None, submit(&name, &name));
         let job = world.ledger.find_job(AccountNo(0), &name).unwrap();
         let attempt = AttemptId { job: job.in_cell(1), number: 1 };
-        let members = [ProposedMember { node: "n".into(), gpus: 1 }].into_iter().collect();
+        let nodes = [ProposedNode { node: "n".into(), gpus: 1 }].into_iter().collect();
         let gpu_type = Some("H100".into());
-        receive(world, ToLedger::PlacementProposed { attempt, gpu_type, members });
+        receive(world, ToLedger::PlacementProposed { attempt, gpu_type, nodes });
         receive(world, ToLedger::AttemptStarted { attempt });
         attempts.push(attempt);
     }
