@@ -14,6 +14,7 @@ async fn moved(server: &Server) {
     {
         charge(server, id, account, amount).await;
     }
+    server.advance(1).await;
     charge(server, "foreign", "umbra", "9").await;
     let refund = json!({
         "id": "r1", "charge": "c1", "amount": "1", "reason": "The node failed",

@@ -239,11 +239,10 @@ fn of_operation(operation: Operation, id: &str, uri: &Uri) -> Way {
 
 /// The journal of the machine that is named, or that of the account or job.
 fn of_audit(uri: &Uri) -> Way {
-    if let Some(machine) = parameter(uri, "machine") {
-        if machine.starts_with("ledger-") {
-            return Way::Shard(shard_named(&machine));
-        }
-        // The account or job of a record of a cell is known to its ledger.
+    // The account or job of a record of a cell is known to its ledger.
+    let ledger = parameter(uri, "machine").filter(|machine| machine.starts_with("ledger-"));
+    if let Some(machine) = ledger {
+        return Way::Shard(shard_named(&machine));
     }
     if let Some(account) = parameter(uri, "account") {
         return Way::Tenant(tenant(&account));
