@@ -183,7 +183,7 @@ fn the_manifest_advances_with_every_renewal() {
 /// Tables that earlier builds did not have.
 const LATER_TABLES: &str = "bursar_archive, bursar_archive_block, bursar_archive_run, \
      bursar_archive_page, bursar_archive_filter, bursar_sealing, bursar_segment, \
-     bursar_segment_part, bursar_member";
+     bursar_segment_part, bursar_segment_place, bursar_member";
 
 #[test]
 fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
