@@ -74,7 +74,8 @@ pub(super) fn machines_in(options: OptionsOf<'_>) -> Result<Vec<String>, BackupE
 
 fn machines(directory: &dyn Journal) -> Result<Vec<String>, BackupError> {
     let known = replay_from_genesis(directory, &DirectoryCodec)?.machine;
-    let ledgers = u16::try_from(known.shards().count()).unwrap_or(u16::MAX);
+    // A shard that was just added has no machine yet.
+    let ledgers = known.last_made_shard().saturating_add(1);
     Ok(super::in_order(ledgers, known.regions().map(ToString::to_string)))
 }
 

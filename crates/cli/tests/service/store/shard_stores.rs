@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::archive::NO_WINDOW;
 use super::postgres_serve::{address, start};
 use crate::journal_support::postgres::TestPostgres;
+use crate::rehearsal::rehearse_postgres;
 use crate::server::{Server, tool};
 
 const ORGS: [&str; 2] = ["acme", "umbra"];
@@ -78,6 +79,10 @@ async fn two_shards_move_into_postgresql_and_survive_a_crash_there() {
     assert_eq!(server.get("/v1/grants/more").await["account"], "umbra");
     let names = server.get("/v1/cluster").await["machines"].to_string();
     assert!(names.contains("ledger-0") && names.contains("ledger-1"), "{names}");
+    // It has no machine before the next start.
+    server.call("POST", "/v1/shards", json!({})).await.expect(201);
+    assert_eq!(server.terminate().code(), Some(0));
+    rehearse_postgres(&store);
 }
 
 #[tokio::test]
