@@ -86,6 +86,7 @@ impl Things {
             ("nodes", _) => self.node(dice),
             ("regions", _) => crate::world::REGIONS[dice.below(2)].into(),
             ("prices", _) => "H100".into(),
+            ("shards", _) => "ledger-0".into(),
             ("keys", _) => self.recent("k", "nothing", dice),
             _ => "fuzz".into(),
         }
