@@ -4,9 +4,11 @@ use serde_json::{Value, json};
 
 use crate::server::Server;
 
-/// The hits of a search as `kind id`.
+/// The hits of a search as `kind id`, in a state that has all changes made before.
 async fn hits(server: &Server, key: &str, q: &str) -> Vec<String> {
-    let found = server.send("GET", &format!("/v1/search?q={q}"), Value::Null, key, &[]).await;
+    let position = server.get("/v1/accounts/acme/balance").await["position"].clone();
+    let path = format!("/v1/search?q={q}&min_position={position}");
+    let found = server.send("GET", &path, Value::Null, key, &[]).await;
     let found = found.expect(200);
     let data = found["data"].as_array().expect("hits").iter();
     let text = |value: &Value| value.as_str().expect("text").to_owned();

@@ -131,7 +131,7 @@ async fn a_refund_keeps_its_reason_and_reference() {
     assert_eq!((&found["reason"], &found["reference"]), (&body["reason"], &body["reference"]));
     assert_eq!((&found["account"], &found["charge"]), (&json!("acme:nlp"), &json!("c4")));
     assert_eq!((&found["refunded"], &found["lots"]), (&made["refunded"], &made["lots"]));
-    assert_eq!(found["created_at"], "2020-01-02T00:00:00.000Z");
+    assert_eq!(found["created_at"], "2020-01-02T00:00:01.000Z");
     let plain = server.get("/v1/refunds/r2").await;
     assert_eq!((&plain["reason"], &plain["reference"]), (&Value::Null, &Value::Null));
     let entries = server.get("/v1/accounts/acme/entries?type=refunded").await;
