@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use bursar_audit::export::JournalKind;
-use bursar_audit::{Report, check};
+use bursar_audit::{Report, SqliteSource, check};
 use bursar_client::api::Time;
 use bursar_client::api::words::counted;
 use bursar_core::time::Timestamp;
@@ -15,10 +15,10 @@ use bursar_journal::postgres::PostgresOptions;
 use bursar_server::backup::cells::{self, cell_files};
 use bursar_server::backup::postgres::{self, LocalFiles};
 use bursar_server::backup::{
-    BackupError, archive, archive_database, backup, ledgers, restore, say_ledger,
+    BackupError, archive, archive_database, backup, check_directory, ledgers, restore, say_ledger,
 };
 use bursar_server::machines::ledgers::ledger_name;
-use bursar_server::store::{Manifest, adopt, adopt_not_moved};
+use bursar_server::store::{DIRECTORY, Manifest, adopt, adopt_not_moved};
 use clap::{Args, Subcommand};
 
 use super::migrate::MigrateArguments;
@@ -167,6 +167,10 @@ pub(crate) fn run(
         AdminCommand::PrepareUpgrade { data, target } => prepare_upgrade(&data, &target, bar),
         AdminCommand::Check { data } => {
             check_folder(&data)?;
+            let directory = Manifest::file(&data, DIRECTORY);
+            let source = SqliteSource::open(&directory)
+                .map_err(|reason| Failure::new(directory.display(), reason))?;
+            check_directory(&source, &bar).map_err(failed)?;
             for (region, file) in cell_files(&data).map_err(failed)? {
                 let report = check::check_cell(&file, |progress| bar.verified(progress))?;
                 cells::say(&region, &report, &bar).map_err(failed)?;

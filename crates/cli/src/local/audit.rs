@@ -13,7 +13,7 @@ use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Journal, JournalId, backup};
 use bursar_server::backup::cells::{self, copy_cells};
-use bursar_server::backup::ledgers;
+use bursar_server::backup::{check_directory, ledgers};
 use bursar_server::followers::checkpoint::load_key;
 use bursar_server::machines::ledgers::ledger_name;
 use bursar_server::store::{DIRECTORY, Manifest};
@@ -108,6 +108,9 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             let folder = tempfile::tempdir()?;
             // The cells first: every message that they received is then in the copy of the ledger.
             let cells = copy_cells(&data, folder.path()).map_err(failed)?;
+            let directory = Manifest::file(folder.path(), DIRECTORY);
+            backup::copy_to_read(&Manifest::file(&data, DIRECTORY), &directory)?;
+            check_directory(&open_source(&directory)?, &Streams).map_err(failed)?;
             let mut copies = Vec::new();
             for machine in (0..ledgers(&data).map_err(failed)?).map(ledger_name) {
                 let copy = Manifest::file(folder.path(), &machine);
@@ -149,7 +152,9 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
                 options
             };
             let open = |machine: &str| PostgresJournal::open_to_read(options(machine));
-            let directory = replay_from_genesis(&open(DIRECTORY)?, &DirectoryCodec)?.machine;
+            let directory = open(DIRECTORY)?;
+            check_directory(&JournalSource::new(&directory)?, &Streams).map_err(failed)?;
+            let directory = replay_from_genesis(&directory, &DirectoryCodec)?.machine;
             let keys = signers(&remote, &PostgresStore::signers_at(&options("store"))?)?;
             let mut books = Vec::new();
             // A shard that was just added has no machine yet.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bursar_api::words::counted;
-use bursar_audit::{Report, SqliteSource, verify, verify_chain, verify_links};
+use bursar_audit::{Report, Source, SqliteSource, verify, verify_chain, verify_links};
 use bursar_core::ledger::Ledger;
 use bursar_core::time::Timestamp;
 use bursar_engine::cut::check_marks;
@@ -44,6 +44,15 @@ pub fn say_ledger(machine: &str, report: &Report, watch: &dyn Watch) -> Result<(
     watch.say(&format!("{machine}: {records}, the chain and every balance hold"))
 }
 
+/// Verifies the journal of the directory, and reports it.
+pub fn check_directory(source: &dyn Source, watch: &dyn Watch) -> Result<(), BackupError> {
+    let report = verify_links(source);
+    if let Some(problem) = &report.problem {
+        return Err(BackupError::Bad(format!("directory.db: {problem}")));
+    }
+    watch.say(&format!("directory: {}, the chain holds", counted(report.records, "record")))
+}
+
 /// Verifies every journal, that they fit together, and that a server could start with them.
 pub(super) fn check(folder: &Path, watch: &dyn Watch) -> Result<Checked, BackupError> {
     let source = |machine: &str| {
@@ -55,14 +64,7 @@ pub(super) fn check(folder: &Path, watch: &dyn Watch) -> Result<Checked, BackupE
         if let Some(region) = machine.strip_prefix("cell-") {
             cells::say(region, &verify_chain(&source(&machine)?, |_| {}), watch)?;
         } else if machine == DIRECTORY {
-            let report = verify_links(&source(&machine)?);
-            if let Some(problem) = &report.problem {
-                return Err(BackupError::Bad(format!("directory.db: {problem}")));
-            }
-            watch.say(&format!(
-                "directory: {}, the chain holds",
-                counted(report.records, "record")
-            ))?;
+            check_directory(&source(&machine)?, watch)?;
         } else if shard_named(&machine).is_some_and(|shard| shard > 0) {
             let report = verify(&source(&machine)?, None, |progress| watch.verified(progress));
             say_ledger(&machine, &report, watch)?;

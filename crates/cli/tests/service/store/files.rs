@@ -148,6 +148,35 @@ async fn a_missing_ledger_is_named_by_every_command_that_opens_the_folder() {
 }
 
 #[tokio::test]
+async fn a_record_of_the_directory_that_was_changed_is_found() {
+    let server = store(true).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (kept, data) = (folder.path().join("kept"), folder.path().join("data"));
+    let bursar = |arguments: &[&str]| {
+        let said = Command::new(env!("CARGO_BIN_EXE_bursar")).args(arguments).output();
+        let said = said.expect("the binary is there");
+        (said.status.success(), String::from_utf8_lossy(&said.stderr).into_owned())
+    };
+    let plain = |path: &std::path::Path| path.to_str().expect("a plain path").to_owned();
+    let (from, kept, data) = (plain(server.data()), plain(&kept), plain(&data));
+    for arguments in
+        [["admin", "backup", &kept, "--data", &from], ["admin", "restore", &kept, "--data", &data]]
+    {
+        let (done, words) = bursar(&arguments);
+        assert!(done, "{words}");
+    }
+    let file = rusqlite::Connection::open(format!("{data}/directory.db")).expect("it is there");
+    let change = "UPDATE batch SET payload = zeroblob(length(payload)) WHERE sequence = 2";
+    assert_eq!(file.execute(change, []).expect("it is a journal"), 1);
+    drop(file);
+    for command in ["audit verify", "admin check"] {
+        let (group, verb) = command.split_once(' ').expect("two words");
+        let (whole, words) = bursar(&[group, verb, "--data", &data]);
+        assert!(!whole && words.contains("directory.db: "), "{command}: {words}");
+    }
+}
+
+#[tokio::test]
 async fn an_older_copy_of_one_file_is_noticed() {
     let mut server = store(true).await;
     let data = server.data().to_owned();
