@@ -133,7 +133,7 @@ fn an_account_under_its_share_takes_from_one_over_it_after_ten_minutes() {
 }
 
 #[test]
-fn equal_accounts_that_both_wait_preempt_each_job_at_most_twice_in_four_days() {
+fn equal_accounts_that_both_wait_take_turns_that_grow() {
     let mut world = World::with_nodes(1, "H100");
     world.checks = false;
     for _ in 0..10 {
@@ -141,13 +141,13 @@ fn equal_accounts_that_both_wait_preempt_each_job_at_most_twice_in_four_days() {
         world.run("b", 8, 20 * HOUR);
     }
     world.pass(4 * DAY, MINUTE);
-    // The second quantum is a day, the third four days.
+    // The quantum doubles with each preemption. In four days of ten minutes, twenty, forty … a job
+    // is preempted at most nine times.
     let mut by_victim = std::collections::BTreeMap::new();
     for (victim, _) in victims(&world) {
         *by_victim.entry(victim).or_insert(0) += 1;
     }
-    assert!(!by_victim.is_empty(), "they take from each other");
-    assert!(by_victim.values().all(|count| *count <= 2), "{by_victim:?}");
+    assert!(by_victim.values().all(|count| *count <= 9), "{by_victim:?}");
     world.check_replay();
 }
 
@@ -161,10 +161,10 @@ fn a_long_job_that_cannot_save_its_work_gets_through_an_endless_backlog() {
         let long = world.run("lone", 4, hours * HOUR);
         world.run("lone", 4, HOUR);
         world.pass(hours * 8 * HOUR, MINUTE);
-        // It starts over after each preemption: once in its first day, and once after it. Other
-        // accounts are always under their share, and its own account has a backlog too.
+        // It starts over after each preemption. Other accounts are always under their share, and
+        // its own account has a backlog too.
         let taken = victims(&world).iter().filter(|(victim, _)| *victim == long).count();
-        assert!((1..=2).contains(&taken), "{hours} h: preempted {taken} times");
+        assert!((2..=9).contains(&taken), "{hours} h: preempted {taken} times");
         assert_eq!(world.outcomes.get(&long), Some(&JobOutcome::Succeeded), "{hours} h");
         assert!(crowd.iter().any(|job| state(&world, *job).is_some()), "there is a backlog");
         world.check_replay();

@@ -26,13 +26,12 @@ pub struct CellConfig {
     /// How long a start may take, for estimates only.
     pub start_allowance_ms: i64,
     /// The runtime assumed for a job without a longest runtime, for estimates, for the expiry of
-    /// reservations and as the least limit of the quantum. Also the quantum of a job that cannot
-    /// resume, after its first preemption for fair share.
+    /// reservations and as the least limit of the quantum.
     pub assumed_runtime_ms: i64,
     /// Whether an account under its fair share may preempt attempts of an account over it.
     pub share_preemption: bool,
-    /// The quantum: how long an attempt is protected from preemption for fair share, before it
-    /// grows with each such preemption of its job.
+    /// The quantum: how long an attempt is protected from preemption for fair share. It doubles
+    /// with each such preemption of its job.
     pub share_minimum_runtime_ms: i64,
     /// The interval at which blocked jobs are examined for preemption while nothing else happens.
     pub review_ms: i64,

@@ -78,7 +78,8 @@ pub struct CellJob {
     pub share_preemptions: u32,
     /// How often it was evicted as a guest.
     pub guest_turns: u32,
-    /// The job that preempted it last.
+    /// The job that preempted it last. It may not preempt that job in turn, with exceptions for
+    /// resumable jobs (`preemption/fairness.rs`).
     pub preempted_by: Option<JobId>,
     /// The rule and the numbers of that preemption, until an attempt ends in another way.
     pub preemption: Option<PreemptionCause>,

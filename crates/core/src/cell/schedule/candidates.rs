@@ -73,7 +73,7 @@ impl Rank {
 
 /// The cached rank of a slot for a shape.
 #[derive(Copy, Clone, Debug, Default)]
-struct CachedRank {
+struct Seen {
     generation: u64,
     rank: Option<Rank>,
 }
@@ -85,7 +85,7 @@ const MAX_INDEXED: usize = 1024;
 #[derive(Clone, Debug, Default)]
 struct ShapeIndex {
     ranks: BTreeSet<Rank>,
-    cached: Vec<CachedRank>,
+    seen: Vec<Seen>,
     /// The stamp of the last touch that was examined.
     stamp: u64,
     /// The version of the demand mix that the costs are for.
@@ -109,18 +109,18 @@ pub(crate) struct Candidates {
     places: Vec<u32>,
     uses: u64,
     touches: Touches,
-    useless: UselessCache,
+    worth: Worth,
 }
 
 /// How much of each slot's state typical work cannot use: the same for all shapes, and the costly
 /// half of a score.
 #[derive(Clone, Debug, Default)]
-struct UselessCache {
+struct Worth {
     /// Generation of the state, version of the mix, and the cached value.
     slots: Vec<(u64, u64, u64)>,
 }
 
-impl UselessCache {
+impl Worth {
     fn useless(&mut self, slot: u32, generation: u64, free: &NodeState, mix: &DemandMix) -> u64 {
         let index = slot as usize;
         if index >= self.slots.len() {
@@ -209,12 +209,12 @@ impl Candidates {
         self.uses += 1;
         let Indexed { used, index, .. } = &mut self.kept[place];
         *used = self.uses;
-        index.cached.resize(inventory.slot_count(), CachedRank::default());
+        index.seen.resize(inventory.slot_count(), Seen::default());
         if index.mix != mix.version() {
-            index.score_again(inventory, shape, mix, &mut self.useless);
+            index.score_again(inventory, shape, mix, &mut self.worth);
         }
         for slot in self.touches.since(index.stamp) {
-            index.look_at(inventory, slot, shape, mix, &mut self.useless);
+            index.look_at(inventory, slot, shape, mix, &mut self.worth);
         }
         index.stamp = self.touches.stamps;
         &index.ranks
@@ -273,11 +273,11 @@ impl ShapeIndex {
         inventory: &Inventory,
         shape: &Shape,
         mix: &DemandMix,
-        cache: &mut UselessCache,
+        worth: &mut Worth,
     ) {
         for rank in std::mem::take(&mut self.ranks) {
-            self.cached[rank.slot() as usize] = CachedRank::default();
-            self.look_at(inventory, rank.slot(), shape, mix, cache);
+            self.seen[rank.slot() as usize] = Seen::default();
+            self.look_at(inventory, rank.slot(), shape, mix, worth);
         }
         self.mix = mix.version();
     }
@@ -288,31 +288,31 @@ impl ShapeIndex {
         slot: u32,
         shape: &Shape,
         mix: &DemandMix,
-        cache: &mut UselessCache,
+        worth: &mut Worth,
     ) {
         let state = inventory.state(slot);
-        let cached = &mut self.cached[slot as usize];
+        let seen = &mut self.seen[slot as usize];
         let Some(first) = state.first else {
-            if let Some(old) = cached.rank {
+            if let Some(old) = seen.rank {
                 self.ranks.remove(&old);
             }
-            *cached = CachedRank::default();
+            *seen = Seen::default();
             return;
         };
-        let rank = if cached.generation == state.generation {
-            cached.rank.map(|old| old.with_first(first))
+        let rank = if seen.generation == state.generation {
+            seen.rank.map(|old| old.with_first(first))
         } else {
-            rank(inventory, slot, first, shape, mix, cache)
+            rank(inventory, slot, first, shape, mix, worth)
         };
-        if rank != cached.rank {
-            if let Some(old) = cached.rank {
+        if rank != seen.rank {
+            if let Some(old) = seen.rank {
                 self.ranks.remove(&old);
             }
             if let Some(new) = rank {
                 self.ranks.insert(new);
             }
         }
-        *cached = CachedRank { generation: state.generation, rank };
+        *seen = Seen { generation: state.generation, rank };
     }
 }
 
@@ -323,7 +323,7 @@ fn rank(
     first: NodeId,
     shape: &Shape,
     mix: &DemandMix,
-    cache: &mut UselessCache,
+    worth: &mut Worth,
 ) -> Option<Rank> {
     let state = inventory.state(slot);
     let free = state.free()?;
@@ -332,7 +332,7 @@ fn rank(
         return None;
     }
     let preference = u16::try_from(shape.preference(free.model)?).unwrap_or(u16::MAX);
-    let useless = cache.useless(slot, state.generation, free, mix);
+    let useless = worth.useless(slot, state.generation, free, mix);
     let cost = placement_cost_from(useless, free, shape, mix)?;
     Some(Rank::new(preference, free.model, cost, first, slot))
 }

@@ -84,22 +84,22 @@ struct Level {
     weight: u64,
     /// The kinds that any model can serve, reduced to what a score needs: adding these up is most
     /// of the cost of a decision.
-    plain: Vec<UnrestrictedKind>,
+    plain: Vec<Plain>,
     /// The most devices and the most CPU that one of `plain` needs, and the weight of all.
-    most: UnrestrictedKind,
+    most: Plain,
     /// Indexes in `kinds` of the kinds that only some models can serve.
     restricted: Vec<usize>,
 }
 
 /// What a kind needs besides its part of each device, and its weight.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct UnrestrictedKind {
+struct Plain {
     devices: u16,
     cpu_milli: u32,
     weight: u64,
 }
 
-impl UnrestrictedKind {
+impl Plain {
     fn fits(&self, devices: u16, free_cpu_milli: u32) -> bool {
         devices >= self.devices && free_cpu_milli >= self.cpu_milli
     }
@@ -110,16 +110,16 @@ impl Level {
         let weight = kinds.iter().map(|(_, weight)| weight).sum();
         let is_restricted = |index: &usize| !kinds[*index].0.restriction.is_none();
         let restricted: Vec<usize> = (0..kinds.len()).filter(is_restricted).collect();
-        let plain: Vec<UnrestrictedKind> = kinds
+        let plain: Vec<Plain> = kinds
             .iter()
             .filter(|(kind, _)| kind.restriction.is_none())
-            .map(|(kind, weight)| UnrestrictedKind {
+            .map(|(kind, weight)| Plain {
                 devices: kind.gpu.devices(),
                 cpu_milli: kind.cpu_milli,
                 weight: *weight,
             })
             .collect();
-        let most = plain.iter().fold(UnrestrictedKind::default(), |most, kind| UnrestrictedKind {
+        let most = plain.iter().fold(Plain::default(), |most, kind| Plain {
             devices: most.devices.max(kind.devices),
             cpu_milli: most.cpu_milli.max(kind.cpu_milli),
             weight: most.weight + kind.weight,
@@ -293,7 +293,7 @@ pub struct Demand {
 }
 
 /// When the total reaches this, all counts are halved, so that old requests decay.
-const HALVED_AT: u64 = 65_536;
+const MEMORY: u64 = 65_536;
 
 /// A mix is recomputed after at least this many observations.
 const MIN_CHANGES: u64 = 16;
@@ -308,7 +308,7 @@ impl Demand {
         self.counts[index] += u64::from(nodes);
         self.total += u64::from(nodes);
         self.news += u64::from(nodes);
-        if self.total >= HALVED_AT {
+        if self.total >= MEMORY {
             self.counts.iter_mut().for_each(|count| *count /= 2);
             self.total = self.counts.iter().sum();
         }
@@ -427,7 +427,7 @@ mod tests {
         (0..100_000).for_each(|_| demand.observe(new, 1));
         assert!(demand.refresh(&shapes));
         assert_eq!(demand.mix().fragments(&probe), halves_only.fragments(&probe));
-        assert!(demand.total <= HALVED_AT);
+        assert!(demand.total <= MEMORY);
     }
 
     #[test]

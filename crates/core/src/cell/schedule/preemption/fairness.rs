@@ -7,10 +7,10 @@
 //! each other by the minute, advance together and end late together.
 //!
 //! Preemption does not run in circles. To take back, the victim's account must in turn be under by
-//! the gap after a quantum of its own. A job that cannot save its work loses it once: its second
-//! attempt is protected for a day, and each one after that four times as long, so it ends, however
-//! many jobs wait. What its account receives beyond its share in that time counts as usage, and the
-//! other accounts go first afterwards.
+//! the gap after a quantum of its own. The quantum doubles with each preemption until it is as long
+//! as the job, so a job that cannot save its work ends, however many jobs wait. What its account
+//! receives beyond its share in that time counts as usage, and the other accounts go first
+//! afterwards.
 //!
 //! A resumable job loses no work when it is preempted. Its quantum stays short where its account
 //! has other jobs.
@@ -36,8 +36,9 @@ const GAP: u128 = 64;
 /// Between two accounts with one job each: it has used more by over one part in this many than the
 /// taker's account will have used after the entry charge.
 const GAP_OF_SINGLE_JOBS: u128 = 2;
-/// A growing quantum is this many times as long after each preemption.
-const GROWTH: i64 = 4;
+/// The quantum doubles at most this many times: from ten minutes to twenty years, which is longer
+/// than any permitted runtime.
+const MAX_DOUBLINGS: u32 = 20;
 
 /// The sort key of possible victims. The lowest is taken first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +51,7 @@ pub(crate) struct VictimOrder {
 
 /// The account of the taker, or one of its ancestors.
 #[derive(Copy, Clone, Debug)]
-struct TakingAccount {
+struct Taker {
     /// Usage per weight after the job has run for one quantum.
     after_turn: u128,
     /// Usage per weight after the job has used its entry charge.
@@ -60,7 +61,7 @@ struct TakingAccount {
     rules: Rules,
 }
 
-impl TakingAccount {
+impl Taker {
     /// The usage per weight beyond which another account is over its share by enough.
     fn least(&self, other: &Account) -> u128 {
         let several = self.several || other.in_use.has_several_jobs();
@@ -74,7 +75,7 @@ impl TakingAccount {
 }
 
 /// An account from which a job may take.
-struct AccountOver {
+struct Over {
     /// The ancestor of the victim's account (or the account itself) where its path parts from the
     /// taker's.
     theirs: AccountId,
@@ -87,7 +88,7 @@ pub(crate) struct ShareRule {
     now: Timestamp,
     trigger: Trigger,
     /// By account, from the taker's account up to the tenant.
-    takers: BTreeMap<AccountId, TakingAccount>,
+    takers: BTreeMap<AccountId, Taker>,
 }
 
 impl ShareRule {
@@ -113,7 +114,7 @@ impl ShareRule {
                 let after = |more: ScaledUsage| {
                     account.usage.saturating_add(more) / u128::from(account.weight)
                 };
-                let taker = TakingAccount {
+                let taker = Taker {
                     after_turn: after(turn),
                     after_entry: after(entry),
                     several: account.in_use.has_several_jobs(),
@@ -135,7 +136,11 @@ impl ShareRule {
         attempt: &CellAttempt,
     ) -> Option<VictimOrder> {
         let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
-        if !cell.may_preempt(job, victim) || !attempt.confirmed || attempt.stop.is_some() {
+        let takes_back = cell.rules.has(Rule::NoTakingBack)
+            && job.preempted_by == Some(victim.spec.job)
+            && !cell.had_its_turn(victim, ran);
+        let spared = takes_back || !cell.may_preempt(job, victim);
+        if spared || !attempt.confirmed || attempt.stop.is_some() {
             return None;
         }
         let class = victim.class();
@@ -192,39 +197,45 @@ impl ShareRule {
         job: &CellJob,
         victim: &CellJob,
         attempt: Option<&CellAttempt>,
-    ) -> Option<AccountOver> {
+    ) -> Option<Over> {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
         let taker = self.takers.get(&ours)?;
         let used = cell.used_by_victim(theirs, attempt);
         let by = used.saturating_sub(taker.after_turn);
-        (used > taker.least(cell.accounts.get(theirs))).then_some(AccountOver { theirs, by })
+        (used > taker.least(cell.accounts.get(theirs))).then_some(Over { theirs, by })
     }
 }
 
 impl Cell {
-    /// How long an attempt is protected from preemption for fair share (the quantum), at most for
-    /// the job's longest runtime, and never for ever: for a job without a longest runtime, at most
-    /// for `assumed_runtime_ms`.
-    ///
-    /// A job that is not resumable has to start over, so its quantum is short only once: the first
-    /// preemption costs little, and after it the job is protected for `assumed_runtime_ms`.
+    /// How long an attempt is protected from preemption for fair share (the quantum). It doubles
+    /// with each such preemption of the job. A job that is not resumable may have to start over, so
+    /// its quantum grows to its longest runtime, within which the job ends. For a job without a
+    /// longest runtime, `assumed_runtime_ms` is used, so that other jobs do not wait for ever for
+    /// one that never ends.
     ///
     /// The quantum of a resumable job does not grow where the account at which it parts from the
     /// taker has other jobs: shares are enforced between accounts. Where it is the account's only
     /// job, a growing quantum lets it end before similar jobs, instead of all ending late together.
     fn protected_ms(&self, job: &CellJob, parting: AccountId) -> i64 {
         let minimum = self.config.share_minimum_runtime_ms;
-        let assumed = self.config.assumed_runtime_ms;
-        let times = job.share_preemptions;
-        let several = self.accounts.get(parting).in_use.has_several_jobs();
-        let grown = match job.spec.resumable {
-            _ if times == 0 || !self.rules.has(Rule::Growth) => minimum,
-            true if several && self.rules.has(Rule::ShortQuantum) => minimum,
-            true => minimum.saturating_mul(GROWTH.saturating_pow(times)),
-            false => assumed.saturating_mul(GROWTH.saturating_pow(times - 1)),
-        };
-        let longest = job.spec.max_runtime_ms.unwrap_or(0).max(assumed);
-        grown.min(longest).max(minimum)
+        let several = !self.rules.has(Rule::SingleJobs)
+            || self.accounts.get(parting).in_use.has_several_jobs();
+        let fixed = !self.rules.has(Rule::Doubling);
+        if job.spec.resumable && (fixed || several && self.rules.has(Rule::ShortQuantum)) {
+            return minimum;
+        }
+        if fixed {
+            return job.spec.max_runtime_ms.unwrap_or(self.config.assumed_runtime_ms);
+        }
+        let doublings = job.share_preemptions.min(MAX_DOUBLINGS);
+        let longest = job.spec.max_runtime_ms.unwrap_or(0).max(self.config.assumed_runtime_ms);
+        minimum.saturating_mul(1 << doublings).min(longest.max(minimum))
+    }
+
+    /// Whether an attempt of this job has run long enough for the job that it preempted to take back
+    /// from it: where it is resumable, once it has used its entry charge.
+    fn had_its_turn(&self, job: &CellJob, ran: i64) -> bool {
+        self.rules.has(Rule::TakingBack) && job.spec.resumable && ran >= self.config.entry_charge_ms
     }
 
     /// The usage per weight of a victim's account. The unused entry charge of the attempt does not

@@ -20,12 +20,20 @@ pub enum Rule {
     WideGap,
     /// The gap is 1/64 on top of one quantum. Off: one quantum.
     Gap,
-    /// The quantum grows with each preemption. Off: it stays short.
-    Growth,
+    /// The quantum doubles with each preemption. Off: it is fixed for resumable jobs, and the
+    /// longest runtime for the others.
+    Doubling,
     /// The quantum of a resumable job does not grow where its account has other jobs.
     ShortQuantum,
+    /// A job does not preempt the job that preempted it last.
+    NoTakingBack,
+    /// It does, where that job is resumable and has run for its entry charge.
+    TakingBack,
     /// A reservation yields to a job that takes for its share.
     Yielding,
+    /// Accounts with one job are treated differently from accounts with several. Off: all are
+    /// treated like accounts with several.
+    SingleJobs,
     /// The unused entry charge of a victim does not count as its account's usage.
     UnusedEntry,
     /// The oldest job of any account is next from time to time.
@@ -34,16 +42,19 @@ pub enum Rule {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Rule; 11] = [
+    pub const ALL: [Rule; 14] = [
         Rule::Share,
         Rule::Guests,
         Rule::GuestLimit,
         Rule::Gathering,
         Rule::WideGap,
         Rule::Gap,
-        Rule::Growth,
+        Rule::Doubling,
         Rule::ShortQuantum,
+        Rule::NoTakingBack,
+        Rule::TakingBack,
         Rule::Yielding,
+        Rule::SingleJobs,
         Rule::UnusedEntry,
         Rule::Ageing,
     ];
@@ -57,9 +68,12 @@ impl Rule {
             Rule::Gathering => "gathering",
             Rule::WideGap => "wide-gap",
             Rule::Gap => "gap",
-            Rule::Growth => "growth",
+            Rule::Doubling => "doubling",
             Rule::ShortQuantum => "short-quantum",
+            Rule::NoTakingBack => "no-taking-back",
+            Rule::TakingBack => "taking-back",
             Rule::Yielding => "yielding",
+            Rule::SingleJobs => "single-jobs",
             Rule::UnusedEntry => "unused-entry",
             Rule::Ageing => "ageing",
         }
