@@ -76,8 +76,9 @@ impl<T: Eq + Hash, I: InternedId> Interner<T, I> {
     }
 
     /// The value of an id that this table gave out.
+    #[inline]
     pub fn get(&self, id: I) -> &T {
-        &self.values[id.index()]
+        self.values.get_index(id.index()).expect("ids come from this table")
     }
 
     /// All values in the order of their ids.

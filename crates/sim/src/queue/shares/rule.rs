@@ -13,15 +13,12 @@ const STEP_MS: i64 = 600_000;
 /// A tenant may be preempted for another whose usage after a quantum is still lower by one part in
 /// this many: the cell's own gap.
 const GAP: f64 = 64.0;
-/// For a job larger than this many entitlements, the quantum replaces the gap if it is larger. The
-/// cell makes no such difference.
-const NEAR_SHARE: f64 = 2.0;
 /// Bisection steps in the search for a level, to one part in 2^48 of the range.
 const BISECTION_STEPS: u32 = 48;
 
 /// The facts that the rule takes into account.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum RuleFacts {
+pub(super) enum Given {
     /// The requested amounts.
     Demand,
     /// Also the past usage.
@@ -107,16 +104,10 @@ impl<'a> History<'a> {
     fn find_spare(&mut self, cluster: Cluster, smallest: &[Vec<Option<u32>>]) {
         let all = f64::from(cluster.gpus()) * STEP_MS as f64;
         for (step, waiting) in smallest.iter().enumerate() {
-            let parts = self.tenants.iter().filter(|tenant| tenant.asked[step] > 0.0).count();
             let under = |taker: usize, other: usize, gpus: u32| {
                 let turn = f64::from(gpus) * STEP_MS as f64;
                 let decayed = self.tenants[taker].decayed[step];
-                let least = if turn * parts as f64 > NEAR_SHARE * all {
-                    decayed + turn.max(decayed / GAP)
-                } else {
-                    (decayed + turn) * (1.0 + 1.0 / GAP)
-                };
-                least < self.tenants[other].decayed[step]
+                (decayed + turn) * (1.0 + 1.0 / GAP) < self.tenants[other].decayed[step]
             };
             let present: Vec<usize> = (0..self.tenants.len())
                 .filter(|index| self.tenants[*index].used[step] > 0.0)
@@ -158,16 +149,11 @@ impl<'a> History<'a> {
     }
 
     /// The usage of each tenant by the rule, with the same total and the same requests.
-    pub(super) fn owed(
-        &self,
-        from_ms: i64,
-        to_ms: i64,
-        given: RuleFacts,
-    ) -> BTreeMap<&'a str, f64> {
+    pub(super) fn owed(&self, from_ms: i64, to_ms: i64, given: Given) -> BTreeMap<&'a str, f64> {
         let steps = steps(from_ms, to_ms);
         let mut decayed: Vec<f64> = match given {
-            RuleFacts::Demand => vec![0.0; self.tenants.len()],
-            RuleFacts::Memory | RuleFacts::Room => {
+            Given::Demand => vec![0.0; self.tenants.len()],
+            Given::Memory | Given::Room => {
                 self.tenants.iter().map(|tenant| tenant.decayed[steps.start]).collect()
             }
         };
@@ -176,8 +162,8 @@ impl<'a> History<'a> {
             let total: f64 = self.tenants.iter().map(|tenant| tenant.used[step]).sum();
             let asked: Vec<f64> = self.tenants.iter().map(|tenant| tenant.asked[step]).collect();
             let least: Vec<f64> = match given {
-                RuleFacts::Demand | RuleFacts::Memory => vec![0.0; self.tenants.len()],
-                RuleFacts::Room => self.tenants.iter().map(|tenant| tenant.spare[step]).collect(),
+                Given::Demand | Given::Memory => vec![0.0; self.tenants.len()],
+                Given::Room => self.tenants.iter().map(|tenant| tenant.spare[step]).collect(),
             };
             for (index, given) in fill(total, &decayed, &least, &asked).into_iter().enumerate() {
                 owed[index] += given;
@@ -294,5 +280,14 @@ mod tests {
         assert_eq!(spare([over, also, running, (95.0, 0.0, Some(32))]), [0.0; 4]);
         // A tenant that is over by less than a quantum keeps nothing beyond its share.
         assert_eq!(spare([(101.0, 24.0, None), due, running, (95.0, 0.0, Some(32))]), [0.0; 4]);
+    }
+
+    #[test]
+    fn a_large_gang_must_be_under_by_the_same_gap_as_any_other_job() {
+        // After a quantum of 48 GPUs, eight GPU-hours, its tenant has used 103. It may preempt
+        // tenants that have used 104.6, whatever part of the cluster it needs.
+        let (running, gang) = ((100.0, 32.0, None), (95.0, 0.0, Some(48)));
+        assert_eq!(spare([(104.0, 24.0, None), running, (100.0, 8.0, None), gang]), [0.0; 4]);
+        assert_eq!(spare([(105.0, 24.0, None), running, (100.0, 8.0, None), gang])[0], 24.0);
     }
 }

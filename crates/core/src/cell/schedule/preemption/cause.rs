@@ -81,3 +81,21 @@ impl PreemptionCause {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::PolicyRule;
+
+    const PAGE: &str = include_str!("../../../../../../docs/reference/scheduling.md");
+
+    #[test]
+    fn every_rule_that_is_shown_has_its_number_on_the_page_of_the_policy() {
+        for rule in
+            [PolicyRule::Class, PolicyRule::Share, PolicyRule::Reservation, PolicyRule::Guests]
+        {
+            let (first, rest) = rule.name().split_at(1);
+            let heading = format!("\n**{}. {}{rest}.**", rule.number(), first.to_uppercase());
+            assert!(PAGE.contains(&heading), "{heading}");
+        }
+    }
+}
