@@ -125,7 +125,6 @@ pub(super) fn way(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Way
         (
             Some(asked),
             Way::Named(..)
-            | Way::List
             | Way::Batch(_)
             | Way::Body(InBody::Refunded | InBody::Rehearsed),
         ) => Way::Tenant(tenant(asked)),
@@ -377,6 +376,7 @@ mod tests {
             way(&method, &Uri::from_static(uri), &headers).expect("it is known")
         };
         assert_eq!(asked(Method::GET, "/v1/holds/h1"), acme());
+        assert_eq!(asked(Method::GET, "/v1/holds"), Way::List, "the header says whose id is meant");
         assert_eq!(asked(Method::PUT, "/v1/prices/H100"), Way::First);
     }
 
