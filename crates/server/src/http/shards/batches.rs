@@ -88,12 +88,15 @@ impl ShardedHandlers {
         body: Bytes,
         parted: Parted,
     ) -> Result<Response, Failure> {
-        let read = parse(&body)?;
+        let mut read = parse(&body)?;
+        if parted == Parted::RehearsedRecords {
+            read = read.get_mut("body").map(Value::take).unwrap_or_default();
+        }
         // Before anything is looked up for it.
         if let Some(principal) = parts.extensions.get::<Principal>() {
             match parted {
                 Parted::Operations => batch::admit(&self.app, principal, &convert(read.clone())?)?,
-                Parted::UsageRecords => {
+                Parted::UsageRecords | Parted::RehearsedRecords => {
                     usage::admit(&self.app, principal, &convert(read.clone())?)?;
                 }
             }
@@ -111,7 +114,7 @@ impl ShardedHandlers {
         let principal = parts.extensions.get::<Principal>();
         let field = match parted {
             Parted::Operations => "operations",
-            Parted::UsageRecords => "records",
+            Parted::UsageRecords | Parted::RehearsedRecords => "records",
         };
         let all = body.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let mut known = KnownIds::default();
@@ -119,7 +122,7 @@ impl ShardedHandlers {
         for part in all {
             let found = match parted {
                 Parted::Operations => of_part(part).unwrap_or(Found::Nothing),
-                Parted::UsageRecords => of_record(part),
+                Parted::UsageRecords | Parted::RehearsedRecords => of_record(part),
             };
             let home = match found {
                 Found::Nothing => Ok(None),
@@ -151,7 +154,11 @@ impl ShardedHandlers {
         let looked = known.looked.get(&thing).cloned().unwrap_or(Ok(Vec::new()))?;
         let promised = known.promised.get(&thing).into_iter().flatten().copied();
         let shards: BTreeSet<u16> = looked.into_iter().chain(promised).collect();
-        if shards.len() > 1 { Err(ambiguous(thing.0, &thing.1)) } else { Ok(shards.first().copied()) }
+        if shards.len() > 1 {
+            Err(ambiguous(thing.0, &thing.1))
+        } else {
+            Ok(shards.first().copied())
+        }
     }
 }
 

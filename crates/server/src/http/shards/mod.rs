@@ -31,7 +31,7 @@ use crate::net::serve::PeerAddress;
 use crate::operations::Operation;
 use crate::request::{Failure, MinPosition, meta};
 pub(super) use batches::HomesOfParts;
-use way::{Collection, InBody, Way, way};
+use way::{Collection, InBody, Parted, Way, way};
 
 /// The most bytes of an answer that is merged with others.
 const MAX_MERGED: usize = 64 << 20;
@@ -120,6 +120,9 @@ impl ShardedHandlers {
             Way::Events => self.events(&parts).await,
             Way::Body(find) => {
                 let body = receive(&parts, body).await?;
+                if find == InBody::Rehearsed && way::is_report(&body) {
+                    return self.batch(&parts, body, Parted::RehearsedRecords).await;
+                }
                 let shard = match find.find(&body) {
                     // The handler says what is wrong with the body.
                     way::Found::Nothing => 0,

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use bursar_api::Code;
 use bursar_api::credits::usage::{MAX_RECORDS, ReportUsage, UsageEnded, UsageRecord, UsageResults};
 use bursar_api::json::convert;
@@ -152,10 +154,27 @@ pub(in crate::http) fn admit(
 }
 
 /// Says whether every record would be accepted now, each by itself.
-pub(super) async fn rehearse(app: &App, caller: Caller, body: Value) -> Answer {
+pub(super) async fn rehearse(
+    app: &App,
+    caller: Caller,
+    homes: &HomesOfParts,
+    body: Value,
+) -> Answer {
     let report: ReportUsage = convert(body)?;
-    admit(app, &caller.principal, &report)?;
-    let changes = report.records.into_iter().map(|record| change(app, caller.clone(), record, None));
+    if !homes.are_counted() {
+        admit(app, &caller.principal, &report)?;
+    }
+    if homes.are_several() {
+        let shards: Vec<App> = app.every_shard().collect();
+        for (place, record) in report.records.into_iter().enumerate() {
+            let own = shards.get(usize::from(homes.of(place)?)).unwrap_or(app);
+            let change = change(own, caller.clone(), record, None);
+            rehearsed(own, &caller, vec![change]).await?;
+        }
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let changes =
+        report.records.into_iter().map(|record| change(app, caller.clone(), record, None));
     rehearsed(app, &caller, changes.collect()).await
 }
 
