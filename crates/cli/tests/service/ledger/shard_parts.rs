@@ -56,6 +56,27 @@ async fn no_shard_is_assigned_for_what_is_refused() {
 }
 
 #[tokio::test]
+async fn the_operations_of_a_batch_of_two_shards_count_once() {
+    let limit = "[limits]\noperations = 100\n";
+    let server = Server::configured(limit, &["--clock", "manual", "--shards", "2"]);
+    spread(&server).await;
+    let billing = server.key("billing", "*").await;
+    let small = |org: &str| {
+        let mut charge = charge(org);
+        charge["body"]["amount"] = "0.01".into();
+        charge
+    };
+    let half = |count: usize| [vec![small("acme"); count], vec![small("umbra"); count]].concat();
+    let batch = |count: usize| json!({ "operations": half(count) });
+    let above = server.send("POST", "/v1/batch", batch(101), &billing, &[]).await;
+    above.problem("invalid_field");
+    // The burst is 200.
+    let results = server.send("POST", "/v1/batch", batch(100), &billing, &[]).await.expect(200);
+    let charged = statuses(&results).iter().filter(|status| **status == 201).count();
+    assert_eq!(charged, 200);
+}
+
+#[tokio::test]
 async fn an_ambiguous_part_is_refused_alone() {
     let server = two();
     spread(&server).await;
