@@ -137,7 +137,7 @@ fn positions(parts: &[(u16, Option<u64>)]) -> Option<HeaderValue> {
 
 impl ShardedHandlers {
     /// Entries of one shard from a place on, in an answer as the shard gives it.
-    async fn from_place(
+    async fn page_from(
         &self,
         parts: &Parts,
         (shard, place): (u16, &Place),
@@ -169,7 +169,7 @@ impl ShardedHandlers {
                 if *place == Place::End {
                     break;
                 }
-                let mut page = match self.from_place(parts, (shard, place), size).await? {
+                let mut page = match self.page_from(parts, (shard, place), size).await? {
                     Ok(page) => page,
                     Err(other) => return Ok(other),
                 };
@@ -196,7 +196,7 @@ impl ShardedHandlers {
             }
             if count < part.entries.len() {
                 // Its shard says where the list goes on after only some of the entries.
-                let mut page = match self.from_place(parts, (shard, place), count).await? {
+                let mut page = match self.page_from(parts, (shard, place), count).await? {
                     Ok(page) => page,
                     Err(other) => return Ok(other),
                 };
