@@ -6,5 +6,6 @@ mod credits;
 mod idempotency;
 mod money;
 mod movements;
+mod shard_parts;
 mod shards;
 mod statements;

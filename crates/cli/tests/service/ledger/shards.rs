@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use crate::server::Server;
 
-fn two() -> Server {
+pub(super) fn two() -> Server {
     Server::with(&["--clock", "manual", "--shards", "2"])
 }
 
 /// Two orgs, each on a shard of its own, with credits.
-async fn spread(server: &Server) {
+pub(super) async fn spread(server: &Server) {
     for org in ["acme", "umbra"] {
         server.open(org, "org").await;
         server.open(&format!("{org}:ml"), "team").await;
@@ -17,7 +17,7 @@ async fn spread(server: &Server) {
     }
 }
 
-fn ids(list: &Value) -> Vec<&str> {
+pub(super) fn ids(list: &Value) -> Vec<&str> {
     let rows = list["data"].as_array().expect("a list");
     rows.iter().map(|row| row["id"].as_str().expect("an id")).collect()
 }

@@ -1,6 +1,6 @@
 //! Batches and reports of usage whose parts belong to several shards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -8,16 +8,27 @@ use axum::body::Bytes;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
+use bursar_api::json::{convert, parse};
 use serde_json::Value;
 
 use super::way::{Collection, Found, Parted, created, of_part, of_record};
-use super::{ShardedHandlers, copied};
+use super::{ShardedHandlers, ambiguous, copied};
 use crate::auth::Principal;
+use crate::http::handlers::credits::{batch, usage};
 use crate::request::Failure;
 
-/// The shard of each part of a request, for its handler; empty if all belong to the shard of the handler.
+/// The shard of what a part names, if there is such a thing.
+type Home = Result<Option<u16>, Failure>;
+
+/// A name of a part.
+type NamedThing = (Collection, String);
+
+/// The shard of each part of a request, for its handler; none if all belong to the shard of the handler.
 #[derive(Clone, Debug, Default)]
-pub(in crate::http) struct HomesOfParts(Arc<[u16]>);
+pub(in crate::http) struct HomesOfParts {
+    homes: Arc<[Home]>,
+    is_counted: bool,
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for HomesOfParts {
     type Rejection = Infallible;
@@ -30,19 +41,43 @@ impl<S: Send + Sync> FromRequestParts<S> for HomesOfParts {
 impl HomesOfParts {
     /// Whether the parts belong to several shards.
     pub(in crate::http) fn are_several(&self) -> bool {
-        !self.0.is_empty()
+        !self.homes.is_empty()
+    }
+
+    /// Whether the parts were counted towards the limits of the caller.
+    pub(in crate::http) fn are_counted(&self) -> bool {
+        self.is_counted
     }
 
     /// The shard of a part.
-    pub(in crate::http) fn of(&self, place: usize) -> u16 {
-        self.0.get(place).copied().unwrap_or(0)
+    pub(in crate::http) fn of(&self, place: usize) -> Result<u16, Failure> {
+        let home = self.homes.get(place).cloned().unwrap_or(Ok(None))?;
+        // What names nothing that is there is refused by each.
+        Ok(home.unwrap_or(0))
     }
 
-    /// The only shard of all parts, if they have one.
-    fn only(&self) -> Option<u16> {
-        let first = self.0.first()?;
-        self.0.iter().all(|shard| shard == first).then_some(*first)
+    /// Why the shard of a part is not known.
+    pub(in crate::http) fn failure(&self) -> Option<Failure> {
+        self.homes.iter().find_map(|home| home.clone().err())
     }
+}
+
+/// The only shard of all parts, if they have one. Parts that name nothing that is there go with the others.
+fn only(homes: &[Home]) -> Option<u16> {
+    let mut found = BTreeSet::new();
+    for home in homes {
+        found.extend(home.as_ref().ok()?);
+    }
+    (found.len() <= 1).then(|| found.first().copied().unwrap_or(0))
+}
+
+/// The shards of the ids of a request.
+#[derive(Default)]
+struct KnownIds {
+    /// What each id is, looked up once.
+    looked: BTreeMap<NamedThing, Result<Vec<u16>, Failure>>,
+    /// What earlier operations of the batch create, which need not be there yet.
+    promised: BTreeMap<NamedThing, BTreeSet<u16>>,
 }
 
 impl ShardedHandlers {
@@ -53,55 +88,89 @@ impl ShardedHandlers {
         body: Bytes,
         parted: Parted,
     ) -> Result<Response, Failure> {
-        let homes = match bursar_api::json::parse(&body) {
-            Ok(read) => self.homes_of(parts, &read, parted).await?,
-            // The handler says what is wrong with the body.
-            Err(_) => Vec::new(),
-        };
-        let homes = HomesOfParts(homes.into());
-        let only = homes.only();
-        let shard = only.unwrap_or(0);
-        let mut request = copied(parts, body.into());
-        if only.is_none() {
-            request.extensions_mut().insert(homes);
+        let mut read = parse(&body)?;
+        if parted == Parted::RehearsedRecords {
+            read = read.get_mut("body").map(Value::take).unwrap_or_default();
         }
-        Ok(self.pass(shard, request).await.stamped())
+        // Before anything is looked up for it.
+        if let Some(principal) = parts.extensions.get::<Principal>() {
+            match parted {
+                Parted::Operations => batch::admit(&self.app, principal, &convert(read.clone())?)?,
+                Parted::UsageRecords | Parted::RehearsedRecords => {
+                    usage::admit(&self.app, principal, &convert(read.clone())?)?;
+                }
+            }
+        }
+        let homes = self.homes_of(parts, &read, parted).await;
+        let only = only(&homes);
+        let homes = if only.is_some() { Vec::new() } else { homes };
+        let homes = HomesOfParts { homes: homes.into(), is_counted: true };
+        let mut request = copied(parts, body.into());
+        request.extensions_mut().insert(homes);
+        Ok(self.pass(only.unwrap_or(0), request).await.stamped())
     }
 
-    async fn homes_of(
-        &self,
-        parts: &Parts,
-        body: &Value,
-        parted: Parted,
-    ) -> Result<Vec<u16>, Failure> {
+    async fn homes_of(&self, parts: &Parts, body: &Value, parted: Parted) -> Vec<Home> {
         let principal = parts.extensions.get::<Principal>();
         let field = match parted {
             Parted::Operations => "operations",
-            Parted::UsageRecords => "records",
+            Parted::UsageRecords | Parted::RehearsedRecords => "records",
         };
         let all = body.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        // What earlier operations of the batch create need not be there yet.
-        let mut promised: BTreeMap<(Collection, String), u16> = BTreeMap::new();
+        let mut known = KnownIds::default();
         let mut homes = Vec::with_capacity(all.len());
         for part in all {
             let found = match parted {
                 Parted::Operations => of_part(part).unwrap_or(Found::Nothing),
-                Parted::UsageRecords => of_record(part),
+                Parted::UsageRecords | Parted::RehearsedRecords => of_record(part),
             };
             let home = match found {
-                Found::Nothing => 0,
-                Found::Tenant(tenant) => self.home(&tenant)?,
-                Found::NewOrg(org) => self.place(principal, &org).await?,
-                Found::Named(of, id) => match promised.get(&(of, id.clone())) {
-                    Some(shard) => *shard,
-                    None => self.only_one_with(of, &id).await?,
+                Found::Nothing => Ok(None),
+                Found::Tenant(tenant) => self.home(&tenant).map(Some),
+                Found::NewOrg(org) => match part.get("body") {
+                    Some(body) if self.can_open(body) => {
+                        self.place(principal, &org).await.map(Some)
+                    }
+                    Some(_) | None => Ok(None),
                 },
+                Found::Named(of, id) => self.home_of(&mut known, (of, id)).await,
             };
-            if let (Parted::Operations, Some(thing)) = (parted, created(part)) {
-                promised.insert(thing, home);
+            if let (Parted::Operations, Some(thing), Ok(Some(home))) =
+                (parted, created(part), &home)
+            {
+                known.promised.entry(thing).or_default().insert(*home);
             }
             homes.push(home);
         }
-        Ok(homes)
+        homes
+    }
+
+    /// The only shard that has a thing or will have it.
+    async fn home_of(&self, known: &mut KnownIds, thing: NamedThing) -> Home {
+        if !known.looked.contains_key(&thing) {
+            let found = self.all_with(thing.0, &thing.1).await;
+            known.looked.insert(thing.clone(), found);
+        }
+        let looked = known.looked.get(&thing).cloned().unwrap_or(Ok(Vec::new()))?;
+        let promised = known.promised.get(&thing).into_iter().flatten().copied();
+        let shards: BTreeSet<u16> = looked.into_iter().chain(promised).collect();
+        if shards.len() > 1 {
+            Err(ambiguous(thing.0, &thing.1))
+        } else {
+            Ok(shards.first().copied())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_without_a_home_go_with_the_others() {
+        assert_eq!(only(&[Ok(None), Ok(Some(1)), Ok(Some(1))]), Some(1));
+        assert_eq!(only(&[Ok(None)]), Some(0));
+        assert_eq!(only(&[Ok(Some(0)), Ok(None), Ok(Some(1))]), None);
+        assert_eq!(only(&[Ok(Some(1)), Err(ambiguous(Collection::Holds, "h"))]), None);
     }
 }

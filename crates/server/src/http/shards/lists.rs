@@ -21,6 +21,9 @@ enum Place {
     End,
 }
 
+/// How many pages without an entry are read of one shard for one page of all.
+const MAX_EMPTY: usize = 4;
+
 /// The prefix of a cursor with a place for each shard.
 const SHARDS: &str = "shards:";
 
@@ -67,22 +70,60 @@ fn with(uri: &Uri, pairs: &[(String, String)]) -> Result<Uri, Failure> {
         .map_err(|error| Failure::invalid("query", error.to_string()))
 }
 
-/// One entry of a list, and where its shard goes on after it.
-struct Head {
-    entry: Value,
-    after: Place,
+/// The beginning of what a list still has in one shard.
+#[derive(Debug, Default)]
+struct ShardPage {
+    entries: Vec<Value>,
+    /// Where the list goes on after the entries.
+    next: Option<String>,
 }
 
-/// The entry with the newest creation; of several, that of the first shard.
-fn newest(heads: &[Option<Head>]) -> Option<usize> {
-    let made = |head: &Head| {
-        let at = head.entry.get("created_at").or_else(|| head.entry.get("at"));
-        at.and_then(Value::as_str).unwrap_or("").to_owned()
-    };
-    let all = heads.iter().enumerate();
-    let all = all.filter_map(|(shard, head)| Some((shard, made(head.as_ref()?))));
-    // Times have one form, so that their order is that of their text.
-    all.min_by_key(|(shard, at)| (Reverse(at.clone()), *shard)).map(|(shard, _)| shard)
+impl ShardPage {
+    fn of(page: &mut Value) -> ShardPage {
+        let entries = page.get_mut("data").and_then(Value::as_array_mut).map(std::mem::take);
+        let next = page.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
+        ShardPage { entries: entries.unwrap_or_default(), next }
+    }
+}
+
+/// The order of entries: the newest creation first. Times have one form, so that their order is that of their text.
+fn made(entry: &Value) -> Reverse<&str> {
+    let at = entry.get("created_at").or_else(|| entry.get("at"));
+    Reverse(at.and_then(Value::as_str).unwrap_or(""))
+}
+
+/// The shard of each entry of a page of this size, in order. Of equals, that of the first shard comes first.
+fn merged(parts: &[ShardPage], size: usize) -> Vec<usize> {
+    let mut taken = vec![0; parts.len()];
+    let mut order = Vec::new();
+    while order.len() < size {
+        // What follows the entries of a shard may be newer than the entries of another.
+        let unknown = |(part, taken): (&ShardPage, &usize)| {
+            part.entries.len() == *taken && part.next.is_some()
+        };
+        if parts.iter().zip(&taken).any(unknown) {
+            break;
+        }
+        let fronts = parts.iter().zip(&taken).enumerate();
+        let fronts =
+            fronts.filter_map(|(shard, (part, taken))| Some((shard, part.entries.get(*taken)?)));
+        let Some((next, _)) = fronts.min_by_key(|(shard, entry)| (made(entry), *shard)) else {
+            break;
+        };
+        taken[next] += 1;
+        order.push(next);
+    }
+    order
+}
+
+/// The value of a parameter that may come once.
+fn only_value<'a>(pairs: &'a [(String, String)], name: &str) -> Result<Option<&'a str>, Failure> {
+    let mut values = pairs.iter().filter(|(other, _)| other == name);
+    let value = values.next().map(|(_, value)| value.as_str());
+    match values.next() {
+        Some(_) => Err(Failure::invalid(name.to_owned(), "appears twice")),
+        None => Ok(value),
+    }
 }
 
 /// The positions of all shards as one.
@@ -96,71 +137,78 @@ fn positions(parts: &[(u16, Option<u64>)]) -> Option<HeaderValue> {
 
 impl ShardedHandlers {
     /// Entries of one shard from a place on, in an answer as the shard gives it.
-    async fn first(
+    async fn page_from(
         &self,
         parts: &Parts,
-        shard: u16,
-        place: &Place,
+        (shard, place): (u16, &Place),
+        limit: usize,
     ) -> Result<Result<Value, Response>, Failure> {
         let mut pairs = pairs(&parts.uri);
         pairs.retain(|(name, _)| name != "limit" && name != "cursor");
-        pairs.push(("limit".to_owned(), "1".to_owned()));
+        pairs.push(("limit".to_owned(), limit.to_string()));
         if let Place::After(cursor) = place {
             pairs.push(("cursor".to_owned(), cursor.clone()));
         }
         Ok(self.get(shard, parts, with(&parts.uri, &pairs)?).await.json().await)
     }
 
-    /// A page of a list over all shards, newest first. Each entry has its place in the list of its shard, so that the next
-    /// page goes on exactly after it.
+    /// A page of a list over all shards, newest first. Each shard goes on exactly after its entries of the page.
     pub(super) async fn list(&self, parts: &Parts) -> Result<Response, Failure> {
         let given = pairs(&parts.uri);
-        let value = |wanted: &str| given.iter().find(|(name, _)| name == wanted);
-        let limit = value("limit").map(|(_, value)| value.parse::<u32>());
+        let cursor = only_value(&given, "cursor")?;
+        let limit = only_value(&given, "limit")?.map(str::parse::<u32>);
         let limit = limit.transpose().map_err(|_| Failure::invalid("limit", "must be a number"))?;
         let size = page_size(limit)?;
-        let cursor = value("cursor").map(|(_, cursor)| cursor.as_str());
         let mut places = read_places(cursor, self.routers.len())?;
-        let mut heads: Vec<Option<Head>> = Vec::new();
         let mut seen = Vec::new();
         let mut as_of = Value::Null;
-        for shard in self.numbers() {
-            let place = places[usize::from(shard)].clone();
-            if place == Place::End {
-                heads.push(None);
-                continue;
-            }
-            let page = match self.first(parts, shard, &place).await? {
-                Ok(page) => page,
-                Err(other) => return Ok(other),
-            };
-            seen.push((shard, page.get("position").and_then(Value::as_u64)));
-            if as_of.as_str() < page.get("as_of").and_then(Value::as_str) {
-                as_of = page.get("as_of").cloned().unwrap_or_default();
-            }
-            heads.push(head(page));
-        }
-        let mut data = Vec::new();
-        while data.len() < size
-            && let Some(next) = newest(&heads)
-        {
-            let Some(Head { entry, after }) = heads[next].take() else { break };
-            data.push(entry);
-            if let Place::After(_) = &after {
-                let shard = u16::try_from(next).unwrap_or(u16::MAX);
-                heads[next] = match self.first(parts, shard, &after).await? {
-                    Ok(page) => head(page),
+        let mut found: Vec<ShardPage> = Vec::new();
+        for (shard, place) in self.numbers().zip(&mut places) {
+            let mut part = ShardPage::default();
+            for _ in 0..MAX_EMPTY {
+                if *place == Place::End {
+                    break;
+                }
+                let mut page = match self.page_from(parts, (shard, place), size).await? {
+                    Ok(page) => page,
                     Err(other) => return Ok(other),
                 };
+                seen.retain(|(other, _)| *other != shard);
+                seen.push((shard, page.get("position").and_then(Value::as_u64)));
+                if as_of.as_str() < page.get("as_of").and_then(Value::as_str) {
+                    as_of = page.get("as_of").cloned().unwrap_or_default();
+                }
+                part = ShardPage::of(&mut page);
+                if !part.entries.is_empty() {
+                    break;
+                }
+                // A shard visits a bounded number of entries for a page, and these may all be filtered out.
+                *place = part.next.clone().map_or(Place::End, Place::After);
             }
-            places[next] = after;
+            found.push(part);
         }
-        let has_more = heads.iter().any(Option::is_some);
-        for (place, head) in places.iter_mut().zip(&heads) {
-            if head.is_none() {
-                *place = Place::End;
+        let order = merged(&found, size);
+        for ((shard, place), part) in self.numbers().zip(&mut places).zip(&mut found) {
+            let count = order.iter().filter(|other| **other == usize::from(shard)).count();
+            if count == 0 {
+                *part = ShardPage::default();
+                continue;
             }
+            if count < part.entries.len() {
+                // Its shard says where the list goes on after only some of the entries.
+                let mut page = match self.page_from(parts, (shard, place), count).await? {
+                    Ok(page) => page,
+                    Err(other) => return Ok(other),
+                };
+                *part = ShardPage::of(&mut page);
+            }
+            *place = part.next.take().map_or(Place::End, Place::After);
         }
+        let order = merged(&found, usize::MAX);
+        let mut entries: Vec<_> = found.into_iter().map(|part| part.entries.into_iter()).collect();
+        let data: Vec<Value> =
+            order.into_iter().filter_map(|shard| entries.get_mut(shard)?.next()).collect();
+        let has_more = places.iter().any(|place| *place != Place::End);
         let mut list = Map::new();
         list.insert("data".to_owned(), data.into());
         list.insert("has_more".to_owned(), has_more.into());
@@ -254,13 +302,6 @@ fn at_positions(mut response: Response, seen: &[(u16, Option<u64>)]) -> Response
     response
 }
 
-/// The only entry of a page, if there is one.
-fn head(mut page: Value) -> Option<Head> {
-    let entry = page.get_mut("data")?.as_array_mut()?.pop()?;
-    let next = page.get("next_cursor").and_then(Value::as_str);
-    Some(Head { entry, after: next.map_or(Place::End, |next| Place::After(next.to_owned())) })
-}
-
 /// A decimal number in millionths.
 fn micros(value: Option<&Value>) -> i128 {
     let text = value.and_then(Value::as_str).unwrap_or("0");
@@ -286,12 +327,26 @@ mod tests {
         assert!(read_places(Some("0123"), 3).is_err());
     }
 
+    fn part(times: &[&str], next: Option<&str>) -> ShardPage {
+        let entries = times.iter().map(|at| json!({ "created_at": at })).collect();
+        ShardPage { entries, next: next.map(str::to_owned) }
+    }
+
     #[test]
     fn the_newest_entry_comes_first_and_of_equals_that_of_the_first_shard() {
-        let head = |at: &str| Some(Head { entry: json!({ "created_at": at }), after: Place::End });
         let late = "2026-01-02T00:00:00.000Z";
-        assert_eq!(newest(&[head("2026-01-01T00:00:00.000Z"), head(late), head(late)]), Some(1));
-        assert_eq!(newest(&[None, None]), None);
+        let early = part(&["2026-01-01T00:00:00.000Z"], None);
+        let parts = [early, part(&[late], None), part(&[late], None)];
+        assert_eq!(merged(&parts, 1), [1]);
+        assert_eq!(merged(&parts, 9), [1, 2, 0]);
+        assert!(merged(&[part(&[], None), part(&[], None)], 2).is_empty());
+    }
+
+    #[test]
+    fn a_page_ends_before_entries_that_are_not_known() {
+        let rest = || part(&["2026-01-03", "2026-01-01"], None);
+        assert!(merged(&[rest(), part(&[], Some("0123"))], 9).is_empty());
+        assert_eq!(merged(&[rest(), part(&["2026-01-02"], Some("0123"))], 9), [0, 1]);
     }
 
     #[test]

@@ -18,9 +18,11 @@ use bursar_api::Code;
 use bursar_core::directory::{Command, Reply};
 use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::name::AccountPath;
+use serde_json::Value;
 use tower::Service;
 
 use super::extract::receive;
+use super::handlers::accounts::plan_open;
 use super::respond::POSITION;
 use crate::app::App;
 use crate::auth::Principal;
@@ -29,7 +31,7 @@ use crate::net::serve::PeerAddress;
 use crate::operations::Operation;
 use crate::request::{Failure, MinPosition, meta};
 pub(super) use batches::HomesOfParts;
-use way::{Collection, InBody, Way, way};
+use way::{Collection, InBody, Parted, Way, way};
 
 /// The most bytes of an answer that is merged with others.
 const MAX_MERGED: usize = 64 << 20;
@@ -118,11 +120,15 @@ impl ShardedHandlers {
             Way::Events => self.events(&parts).await,
             Way::Body(find) => {
                 let body = receive(&parts, body).await?;
+                if find == InBody::Rehearsed && way::is_report(&body) {
+                    return self.batch(&parts, body, Parted::RehearsedRecords).await;
+                }
                 let shard = match find.find(&body) {
                     // The handler says what is wrong with the body.
                     way::Found::Nothing => 0,
                     way::Found::Tenant(tenant) => self.home(&tenant)?,
                     way::Found::NewOrg(org) if find == InBody::Rehearsed => self.home(&org)?,
+                    way::Found::NewOrg(_) if !self.can_open_with(&body) => 0,
                     way::Found::NewOrg(org) => self.place(Some(&principal), &org).await?,
                     way::Found::Named(of, id) => self.only_one_with(of, &id).await?,
                 };
@@ -217,6 +223,15 @@ impl ShardedHandlers {
         Ok(found)
     }
 
+    /// Whether an account can be opened with this body, as far as the handler can tell.
+    fn can_open(&self, body: &Value) -> bool {
+        plan_open(&self.app, body.clone()).is_ok()
+    }
+
+    fn can_open_with(&self, body: &[u8]) -> bool {
+        bursar_api::json::parse(body).is_ok_and(|body| self.can_open(&body))
+    }
+
     /// The shard of an org that is opened: the one it has, or the open one with the fewest orgs.
     async fn place(&self, principal: Option<&Principal>, org: &str) -> Result<u16, Failure> {
         let known = self.app.directory.current().assigned_shard(org);
@@ -268,7 +283,7 @@ impl ShardAnswer {
     }
 
     /// The JSON of a successful answer; any other answer as it is.
-    async fn json(self) -> Result<serde_json::Value, Response> {
+    async fn json(self) -> Result<Value, Response> {
         if self.response.status() != StatusCode::OK {
             return Err(self.stamped());
         }

@@ -65,6 +65,8 @@ pub(super) enum Found {
 pub(super) enum Parted {
     Operations,
     UsageRecords,
+    /// Records of a report that is rehearsed.
+    RehearsedRecords,
 }
 
 /// Which shard a request concerns.
@@ -124,10 +126,7 @@ pub(super) fn way(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Way
     Ok(match (asked, found) {
         (
             Some(asked),
-            Way::Named(..)
-            | Way::List
-            | Way::Batch(_)
-            | Way::Body(InBody::Refunded | InBody::Rehearsed),
+            Way::Named(..) | Way::Batch(_) | Way::Body(InBody::Refunded | InBody::Rehearsed),
         ) => Way::Tenant(tenant(asked)),
         (_, found) => found,
     })
@@ -305,18 +304,23 @@ pub(super) fn of_part(operation: &Value) -> Option<Found> {
         // An operation of a batch is no batch.
         Way::Body(InBody::Rehearsed) => Found::Nothing,
         Way::Body(find) => find.find_in(body),
-        Way::Batch(Parted::UsageRecords) => {
-            let records = body.get("records").and_then(Value::as_array);
-            records.and_then(|records| records.first()).map_or(Found::Nothing, of_record)
-        }
         Way::First
         | Way::Shard(_)
-        | Way::Batch(Parted::Operations)
+        | Way::Batch(_)
         | Way::List
         | Way::Top
         | Way::Search
         | Way::Events => Found::Nothing,
     })
+}
+
+/// Whether an operation that is rehearsed is a report of usage.
+pub(super) fn is_report(operation: &[u8]) -> bool {
+    let Ok(operation) = bursar_api::json::parse(operation) else { return false };
+    let text = |field: &str| operation.get(field).and_then(Value::as_str);
+    let (Some(method), Some(path)) = (text("method"), text("path")) else { return false };
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    matches!(Operation::find(method, path), Some((Operation::ReportUsage, _)))
 }
 
 /// What a record of usage names.
@@ -377,6 +381,7 @@ mod tests {
             way(&method, &Uri::from_static(uri), &headers).expect("it is known")
         };
         assert_eq!(asked(Method::GET, "/v1/holds/h1"), acme());
+        assert_eq!(asked(Method::GET, "/v1/holds"), Way::List, "the header says whose id is meant");
         assert_eq!(asked(Method::PUT, "/v1/prices/H100"), Way::First);
     }
 

@@ -84,7 +84,7 @@ fn home_region(app: &App, named: Option<String>) -> Result<Option<Region>, Failu
     }
 }
 
-pub(super) fn plan_open(app: &App, body: Value) -> Result<ChangePlan, Failure> {
+pub(in crate::http) fn plan_open(app: &App, body: Value) -> Result<ChangePlan, Failure> {
     let open: OpenAccount = convert(body)?;
     let path = account_field(open.id, "id")?;
     let kind = account_kind(open.kind);

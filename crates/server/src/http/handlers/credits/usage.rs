@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use bursar_api::Code;
 use bursar_api::credits::usage::{MAX_RECORDS, ReportUsage, UsageEnded, UsageRecord, UsageResults};
 use bursar_api::json::convert;
@@ -16,6 +18,7 @@ use serde_json::Value;
 
 use super::batch::{Requested, derived_key, rehearsed, separate, separate_in_shards};
 use crate::app::App;
+use crate::auth::Principal;
 use crate::auth::permissions::Authority;
 use crate::change::{ChangePlan, Target};
 use crate::http::convert::credits;
@@ -137,21 +140,41 @@ fn change(app: &App, own: Caller, record: UsageRecord, fingerprint: Option<u128>
     Ok(change.only_if(move |ledger, tenant| check_attempt(ledger, tenant, (&job, &attempt))))
 }
 
-/// The records of a request whose caller may send them.
-fn records(app: &App, caller: &Caller, body: Value) -> Result<Vec<UsageRecord>, Failure> {
-    let report: ReportUsage = convert(body)?;
-    caller.principal.require(Operation::ReportUsage)?;
+/// Refuses a report that its caller may not send now, and counts its records.
+pub(in crate::http) fn admit(
+    app: &App,
+    principal: &Principal,
+    report: &ReportUsage,
+) -> Result<(), Failure> {
+    principal.require(Operation::ReportUsage)?;
     if !(1..=MAX_RECORDS).contains(&report.records.len()) {
         return Err(Failure::invalid("records", "must have 1 to 1000 records"));
     }
-    app.limits.take_records(&caller.principal, report.records.len() as u64)?;
-    Ok(report.records)
+    app.limits.take_records(principal, report.records.len() as u64)
 }
 
 /// Says whether every record would be accepted now, each by itself.
-pub(super) async fn rehearse(app: &App, caller: Caller, body: Value) -> Answer {
-    let records = records(app, &caller, body)?;
-    let changes = records.into_iter().map(|record| change(app, caller.clone(), record, None));
+pub(super) async fn rehearse(
+    app: &App,
+    caller: Caller,
+    homes: &HomesOfParts,
+    body: Value,
+) -> Answer {
+    let report: ReportUsage = convert(body)?;
+    if !homes.are_counted() {
+        admit(app, &caller.principal, &report)?;
+    }
+    if homes.are_several() {
+        let shards: Vec<App> = app.every_shard().collect();
+        for (place, record) in report.records.into_iter().enumerate() {
+            let own = shards.get(usize::from(homes.of(place)?)).unwrap_or(app);
+            let change = change(own, caller.clone(), record, None);
+            rehearsed(own, &caller, vec![change]).await?;
+        }
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let changes =
+        report.records.into_iter().map(|record| change(app, caller.clone(), record, None));
     rehearsed(app, &caller, changes.collect()).await
 }
 
@@ -168,12 +191,19 @@ pub(in crate::http) async fn report(
     Tree(body): Tree,
 ) -> Answer {
     let fingerprint = caller.idempotency_key.as_ref().map(|_| caller.fingerprint(&body));
-    let records = records(&app, &caller, body)?;
+    let report: ReportUsage = convert(body)?;
+    if !homes.are_counted() {
+        admit(&app, &caller.principal, &report)?;
+    }
     let shards: Vec<App> = app.every_shard().collect();
-    let changes = records.into_iter().enumerate().map(|(place, record)| {
+    let changes = report.records.into_iter().enumerate().map(|(place, record)| {
         let key = caller.idempotency_key.as_ref().map(|key| derived_key(key, place));
         let own = Caller { idempotency_key: key, ..caller.clone() };
-        let home = if homes.are_several() { homes.of(place) } else { app.shard };
+        let home = if homes.are_several() { homes.of(place) } else { Ok(app.shard) };
+        let home = match home {
+            Ok(home) => home,
+            Err(failure) => return (0, Err(failure)),
+        };
         let app = shards.get(usize::from(home)).unwrap_or(&app);
         (home, change(app, own, record, fingerprint))
     });

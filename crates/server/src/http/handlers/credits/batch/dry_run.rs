@@ -12,6 +12,7 @@ use crate::http::extract::Tree;
 use crate::http::handlers::accounts::quotas;
 use crate::http::handlers::credits::usage;
 use crate::http::respond::{Answer, change};
+use crate::http::shards::HomesOfParts;
 use crate::operations::Operation;
 use crate::request::Caller;
 
@@ -25,6 +26,7 @@ use crate::request::Caller;
 pub(in crate::http) async fn dry_run(
     State(app): State<Arc<App>>,
     caller: Caller,
+    homes: HomesOfParts,
     Tree(body): Tree,
 ) -> Answer {
     let mut operation: BatchItem = convert(body)?;
@@ -40,7 +42,9 @@ pub(in crate::http) async fn dry_run(
     let found = Operation::find(&operation.method, path);
     // Batches take neither quotas nor usage.
     let plan = match found {
-        Some((Operation::ReportUsage, _)) => return usage::rehearse(&app, own, body.tree()?).await,
+        Some((Operation::ReportUsage, _)) => {
+            return usage::rehearse(&app, own, &homes, body.tree()?).await;
+        }
         Some((Operation::SetQuota, params)) => {
             quotas::plan_set(id_in(params.get("id")), body.tree()?)?
         }

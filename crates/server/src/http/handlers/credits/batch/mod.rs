@@ -20,6 +20,7 @@ use bursar_api::json::{self, convert};
 use bursar_engine::EngineError;
 
 use crate::app::App;
+use crate::auth::Principal;
 use crate::change::{Change, fingerprint, fingerprint_of};
 use crate::http::extract::RawBody;
 use crate::http::respond::Answer;
@@ -69,6 +70,24 @@ fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Requested>, Opt
     Some((all, fingerprint))
 }
 
+fn cost_of_all(batch: &Batch) -> u64 {
+    let costs = batch.operations.iter().map(|one| cost_of(one.into(), one.body.as_ref()));
+    costs.map(u64::from).sum()
+}
+
+/// Refuses a batch that its caller may not run now, and counts its operations.
+pub(in crate::http) fn admit(
+    app: &App,
+    principal: &Principal,
+    batch: &Batch,
+) -> Result<(), Failure> {
+    principal.require(Operation::RunBatch)?;
+    if !(1..=MAX_OPERATIONS).contains(&batch.operations.len()) {
+        return Err(Failure::invalid("operations", "must have 1 to 1000 operations"));
+    }
+    app.limits.take_operations(principal, cost_of_all(batch))
+}
+
 /// Runs changes of ledger resources in order.
 ///
 /// Without `atomic` each operation is independent. With it, all apply or none, in one tenant and one
@@ -86,21 +105,23 @@ pub(in crate::http) async fn run(
         && let Some((all, fingerprint)) = short(&app, &caller, &body)
     {
         caller.principal.require(Operation::RunBatch)?;
-        app.limits.take_operations(&caller.principal, all.len() as u64)?;
+        if !homes.are_counted() {
+            app.limits.take_operations(&caller.principal, all.len() as u64)?;
+        }
         return separate(&app, &caller, all, fingerprint).await;
     }
     let body = json::parse(&body)?;
     let fingerprint =
         caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
     let batch: Batch = convert(body)?;
-    caller.principal.require(Operation::RunBatch)?;
-    if !(1..=MAX_OPERATIONS).contains(&batch.operations.len()) {
-        return Err(Failure::invalid("operations", "must have 1 to 1000 operations"));
+    if !homes.are_counted() {
+        admit(&app, &caller.principal, &batch)?;
     }
-    let costs = batch.operations.iter().map(|one| cost_of(one.into(), one.body.as_ref()));
-    let cost: u64 = costs.map(u64::from).sum();
-    app.limits.take_operations(&caller.principal, cost)?;
     if batch.atomic {
+        let cost = cost_of_all(&batch);
+        if let Some(failure) = homes.failure() {
+            return Err(failure);
+        }
         if homes.are_several() {
             let reason = "an atomic batch changes accounts of one ledger shard, and these belong to several: \
                           send one batch for each org";
@@ -123,7 +144,13 @@ pub(in crate::http) async fn run(
     let shards: Vec<App> = app.every_shard().collect();
     let mut changes = Vec::with_capacity(batch.operations.len());
     for (place, mut operation) in batch.operations.into_iter().enumerate() {
-        let home = homes.of(place);
+        let home = match homes.of(place) {
+            Ok(home) => home,
+            Err(failure) => {
+                changes.push((0, Err(failure)));
+                continue;
+            }
+        };
         let own = shards.get(usize::from(home)).unwrap_or(&app);
         let body = operation.body.take().map_or_else(Body::none, Body::Tree);
         let change = prepare(own, &caller, place, (&operation).into(), body, fingerprint);
