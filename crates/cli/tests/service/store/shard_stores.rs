@@ -1,5 +1,7 @@
 //! The stores of several ledger shards: what they forget, and their move into a database.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use super::archive::NO_WINDOW;
@@ -107,4 +109,37 @@ async fn a_store_is_set_back_to_before_a_shard_was_added() {
     assert_eq!(restored.get("/v1/shards").await["data"].as_array().map(Vec::len), Some(1));
     assert_eq!(restored.get("/v1/accounts/acme/balance").await["available"], "100");
     restored.call("GET", "/v1/accounts/umbra", Value::Null).await.problem("not_found");
+}
+
+#[tokio::test]
+async fn a_shard_store_without_its_manifest_is_adopted_only_with_every_ledger() {
+    let sharded = ["--clock", "manual", "--shards", "2"];
+    let mut server = Server::with(&sharded);
+    settled(&server).await;
+    let before = balances(&server).await;
+    server.stop();
+    let data = server.data().to_owned();
+    std::fs::remove_file(data.join("manifest.json")).expect("it is ours");
+    let mut kept = Vec::new();
+    for entry in std::fs::read_dir(&data).expect("it is there") {
+        let path = entry.expect("it can be listed").path();
+        let name = path.file_name().expect("it has one").to_string_lossy().into_owned();
+        if name.starts_with("ledger-1.db") && path.is_file() {
+            kept.push((path.clone(), std::fs::read(&path).expect("it is ours")));
+            std::fs::remove_file(path).expect("it is ours");
+        }
+    }
+    let mut adopt = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    let said = adopt.args(["admin", "adopt", "--data"]).arg(&data).output().expect("it runs");
+    let words = String::from_utf8_lossy(&said.stderr);
+    assert!(!said.status.success(), "it was adopted");
+    assert!(words.contains("ledger-1.db: the file is missing"), "{words}");
+    assert!(!data.join("manifest.json").exists());
+    for (path, bytes) in kept {
+        std::fs::write(path, bytes).expect("it is ours");
+    }
+    let said = tool(&["admin", "adopt"], &data);
+    assert!(said.contains("ledger-0, ledger-1"), "{said}");
+    server.restart(&sharded);
+    assert_eq!(balances(&server).await, before);
 }
