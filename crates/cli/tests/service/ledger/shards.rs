@@ -371,3 +371,17 @@ async fn events_of_all_shards_come_in_one_stream_with_a_vector_as_cursor() {
     let plain = server.call("GET", "/v1/events?after=evt_000000000001_0000", Value::Null).await;
     plain.problem("invalid_field");
 }
+
+#[tokio::test]
+async fn a_stream_from_now_on_is_resumed_from_there_in_a_quiet_shard() {
+    let server = two();
+    spread(&server).await;
+    let stream = follow(&server, "/v1/events", None).await;
+    server.grant("now-acme", "acme", "1").await;
+    let first = next_events(stream, 1).await;
+    assert!(first[0].to_string().contains("now-acme"), "{first:?}");
+    server.grant("now-umbra", "umbra", "1").await;
+    let resumed = follow(&server, "/v1/events", first[0]["id"].as_str()).await;
+    let next = next_events(resumed, 1).await;
+    assert!(next[0].to_string().contains("now-umbra"), "{next:?}");
+}

@@ -10,6 +10,7 @@ use bursar_api::system::audit::FeedEvent;
 use futures_util::stream::{self, SelectAll, Stream, StreamExt};
 
 use super::{ShardedHandlers, copied};
+use crate::followers::feed::{event_id, id_in_shard};
 use crate::machines::ledgers::{ledger_name, shard_named};
 use crate::request::Failure;
 
@@ -106,7 +107,15 @@ impl ShardedHandlers {
         let query = parts.uri.query().unwrap_or("");
         let mut pairs = form_urlencoded::parse(query.as_bytes());
         let after = pairs.find(|(name, _)| name == "after").map(|(_, after)| after.into_owned());
-        let vector = read_vector(given.or(after.as_deref()), self.routers.len())?;
+        let mut vector = read_vector(given.or(after.as_deref()), self.routers.len())?;
+        for app in self.app.every_shard() {
+            // The cursor of the first event says already where the stream of a quiet shard began.
+            let begin = &mut vector[usize::from(app.shard)];
+            if begin.is_none() {
+                let position = app.read(|_| ()).await?.position;
+                *begin = Some(id_in_shard(app.shard, &event_id((position, u32::MAX))));
+            }
+        }
         let mut all: SelectAll<BlocksOfShard> = SelectAll::new();
         let (mut head, mut begun) = (None, vector.clone());
         for shard in self.numbers() {
