@@ -19,6 +19,7 @@ use bursar_server::machines::ledgers::ledger_name;
 use bursar_server::store::{DIRECTORY, Manifest};
 use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
+use serde_json::{Value, json};
 
 use super::{Streams, TerminalProgress, check_folder, failed, ledger_file};
 use crate::command::system::verify::RemoteArguments;
@@ -39,7 +40,8 @@ pub(crate) enum LocalAudit {
         is named. Every sealed segment must be signed by the key that the store names, or by one of \
         --public-key. Without --data and --store it asks the server for proofs: who signed the journal, \
         that it only grew since an earlier checkpoint, and that records are where it says; balances \
-        are re-derived only from a store.")]
+        are re-derived only from a store. Of several ledgers each is verified; with -o json the answer then \
+        has a list, `ledgers`.")]
     Verify(VerifyArguments),
     /// Write the proof that a record is in the journal, for third parties.
     #[command(
@@ -115,21 +117,25 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             for machine in (0..ledgers(&data).map_err(failed)?).map(ledger_name) {
                 let copy = Manifest::file(folder.path(), &machine);
                 backup::copy_to_read(&Manifest::file(&data, &machine), &copy)?;
-                copies.push(copy);
+                copies.push((machine, copy));
             }
             let manifest = Manifest::read(&data)?;
             let keys =
                 signers(&remote, &manifest.map_or_else(Vec::new, |manifest| manifest.signers()))?;
             let signed =
                 |file: &Path| open_source(file).map(|source| source.signed_by(keys.clone()));
-            let mut books = Vec::new();
-            for copy in &copies {
+            let (mut books, mut reports) = (Vec::new(), Vec::new());
+            for (machine, copy) in copies {
                 // One after the other: the ledger opens its journal exclusively.
-                let broken = verify(&open_source(copy)?, None, |_| {}).problem.is_some();
-                let live = if broken { None } else { Some(replayed(&open_copy(copy)?)?) };
-                conclude(&verify_with_bar(&signed(copy)?, live.as_ref()), format)?;
-                books.push(replay_from_genesis(&open_copy(copy)?, &LedgerCodec)?.machine);
+                let broken = verify(&open_source(&copy)?, None, |_| {}).problem.is_some();
+                let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };
+                let report = verify_with_bar(&signed(&copy)?, live.as_ref());
+                if report.problem.is_none() {
+                    books.push(replay_from_genesis(&open_copy(&copy)?, &LedgerCodec)?.machine);
+                }
+                reports.push((machine, report));
             }
+            conclude(&reports, format)?;
             for (region, file) in cells {
                 let report = verify_chain(&signed(&file)?, |_| {});
                 cells::conclude(&region, &report).map_err(failed)?;
@@ -156,17 +162,21 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             check_directory(&JournalSource::new(&directory)?, &Streams).map_err(failed)?;
             let directory = replay_from_genesis(&directory, &DirectoryCodec)?.machine;
             let keys = signers(&remote, &PostgresStore::signers_at(&options("store"))?)?;
-            let mut books = Vec::new();
+            let (mut books, mut reports) = (Vec::new(), Vec::new());
             // A shard that was just added has no machine yet.
-            for shard in 0..=directory.last_made_shard() {
-                let journal = open(&ledger_name(shard))?;
+            for machine in (0..=directory.last_made_shard()).map(ledger_name) {
+                let journal = open(&machine)?;
                 let source = JournalSource::new(&journal)?.signed_by(keys.clone());
                 // A broken journal has no state to compare with.
                 let live = verify(&source, None, |_| {}).problem.is_none();
                 let live = live.then(|| replayed(&journal)).transpose()?;
-                conclude(&verify_with_bar(&source, live.as_ref()), format)?;
-                books.push(replay_from_genesis(&journal, &LedgerCodec)?.machine);
+                let report = verify_with_bar(&source, live.as_ref());
+                if report.problem.is_none() {
+                    books.push(replay_from_genesis(&journal, &LedgerCodec)?.machine);
+                }
+                reports.push((machine, report));
             }
+            conclude(&reports, format)?;
             // Every ledger knows all regions.
             for (_, book) in books.iter().take(1).flat_map(Ledger::cells) {
                 let journal = open(&format!("cell-{}", book.region))?;
@@ -217,14 +227,29 @@ fn replayed(journal: &dyn Journal) -> Result<LiveNumbers, Failure> {
     Ok(LiveNumbers::of(&ledger))
 }
 
-fn conclude(report: &Report, format: Format) -> Result<(), Failure> {
-    match format {
-        Format::Json => print(&format!("{:#}\n", report.to_json()))?,
-        Format::Table | Format::Yaml | Format::Csv => print(&report.to_string())?,
+/// Shows the reports of all ledgers. Fails if one does not hold.
+fn conclude(reports: &[(String, Report)], format: Format) -> Result<(), Failure> {
+    let holds = reports.iter().all(|(_, report)| report.holds());
+    match (reports, format) {
+        ([(_, one)], Format::Json) => print(&format!("{:#}\n", one.to_json()))?,
+        ([(_, one)], _) => print(&one.to_string())?,
+        (several, Format::Json) => {
+            let ledger = |(machine, report): &(String, Report)| {
+                let mut shown = report.to_json();
+                shown["machine"] = machine.as_str().into();
+                shown
+            };
+            let ledgers: Vec<Value> = several.iter().map(ledger).collect();
+            print(&format!("{:#}\n", json!({ "ok": holds, "ledgers": ledgers })))?;
+        }
+        (several, _) => {
+            for (machine, report) in several {
+                print(&format!("ledger   {machine}\n{report}"))?;
+            }
+        }
     }
-    if report.holds() {
-        return Ok(());
-    }
+    let mut bad = reports.iter().filter(|(_, report)| !report.holds());
+    let Some((machine, report)) = bad.next() else { return Ok(()) };
     let why = match &report.problem {
         Some(problem) => problem.to_string(),
         None => {
@@ -233,7 +258,13 @@ fn conclude(report: &Report, format: Format) -> Result<(), Failure> {
         }
     };
     let next = "keep this store as it is and restore the last good backup beside it";
-    Err(Failure::because(Exit::Failed, why).with_next(next))
+    let failure = |why: String| Failure::because(Exit::Failed, why).with_next(next);
+    if reports.len() == 1 {
+        return Err(failure(why));
+    }
+    let others = bad.map(|(machine, _)| format!("{machine} is bad as well"));
+    let first = failure(format!("{machine}: {why}"));
+    Err(others.fold(first, |failure, other| failure.with_particular(other)))
 }
 
 fn prove(data: &Path, machine: &str, position: u64) -> Result<(), Failure> {
