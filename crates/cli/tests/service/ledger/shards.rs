@@ -385,3 +385,18 @@ async fn a_stream_from_now_on_is_resumed_from_there_in_a_quiet_shard() {
     let next = next_events(resumed, 1).await;
     assert!(next[0].to_string().contains("now-umbra"), "{next:?}");
 }
+
+#[tokio::test]
+async fn a_stream_over_all_shards_takes_one_place() {
+    let limits = "[limits]\nwaiting = 64\n";
+    let server = Server::configured(limits, &["--clock", "manual", "--shards", "2"]);
+    spread(&server).await;
+    let streams = [
+        follow(&server, "/v1/events?after=0", None).await,
+        follow(&server, "/v1/events?after=0", None).await,
+    ];
+    server.call("GET", "/v1/events", Value::Null).await.problem("rate_limited");
+    drop(streams);
+    server.until_metric("bursar_http_waiting", |waiting| waiting == 0.0).await;
+    follow(&server, "/v1/events", None).await;
+}

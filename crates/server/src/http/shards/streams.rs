@@ -6,12 +6,17 @@ use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
+use bursar_api::Code;
 use bursar_api::system::audit::FeedEvent;
 use futures_util::stream::{self, SelectAll, Stream, StreamExt};
 
 use super::{ShardedHandlers, copied};
+use crate::auth::Principal;
 use crate::followers::feed::{event_id, id_in_shard};
+use crate::http::handlers::system::events::PartOfStream;
 use crate::machines::ledgers::{ledger_name, shard_named};
+use crate::net::waits::Wait;
+use crate::operations::Operation;
 use crate::request::Failure;
 
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -108,6 +113,11 @@ impl ShardedHandlers {
         let mut pairs = form_urlencoded::parse(query.as_bytes());
         let after = pairs.find(|(name, _)| name == "after").map(|(_, after)| after.into_owned());
         let mut vector = read_vector(given.or(after.as_deref()), self.routers.len())?;
+        let principal = parts.extensions.get::<Principal>();
+        let principal = principal
+            .ok_or_else(|| Failure::new(Code::Unauthenticated, "send a key as a bearer token"))?;
+        principal.require(Operation::FollowEvents)?;
+        let waiting = self.app.waits.enter(principal, Wait::Stream)?;
         for app in self.app.every_shard() {
             // The cursor of the first event says already where the stream of a quiet shard began.
             let begin = &mut vector[usize::from(app.shard)];
@@ -121,6 +131,7 @@ impl ShardedHandlers {
         for shard in self.numbers() {
             let place = usize::from(shard);
             let mut request = copied(parts, Body::empty());
+            request.extensions_mut().insert(PartOfStream);
             let headers = request.headers_mut();
             headers.remove(LAST_EVENT_ID);
             if let Some(id) = &vector[place] {
@@ -143,6 +154,8 @@ impl ShardedHandlers {
             .take_while(|(_, block)| std::future::ready(block.is_some()))
             .filter_map(|(shard, block)| std::future::ready(block.map(|block| (shard, block))))
             .map(move |(shard, block)| {
+                // The place is held as long as the stream.
+                let _ = &waiting;
                 let block = with_vector(&block, shard, &mut begun);
                 Ok::<Bytes, std::convert::Infallible>(block.into())
             });
