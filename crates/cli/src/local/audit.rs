@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bursar_audit::proof::{self, Proven};
 use bursar_audit::{
-    JournalSource, LiveNumbers, Report, Source, SqliteSource, verify, verify_chain,
+    JournalSource, LiveNumbers, Progress, Report, Source, SqliteSource, verify, verify_chain,
 };
 use bursar_client::api::words::counted;
 use bursar_core::ledger::Ledger;
@@ -13,7 +13,7 @@ use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Journal, JournalId, backup};
 use bursar_server::backup::cells::{self, copy_cells};
-use bursar_server::backup::{check_directory, ledgers};
+use bursar_server::backup::{BackupError, Watch, check_directory, ledgers};
 use bursar_server::followers::checkpoint::load_key;
 use bursar_server::machines::ledgers::ledger_name;
 use bursar_server::store::{DIRECTORY, Manifest};
@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
 use serde_json::{Value, json};
 
-use super::{Streams, TerminalProgress, check_folder, failed, ledger_file};
+use super::{TerminalProgress, check_folder, failed, ledger_file};
 use crate::command::system::verify::RemoteArguments;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
@@ -112,7 +112,7 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             let cells = copy_cells(&data, folder.path()).map_err(failed)?;
             let directory = Manifest::file(folder.path(), DIRECTORY);
             backup::copy_to_read(&Manifest::file(&data, DIRECTORY), &directory)?;
-            check_directory(&open_source(&directory)?, &Streams).map_err(failed)?;
+            check_directory(&open_source(&directory)?, &Aside).map_err(failed)?;
             let mut copies = Vec::new();
             for machine in (0..ledgers(&data).map_err(failed)?).map(ledger_name) {
                 let copy = Manifest::file(folder.path(), &machine);
@@ -139,7 +139,7 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             for (region, file) in cells {
                 let report = verify_chain(&signed(&file)?, |_| {});
                 cells::conclude(&region, &report).map_err(failed)?;
-                cells::check(&region, &open_copy(&file)?, &books, &Streams).map_err(failed)?;
+                cells::check(&region, &open_copy(&file)?, &books, &Aside).map_err(failed)?;
             }
             Ok(())
         }
@@ -159,7 +159,7 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             };
             let open = |machine: &str| PostgresJournal::open_to_read(options(machine));
             let directory = open(DIRECTORY)?;
-            check_directory(&JournalSource::new(&directory)?, &Streams).map_err(failed)?;
+            check_directory(&JournalSource::new(&directory)?, &Aside).map_err(failed)?;
             let directory = replay_from_genesis(&directory, &DirectoryCodec)?.machine;
             let keys = signers(&remote, &PostgresStore::signers_at(&options("store"))?)?;
             let (mut books, mut reports) = (Vec::new(), Vec::new());
@@ -183,12 +183,28 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
                 let source = JournalSource::new(&journal)?.signed_by(keys.clone());
                 let report = verify_chain(&source, |_| {});
                 cells::conclude(&book.region, &report).map_err(failed)?;
-                cells::check(&book.region, &journal, &books, &Streams).map_err(failed)?;
+                cells::check(&book.region, &journal, &books, &Aside).map_err(failed)?;
             }
             Ok(())
         }
         LocalAudit::Prove { data, machine, position } => prove(&data, &machine, position),
         LocalAudit::Check { file, journal, public_key } => check(&file, &journal, &public_key),
+    }
+}
+
+/// Says on stderr what it checks besides: the output is the report of the ledgers.
+struct Aside;
+
+impl Watch for Aside {
+    fn verified(&self, _: Progress) {}
+
+    fn say(&self, line: &str) -> Result<(), BackupError> {
+        self.note(line);
+        Ok(())
+    }
+
+    fn note(&self, line: &str) {
+        eprintln!("{line}");
     }
 }
 
