@@ -112,6 +112,11 @@ impl Failure {
         &self.why
     }
 
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
     /// The next step.
     pub(crate) fn next(&self) -> Option<&str> {
         self.next.as_deref()

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bursar_audit::proof::{self, Proven};
 use bursar_audit::{
-    JournalSource, LiveNumbers, Report, Source, SqliteSource, verify, verify_chain,
+    JournalSource, LiveNumbers, Progress, Report, Source, SqliteSource, verify, verify_chain,
 };
 use bursar_client::api::words::counted;
 use bursar_core::ledger::Ledger;
@@ -13,14 +13,15 @@ use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Journal, JournalId, backup};
 use bursar_server::backup::cells::{self, copy_cells};
-use bursar_server::backup::{check_directory, ledgers};
+use bursar_server::backup::{BackupError, Watch, check_directory, ledgers};
 use bursar_server::followers::checkpoint::load_key;
 use bursar_server::machines::ledgers::ledger_name;
 use bursar_server::store::{DIRECTORY, Manifest};
 use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
+use serde_json::{Value, json};
 
-use super::{Streams, TerminalProgress, check_folder, failed, ledger_file};
+use super::{TerminalProgress, check_folder, failed, ledger_file};
 use crate::command::system::verify::RemoteArguments;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
@@ -39,7 +40,8 @@ pub(crate) enum LocalAudit {
         is named. Every sealed segment must be signed by the key that the store names, or by one of \
         --public-key. Without --data and --store it asks the server for proofs: who signed the journal, \
         that it only grew since an earlier checkpoint, and that records are where it says; balances \
-        are re-derived only from a store.")]
+        are re-derived only from a store. Of several ledgers each is verified; with -o json the answer then \
+        has a list, `ledgers`.")]
     Verify(VerifyArguments),
     /// Write the proof that a record is in the journal, for third parties.
     #[command(
@@ -110,30 +112,34 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             let cells = copy_cells(&data, folder.path()).map_err(failed)?;
             let directory = Manifest::file(folder.path(), DIRECTORY);
             backup::copy_to_read(&Manifest::file(&data, DIRECTORY), &directory)?;
-            check_directory(&open_source(&directory)?, &Streams).map_err(failed)?;
+            check_directory(&open_source(&directory)?, &Aside).map_err(failed)?;
             let mut copies = Vec::new();
             for machine in (0..ledgers(&data).map_err(failed)?).map(ledger_name) {
                 let copy = Manifest::file(folder.path(), &machine);
                 backup::copy_to_read(&Manifest::file(&data, &machine), &copy)?;
-                copies.push(copy);
+                copies.push((machine, copy));
             }
             let manifest = Manifest::read(&data)?;
             let keys =
                 signers(&remote, &manifest.map_or_else(Vec::new, |manifest| manifest.signers()))?;
             let signed =
                 |file: &Path| open_source(file).map(|source| source.signed_by(keys.clone()));
-            let mut books = Vec::new();
-            for copy in &copies {
+            let (mut books, mut reports) = (Vec::new(), Vec::new());
+            for (machine, copy) in copies {
                 // One after the other: the ledger opens its journal exclusively.
-                let broken = verify(&open_source(copy)?, None, |_| {}).problem.is_some();
-                let live = if broken { None } else { Some(replayed(&open_copy(copy)?)?) };
-                conclude(&verify_with_bar(&signed(copy)?, live.as_ref()), format)?;
-                books.push(replay_from_genesis(&open_copy(copy)?, &LedgerCodec)?.machine);
+                let broken = verify(&open_source(&copy)?, None, |_| {}).problem.is_some();
+                let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };
+                let report = verify_with_bar(&signed(&copy)?, live.as_ref());
+                if report.problem.is_none() {
+                    books.push(replay_from_genesis(&open_copy(&copy)?, &LedgerCodec)?.machine);
+                }
+                reports.push((machine, report));
             }
+            conclude(&reports, format)?;
             for (region, file) in cells {
                 let report = verify_chain(&signed(&file)?, |_| {});
                 cells::conclude(&region, &report).map_err(failed)?;
-                cells::check(&region, &open_copy(&file)?, &books, &Streams).map_err(failed)?;
+                cells::check(&region, &open_copy(&file)?, &books, &Aside).map_err(failed)?;
             }
             Ok(())
         }
@@ -153,32 +159,52 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             };
             let open = |machine: &str| PostgresJournal::open_to_read(options(machine));
             let directory = open(DIRECTORY)?;
-            check_directory(&JournalSource::new(&directory)?, &Streams).map_err(failed)?;
+            check_directory(&JournalSource::new(&directory)?, &Aside).map_err(failed)?;
             let directory = replay_from_genesis(&directory, &DirectoryCodec)?.machine;
             let keys = signers(&remote, &PostgresStore::signers_at(&options("store"))?)?;
-            let mut books = Vec::new();
+            let (mut books, mut reports) = (Vec::new(), Vec::new());
             // A shard that was just added has no machine yet.
-            for shard in 0..=directory.last_made_shard() {
-                let journal = open(&ledger_name(shard))?;
+            for machine in (0..=directory.last_made_shard()).map(ledger_name) {
+                let journal = open(&machine)?;
                 let source = JournalSource::new(&journal)?.signed_by(keys.clone());
                 // A broken journal has no state to compare with.
                 let live = verify(&source, None, |_| {}).problem.is_none();
                 let live = live.then(|| replayed(&journal)).transpose()?;
-                conclude(&verify_with_bar(&source, live.as_ref()), format)?;
-                books.push(replay_from_genesis(&journal, &LedgerCodec)?.machine);
+                let report = verify_with_bar(&source, live.as_ref());
+                if report.problem.is_none() {
+                    books.push(replay_from_genesis(&journal, &LedgerCodec)?.machine);
+                }
+                reports.push((machine, report));
             }
+            conclude(&reports, format)?;
             // Every ledger knows all regions.
             for (_, book) in books.iter().take(1).flat_map(Ledger::cells) {
                 let journal = open(&format!("cell-{}", book.region))?;
                 let source = JournalSource::new(&journal)?.signed_by(keys.clone());
                 let report = verify_chain(&source, |_| {});
                 cells::conclude(&book.region, &report).map_err(failed)?;
-                cells::check(&book.region, &journal, &books, &Streams).map_err(failed)?;
+                cells::check(&book.region, &journal, &books, &Aside).map_err(failed)?;
             }
             Ok(())
         }
         LocalAudit::Prove { data, machine, position } => prove(&data, &machine, position),
         LocalAudit::Check { file, journal, public_key } => check(&file, &journal, &public_key),
+    }
+}
+
+/// Says on stderr what it checks besides: the output is the report of the ledgers.
+struct Aside;
+
+impl Watch for Aside {
+    fn verified(&self, _: Progress) {}
+
+    fn say(&self, line: &str) -> Result<(), BackupError> {
+        self.note(line);
+        Ok(())
+    }
+
+    fn note(&self, line: &str) {
+        eprintln!("{line}");
     }
 }
 
@@ -217,14 +243,29 @@ fn replayed(journal: &dyn Journal) -> Result<LiveNumbers, Failure> {
     Ok(LiveNumbers::of(&ledger))
 }
 
-fn conclude(report: &Report, format: Format) -> Result<(), Failure> {
-    match format {
-        Format::Json => print(&format!("{:#}\n", report.to_json()))?,
-        Format::Table | Format::Yaml | Format::Csv => print(&report.to_string())?,
+/// Shows the reports of all ledgers. Fails if one does not hold.
+fn conclude(reports: &[(String, Report)], format: Format) -> Result<(), Failure> {
+    let holds = reports.iter().all(|(_, report)| report.holds());
+    match (reports, format) {
+        ([(_, one)], Format::Json) => print(&format!("{:#}\n", one.to_json()))?,
+        ([(_, one)], _) => print(&one.to_string())?,
+        (several, Format::Json) => {
+            let ledger = |(machine, report): &(String, Report)| {
+                let mut shown = report.to_json();
+                shown["machine"] = machine.as_str().into();
+                shown
+            };
+            let ledgers: Vec<Value> = several.iter().map(ledger).collect();
+            print(&format!("{:#}\n", json!({ "ok": holds, "ledgers": ledgers })))?;
+        }
+        (several, _) => {
+            for (machine, report) in several {
+                print(&format!("ledger   {machine}\n{report}"))?;
+            }
+        }
     }
-    if report.holds() {
-        return Ok(());
-    }
+    let mut bad = reports.iter().filter(|(_, report)| !report.holds());
+    let Some((machine, report)) = bad.next() else { return Ok(()) };
     let why = match &report.problem {
         Some(problem) => problem.to_string(),
         None => {
@@ -233,7 +274,13 @@ fn conclude(report: &Report, format: Format) -> Result<(), Failure> {
         }
     };
     let next = "keep this store as it is and restore the last good backup beside it";
-    Err(Failure::because(Exit::Failed, why).with_next(next))
+    let failure = |why: String| Failure::because(Exit::Failed, why).with_next(next);
+    if reports.len() == 1 {
+        return Err(failure(why));
+    }
+    let others = bad.map(|(machine, _)| format!("{machine} is bad as well"));
+    let first = failure(format!("{machine}: {why}"));
+    Err(others.fold(first, |failure, other| failure.with_particular(other)))
 }
 
 fn prove(data: &Path, machine: &str, position: u64) -> Result<(), Failure> {

@@ -71,7 +71,7 @@ impl Watch for TerminalProgress {
 }
 
 /// Lines on the standard streams, without a bar.
-pub(crate) struct Streams;
+struct Streams;
 
 impl Watch for Streams {
     fn verified(&self, _: Progress) {}

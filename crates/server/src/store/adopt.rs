@@ -10,6 +10,7 @@ use bursar_journal::sqlite::{SqliteJournal, SqliteOptions, inspect};
 use super::{
     DIRECTORY, LEDGER, MANIFEST, Manifest, has_records, journal_files, lock, named, refuse,
 };
+use crate::machines::ledgers::ledger_name;
 
 /// Writes the manifest of a store that has none: it was lost, or a build before manifests made the
 /// store. Returns the machines. What such a manifest cannot know is how far the journals had come.
@@ -27,7 +28,7 @@ pub fn adopt(folder: &Path) -> Result<Vec<String>, JournalError> {
     let mut manifest = Manifest::new()?;
     let mut names = journal_files(folder)?;
     names.extend([LEDGER.to_owned(), DIRECTORY.to_owned()]);
-    names.extend(known_cells(folder)?);
+    names.extend(known_machines(folder)?);
     names.sort();
     names.dedup();
     for name in names {
@@ -57,9 +58,9 @@ pub fn adopt_not_moved(folder: &Path) -> Result<(), JournalError> {
     }
 }
 
-/// The cells of which the directory knows: a cell has its file before the directory knows it. It is read
-/// in a copy, because opening a journal writes.
-fn known_cells(folder: &Path) -> Result<Vec<String>, JournalError> {
+/// The ledgers and cells of which the directory knows: each has its file before the directory knows it, but
+/// for a ledger that was just added. It is read in a copy, because opening a journal writes.
+fn known_machines(folder: &Path) -> Result<Vec<String>, JournalError> {
     let file = Manifest::file(folder, DIRECTORY);
     inspect(&file, None).map_err(|error| named(&file, error))?;
     let failed = |error: std::io::Error| JournalError::io("reading the directory", error);
@@ -75,5 +76,6 @@ fn known_cells(folder: &Path) -> Result<Vec<String>, JournalError> {
         SqliteJournal::open(&Manifest::file(copy.path(), DIRECTORY), SqliteOptions::default())?;
     let replayed = replay_from_genesis(&journal, &DirectoryCodec);
     let known = replayed.or_else(|error| refuse(&file, &error.to_string()))?.machine;
-    Ok(known.regions().map(|region| format!("cell-{region}")).collect())
+    let cells = known.regions().map(|region| format!("cell-{region}"));
+    Ok((0..=known.last_made_shard()).map(ledger_name).chain(cells).collect())
 }

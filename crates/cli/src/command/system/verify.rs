@@ -33,7 +33,8 @@ pub(crate) struct RemoteArguments {
     /// How many records to fetch with their proofs, evenly spread.
     #[arg(long, default_value_t = 16, conflicts_with_all = ["data", "store"])]
     samples: u64,
-    /// The machine whose journal is verified: `ledger-0`, `directory`, or `cell-REGION`.
+    /// The machine whose journal is verified: `ledger-0`, `directory`, or `cell-REGION`; every ledger if
+    /// absent.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["data", "store"])]
     machine: Option<String>,
 }
@@ -45,8 +46,10 @@ impl RemoteArguments {
     }
 }
 
-/// The result.
+/// The result of one journal.
 struct VerifyResult {
+    /// The machine.
+    machine: String,
     /// The newest checkpoint.
     checkpoint: Checkpoint,
     /// Whether the identity and the key came from another source than this server.
@@ -59,38 +62,93 @@ struct VerifyResult {
 
 pub(crate) async fn run(session: &Session, arguments: &RemoteArguments) -> Result<(), Failure> {
     let since = arguments.since.as_ref().map(read_checkpoint).transpose()?;
-    let machine = arguments.machine.as_deref();
-    let checkpoint = session.send(audit::checkpoint(machine)).await?.value;
-    let named = since.as_ref().unwrap_or(&checkpoint);
-    let journal = arguments.journal.as_ref().unwrap_or(&named.journal);
-    let key = match arguments.public_keys() {
-        [] => &named.public_key,
-        [key] => key,
+    let machines = match &arguments.machine {
+        Some(name) => {
+            let checkpoint = session.send(audit::checkpoint(Some(name))).await?.value;
+            vec![(name.clone(), checkpoint)]
+        }
+        None => ledgers(session).await?,
+    };
+    let given = arguments.journal.as_ref().or(since.as_ref().map(|since| &since.journal));
+    let several = machines.len() > 1;
+    if let Some(journal) = given.filter(|_| several)
+        && !machines.iter().any(|(_, checkpoint)| checkpoint.journal == **journal)
+    {
+        let next = "keep the earlier checkpoint and ask the operator for the store itself";
+        let why = format!("no ledger of the server has the journal {journal}");
+        return Err(Failure::because(Exit::Refused, why).with_next(next));
+    }
+    let mut results = Vec::new();
+    for (machine, checkpoint) in machines {
+        // What was given is about one journal.
+        let is_given = !several || given == Some(&checkpoint.journal);
+        let name = machine.clone();
+        let named = Named { since: since.as_ref(), journal: given.filter(|_| is_given) };
+        let result = verified(session, arguments, machine, checkpoint, &named).await;
+        results.push(result.map_err(|failure| match several {
+            true => failure.with_particular(format!("the machine is {name}")),
+            false => failure,
+        })?);
+    }
+    print(&shown(&results, session.format()))
+}
+
+/// Every ledger of the server, with its checkpoint. An auditor may ask for these, but not for the shards.
+async fn ledgers(session: &Session) -> Result<Vec<(String, Checkpoint)>, Failure> {
+    let mut all = Vec::new();
+    for shard in 0..=u16::MAX {
+        let name = format!("ledger-{shard}");
+        match session.send(audit::checkpoint(Some(&name))).await {
+            Ok(answer) => all.push((name, answer.value)),
+            Err(failure) if shard > 0 && failure.exit() == Exit::NotFound => break,
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(all)
+}
+
+/// What was given about the journal of a machine.
+struct Named<'a> {
+    since: Option<&'a Checkpoint>,
+    /// Its identity; none if nothing was given about this journal.
+    journal: Option<&'a String>,
+}
+
+async fn verified(
+    session: &Session,
+    arguments: &RemoteArguments,
+    machine: String,
+    checkpoint: Checkpoint,
+    named: &Named<'_>,
+) -> Result<VerifyResult, Failure> {
+    // All journals of a store have one key.
+    let key = match (arguments.public_keys(), named.since) {
+        ([], since) => &since.unwrap_or(&checkpoint).public_key,
+        ([key], _) => key,
         _ => return Err(Failure::because(Exit::Usage, "--public-key: give one for a server")),
     };
     let key = public_key(key, "--public-key")?;
+    let journal = named.journal.unwrap_or(&checkpoint.journal);
     let verifier = Verifier::new(JournalId(bytes(journal, "--journal")?), key);
     verifier.checkpoint(&signed(&checkpoint)?).map_err(refused("the server's checkpoint"))?;
-    if let Some(since) = &since {
-        continued(session, &verifier, machine, since).await?;
+    let since = named.since.filter(|_| named.journal.is_some());
+    if let Some(since) = since {
+        continued(session, &verifier, Some(&machine), since).await?;
     }
     let size = checkpoint.size;
     let samples = arguments.samples.min(size);
     for sample in 0..samples {
         let position = 1 + sample * (size - 1) / (samples - 1).max(1);
-        let proof = session.send(audit::proof(machine, position)).await?.value;
+        let proof = session.send(audit::proof(Some(&machine), position)).await?.value;
         let (frame, path) = (frame(&proof)?, path(&proof)?);
         verifier
             .inclusion(&signed(&proof.checkpoint)?, position, &frame, &path)
             .map_err(refused(&format!("record {position}")))?;
     }
-    let given = arguments.journal.is_some() && !arguments.public_key.is_empty();
-    let trusted = given || since.is_some();
+    let is_given = named.journal.is_some() && !arguments.public_key.is_empty();
+    let trusted = is_given || since.is_some();
     let since = since.map(|since| since.size);
-    print(&describe(
-        &VerifyResult { checkpoint, trusted, since, records: samples },
-        session.format(),
-    ))
+    Ok(VerifyResult { machine, checkpoint, trusted, since, records: samples })
 }
 
 /// Shows what a record says, after its proof was checked.
@@ -140,16 +198,33 @@ async fn continued(
     verifier.continuation(&older, &newer, &frame, &path).map_err(refused(&what))
 }
 
-fn describe(shown: &VerifyResult, format: Format) -> String {
-    let VerifyResult { checkpoint, trusted, since, records } = shown;
-    if format == Format::Json {
-        let report = json!({
-            "ok": true, "journal": checkpoint.journal, "public_key": checkpoint.public_key,
-            "size": checkpoint.size, "root": checkpoint.root, "trusted_before": trusted,
-            "continues": since, "records_proven": records,
-        });
-        return format!("{report:#}\n");
+fn shown(results: &[VerifyResult], format: Format) -> String {
+    match (results, format) {
+        ([one], Format::Json) => format!("{:#}\n", as_json(one)),
+        (several, Format::Json) => {
+            let ledgers: Vec<serde_json::Value> = several.iter().map(as_json).collect();
+            format!("{:#}\n", json!({ "ok": true, "ledgers": ledgers }))
+        }
+        ([one], _) => describe(one),
+        (several, _) => {
+            let text =
+                |one: &VerifyResult| format!("ledger       {}\n{}", one.machine, describe(one));
+            several.iter().map(text).collect()
+        }
     }
+}
+
+fn as_json(shown: &VerifyResult) -> serde_json::Value {
+    let VerifyResult { machine, checkpoint, trusted, since, records } = shown;
+    json!({
+        "ok": true, "machine": machine, "journal": checkpoint.journal,
+        "public_key": checkpoint.public_key, "size": checkpoint.size, "root": checkpoint.root,
+        "trusted_before": trusted, "continues": since, "records_proven": records,
+    })
+}
+
+fn describe(shown: &VerifyResult) -> String {
+    let VerifyResult { checkpoint, trusted, since, records, .. } = shown;
     let mut text = format!(
         "signed       {} records, root {}\n",
         checkpoint.size,

@@ -321,22 +321,37 @@ async fn usage_of_two_shards_comes_in_one_report() {
     assert_eq!(server.get("/v1/holds/h-acme").await["captured"], "2");
 }
 
-/// The ids of the next events of a stream.
-async fn next_events(server: &Server, path: &str, last: Option<&str>, count: usize) -> Vec<String> {
+/// Follows the events after one, or from now on.
+async fn follow(server: &Server, path: &str, last: Option<&str>) -> reqwest::Response {
     let mut request = server.client.get(format!("{}{path}", server.url)).bearer_auth(&server.root);
     if let Some(last) = last {
         request = request.header("last-event-id", last);
     }
-    let mut response = request.send().await.expect("the server is there");
+    let response = request.send().await.expect("the server is there");
     assert_eq!(response.status(), 200);
+    response
+}
+
+/// The data of the next events of a stream. Each has the id of its event.
+async fn next_events(mut stream: reqwest::Response, count: usize) -> Vec<Value> {
     let mut text = String::new();
     loop {
-        let ids: Vec<String> =
-            text.lines().filter_map(|line| line.strip_prefix("id: ")).map(str::to_owned).collect();
-        if ids.len() >= count {
-            return ids;
+        let whole = text.split_inclusive("\n\n").filter(|block| block.ends_with("\n\n"));
+        let field = |block: &str, name: &str| {
+            block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
+        };
+        let read = whole.filter_map(|block| {
+            let id = field(block, "id: ")?;
+            let data = field(block, "data: ").expect("data");
+            let event: Value = serde_json::from_str(&data).expect("JSON");
+            assert_eq!(event["id"], id, "{event}");
+            Some(event)
+        });
+        let events: Vec<Value> = read.collect();
+        if events.len() >= count {
+            return events;
         }
-        let chunk = response.chunk().await.expect("the stream goes on").expect("it is not over");
+        let chunk = stream.chunk().await.expect("the stream goes on").expect("it is not over");
         text.push_str(std::str::from_utf8(&chunk).expect("text"));
     }
 }
@@ -346,13 +361,42 @@ async fn events_of_all_shards_come_in_one_stream_with_a_vector_as_cursor() {
     let server = two();
     spread(&server).await;
     // Each org: two accounts and a grant.
-    let all = next_events(&server, "/v1/events?after=0", None, 6).await;
-    let last = all.last().expect("events");
+    let all = next_events(follow(&server, "/v1/events?after=0", None).await, 6).await;
+    let last = all.last().and_then(|event| event["id"].as_str()).expect("events");
     assert!(last.contains("ledger-0:evt_") && last.contains(",ledger-1:evt_1."), "{last}");
     server.grant("later-acme", "acme", "1").await;
     server.grant("later-umbra", "umbra", "1").await;
-    let later = next_events(&server, "/v1/events", Some(last), 2).await;
+    let later = next_events(follow(&server, "/v1/events", Some(last)).await, 2).await;
     assert_eq!(later.len(), 2, "nothing comes twice: {later:?}");
     let plain = server.call("GET", "/v1/events?after=evt_000000000001_0000", Value::Null).await;
     plain.problem("invalid_field");
+}
+
+#[tokio::test]
+async fn a_stream_from_now_on_is_resumed_from_there_in_a_quiet_shard() {
+    let server = two();
+    spread(&server).await;
+    let stream = follow(&server, "/v1/events", None).await;
+    server.grant("now-acme", "acme", "1").await;
+    let first = next_events(stream, 1).await;
+    assert!(first[0].to_string().contains("now-acme"), "{first:?}");
+    server.grant("now-umbra", "umbra", "1").await;
+    let resumed = follow(&server, "/v1/events", first[0]["id"].as_str()).await;
+    let next = next_events(resumed, 1).await;
+    assert!(next[0].to_string().contains("now-umbra"), "{next:?}");
+}
+
+#[tokio::test]
+async fn a_stream_over_all_shards_takes_one_place() {
+    let limits = "[limits]\nwaiting = 64\n";
+    let server = Server::configured(limits, &["--clock", "manual", "--shards", "2"]);
+    spread(&server).await;
+    let streams = [
+        follow(&server, "/v1/events?after=0", None).await,
+        follow(&server, "/v1/events?after=0", None).await,
+    ];
+    server.call("GET", "/v1/events", Value::Null).await.problem("rate_limited");
+    drop(streams);
+    server.until_metric("bursar_http_waiting", |waiting| waiting == 0.0).await;
+    follow(&server, "/v1/events", None).await;
 }

@@ -6,10 +6,17 @@ use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
+use bursar_api::Code;
+use bursar_api::system::audit::FeedEvent;
 use futures_util::stream::{self, SelectAll, Stream, StreamExt};
 
 use super::{ShardedHandlers, copied};
+use crate::auth::Principal;
+use crate::followers::feed::{event_id, id_in_shard};
+use crate::http::handlers::system::events::PartOfStream;
 use crate::machines::ledgers::{ledger_name, shard_named};
+use crate::net::waits::Wait;
+use crate::operations::Operation;
 use crate::request::Failure;
 
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -69,19 +76,28 @@ impl Blocks {
     }
 }
 
-/// A block with the vector instead of the id of its event.
+/// A block with the vector instead of the id of its event, on its own line and in the data.
 fn with_vector(block: &[u8], shard: usize, vector: &mut Vector) -> Vec<u8> {
     let Ok(text) = std::str::from_utf8(block) else { return block.to_vec() };
-    let mut out = String::with_capacity(text.len() + 64);
+    let Some(id) = text.lines().find_map(|line| line.strip_prefix("id:")) else {
+        return block.to_vec();
+    };
+    vector[shard] = Some(id.trim().to_owned());
+    let cursor = write_vector(vector);
+    let mut out = String::with_capacity(text.len() + 2 * cursor.len());
     for line in text.split_inclusive('\n') {
-        match line.strip_prefix("id:") {
-            Some(id) => {
-                vector[shard] = Some(id.trim().to_owned());
-                out.push_str("id: ");
-                out.push_str(&write_vector(vector));
-                out.push('\n');
-            }
-            None => out.push_str(line),
+        let field = line.split_once(':').map(|(field, value)| (field, value.trim()));
+        match field {
+            Some(("id", _)) => out.push_str(&format!("id: {cursor}\n")),
+            Some(("data", data)) => match serde_json::from_str::<FeedEvent>(data) {
+                Ok(event) => {
+                    let event = FeedEvent { id: cursor.clone(), ..event };
+                    let data = serde_json::to_string(&event).unwrap_or_else(|_| data.to_owned());
+                    out.push_str(&format!("data: {data}\n"));
+                }
+                Err(_) => out.push_str(line),
+            },
+            _ => out.push_str(line),
         }
     }
     out.into_bytes()
@@ -96,12 +112,26 @@ impl ShardedHandlers {
         let query = parts.uri.query().unwrap_or("");
         let mut pairs = form_urlencoded::parse(query.as_bytes());
         let after = pairs.find(|(name, _)| name == "after").map(|(_, after)| after.into_owned());
-        let vector = read_vector(given.or(after.as_deref()), self.routers.len())?;
+        let mut vector = read_vector(given.or(after.as_deref()), self.routers.len())?;
+        let principal = parts.extensions.get::<Principal>();
+        let principal = principal
+            .ok_or_else(|| Failure::new(Code::Unauthenticated, "send a key as a bearer token"))?;
+        principal.require(Operation::FollowEvents)?;
+        let waiting = self.app.waits.enter(principal, Wait::Stream)?;
+        for app in self.app.every_shard() {
+            // The cursor of the first event says already where the stream of a quiet shard began.
+            let begin = &mut vector[usize::from(app.shard)];
+            if begin.is_none() {
+                let position = app.read(|_| ()).await?.position;
+                *begin = Some(id_in_shard(app.shard, &event_id((position, u32::MAX))));
+            }
+        }
         let mut all: SelectAll<BlocksOfShard> = SelectAll::new();
         let (mut head, mut begun) = (None, vector.clone());
         for shard in self.numbers() {
             let place = usize::from(shard);
             let mut request = copied(parts, Body::empty());
+            request.extensions_mut().insert(PartOfStream);
             let headers = request.headers_mut();
             headers.remove(LAST_EVENT_ID);
             if let Some(id) = &vector[place] {
@@ -124,6 +154,8 @@ impl ShardedHandlers {
             .take_while(|(_, block)| std::future::ready(block.is_some()))
             .filter_map(|(shard, block)| std::future::ready(block.map(|block| (shard, block))))
             .map(move |(shard, block)| {
+                // The place is held as long as the stream.
+                let _ = &waiting;
                 let block = with_vector(&block, shard, &mut begun);
                 Ok::<Bytes, std::convert::Infallible>(block.into())
             });
@@ -155,9 +187,14 @@ mod tests {
     #[test]
     fn an_event_gets_the_vector_that_it_completes() {
         let mut vector = vec![None, Some("evt_1.5_0".to_owned())];
-        let block = with_vector(b"id: evt_9_0\nevent: granted\ndata: {}\n\n", 0, &mut vector);
-        let expected = "id: ledger-0:evt_9_0,ledger-1:evt_1.5_0\nevent: granted\ndata: {}\n\n";
-        assert_eq!(String::from_utf8(block).ok().as_deref(), Some(expected));
+        let at = r#""at":"2026-01-01T00:00:00.000Z","position":9,"data":{"hold":"h"}"#;
+        let event = |id: &str| format!(r#"{{"id":"{id}","type":"hold_placed",{at}}}"#);
+        let block = |id: &str| format!("id: {id}\nevent: hold_placed\ndata: {}\n\n", event(id));
+        let sent = with_vector(block("evt_9_0").as_bytes(), 0, &mut vector);
+        let expected = block("ledger-0:evt_9_0,ledger-1:evt_1.5_0");
+        assert_eq!(String::from_utf8(sent).ok(), Some(expected));
+        let problem = b"event: problem\ndata: {\"id\":\"x\"}\n\n";
+        assert_eq!(with_vector(problem, 1, &mut vector), problem);
         assert_eq!(with_vector(b":\n\n", 1, &mut vector), b":\n\n");
     }
 }

@@ -18,7 +18,7 @@ const BISECTION_STEPS: u32 = 48;
 
 /// The facts that the rule takes into account.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Given {
+pub(super) enum RuleFacts {
     /// The requested amounts.
     Demand,
     /// Also the past usage.
@@ -149,11 +149,16 @@ impl<'a> History<'a> {
     }
 
     /// The usage of each tenant by the rule, with the same total and the same requests.
-    pub(super) fn owed(&self, from_ms: i64, to_ms: i64, given: Given) -> BTreeMap<&'a str, f64> {
+    pub(super) fn owed(
+        &self,
+        from_ms: i64,
+        to_ms: i64,
+        given: RuleFacts,
+    ) -> BTreeMap<&'a str, f64> {
         let steps = steps(from_ms, to_ms);
         let mut decayed: Vec<f64> = match given {
-            Given::Demand => vec![0.0; self.tenants.len()],
-            Given::Memory | Given::Room => {
+            RuleFacts::Demand => vec![0.0; self.tenants.len()],
+            RuleFacts::Memory | RuleFacts::Room => {
                 self.tenants.iter().map(|tenant| tenant.decayed[steps.start]).collect()
             }
         };
@@ -162,8 +167,8 @@ impl<'a> History<'a> {
             let total: f64 = self.tenants.iter().map(|tenant| tenant.used[step]).sum();
             let asked: Vec<f64> = self.tenants.iter().map(|tenant| tenant.asked[step]).collect();
             let least: Vec<f64> = match given {
-                Given::Demand | Given::Memory => vec![0.0; self.tenants.len()],
-                Given::Room => self.tenants.iter().map(|tenant| tenant.spare[step]).collect(),
+                RuleFacts::Demand | RuleFacts::Memory => vec![0.0; self.tenants.len()],
+                RuleFacts::Room => self.tenants.iter().map(|tenant| tenant.spare[step]).collect(),
             };
             for (index, given) in fill(total, &decayed, &least, &asked).into_iter().enumerate() {
                 owed[index] += given;

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -28,6 +29,10 @@ const MAX_UNSENT: usize = 64;
 /// The name of the event with the reason why the stream ends.
 const PROBLEM: &str = "problem";
 
+/// Marks the request for a part of a stream over several shards: the whole has its place already.
+#[derive(Copy, Clone)]
+pub(in crate::http) struct PartOfStream;
+
 /// The events in the key's scope, as server-sent events.
 ///
 /// The data of each is a `FeedEvent`. After a broken connection `Last-Event-ID` resumes the stream,
@@ -42,10 +47,14 @@ pub(in crate::http) async fn follow(
     State(app): State<Arc<App>>,
     caller: Caller,
     Params(query): Params<EventsQuery>,
+    part: Option<Extension<PartOfStream>>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     caller.principal.require(Operation::FollowEvents)?;
-    let place = app.waits.enter(&caller.principal, Wait::Stream)?;
+    let place = match part {
+        Some(_) => None,
+        None => Some(app.waits.enter(&caller.principal, Wait::Stream)?),
+    };
     // Before the position is read, so that every later event is collected.
     let listener = app.feed.listen();
     let position = app.read(|_| ()).await?.position;
