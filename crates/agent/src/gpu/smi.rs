@@ -118,15 +118,19 @@ fn fields<const N: usize>(row: &str) -> Option<[&str; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
     /// A command that prints what a driver would.
     fn command(folder: &Path, script: &str) -> SmiCommand {
         let program = folder.join("nvidia-smi");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
-        let runs = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&program, runs).expect("it is ours");
+        // A shell writes it. A file that this process has open for writing is passed on to what other tests start at
+        // that moment, and cannot be executed until that has ended.
+        let written = std::process::Command::new("sh")
+            .args(["-c", "printf '%s' \"$1\" > \"$0\" && chmod 755 \"$0\""])
+            .arg(&program)
+            .arg(format!("#!/bin/sh\n{script}\n"))
+            .status();
+        assert!(written.expect("there is a shell").success());
         SmiCommand::new(program)
     }
 
