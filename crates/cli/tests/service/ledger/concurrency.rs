@@ -24,6 +24,8 @@ async fn spend(client: Client, url: String, key: String, number: u64, rounds: u6
                 .post(format!("{url}/v1/charges"))
                 .bearer_auth(&key)
                 .header("Idempotency-Key", format!("{number}-{round}"))
+                // A request that was lost with its connection is sent again.
+                .timeout(Duration::from_secs(20))
                 .json(&body);
             // No answer, or one that says to try again: the same request once more.
             let Ok(response) = request.send().await else {
