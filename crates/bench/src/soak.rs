@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bursar_core::ledger::command::{Policy, RecalledHold, Refund, RefundOf};
+
 use bursar_core::ledger::holds::archive::RecalledRecord;
+use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Command, Envelope, Ledger};
@@ -32,6 +34,8 @@ use crate::world::{envelope, place, settle};
 
 /// How long the archiver waits when there is little to do.
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
+/// How often it is looked whether the archiver has caught up: five minutes.
+const ARCHIVER_LOOKS: u32 = 15_000;
 /// Requests about forgotten holds that are measured, of each kind.
 const ASKED: u64 = 2_000;
 
@@ -213,6 +217,7 @@ pub fn soak(
     }
     let (segments, peak_disk_bytes) = sealer.stop()?;
     let asked = Asked { ledger: loaded.engine.handle(), archive: &archive };
+    asked.wait_for_archiver(run.window)?;
     // The archiver keeps the newest; all older ones are forgotten.
     let old = done.saturating_sub(2 * (run.window.keep + run.window.most) as u64);
     let forgotten = asked.late(&loaded, 0..old, true)?;
@@ -269,6 +274,18 @@ fn p99(mut times: Vec<f64>) -> f64 {
 }
 
 impl Asked<'_> {
+    /// Waits until no more than the window and the least step is in memory.
+    fn wait_for_archiver(&self, window: ClosedWindow) -> Result<(), BenchError> {
+        let most = window.keep + window.most;
+        for _ in 0..ARCHIVER_LOOKS {
+            if self.ledger.read(Ledger::most_closed)?.value <= most {
+                return Ok(());
+            }
+            std::thread::sleep(IDLE_INTERVAL);
+        }
+        Err(BenchError::Wrong("the archiver does not catch up".into()))
+    }
+
     /// Asks for noted holds with these numbers, spread over all of them, each once.
     fn late(
         &self,
@@ -343,8 +360,18 @@ impl Asked<'_> {
         let keys: Vec<u128> = envelope.key.into_iter().collect();
         let found = self.look_up(&names, &keys)?;
         let position = found.iter().map(|found| found.position).min();
-        if is_forgotten == found[0].recalled.is_empty() {
-            return Err(BenchError::Wrong(format!("{names:?}: archive and memory disagree")));
+        let is_archived = !found[0].recalled.is_empty();
+        if is_forgotten != is_archived {
+            let held = names.clone();
+            let in_memory = move |ledger: &Ledger| {
+                let kind = HoldKind::Hold;
+                held.iter().all(|(_, tenant, id)| ledger.find_hold(*tenant, kind, id).is_some())
+            };
+            let in_memory = self.ledger.read(in_memory)?.value;
+            return Err(BenchError::Wrong(format!(
+                "{names:?}: forgotten should be {is_forgotten}, but in the archive is \
+                 {is_archived}, in memory {in_memory}"
+            )));
         }
         let answer = found.iter().find_map(|found| found.answer.as_ref());
         if let Some(answer) = answer {
