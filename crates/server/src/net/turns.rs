@@ -33,7 +33,26 @@ pub(crate) struct Turns {
 pub(crate) struct Turn {
     _own: OwnedSemaphorePermit,
     _one: OwnedSemaphorePermit,
-    _counted: Counted,
+    counted: Counted,
+}
+
+impl Turn {
+    /// Whether others of the same tenant wait for a turn or have one.
+    fn is_shared(&self) -> bool {
+        let Counted { turns, tenant } = &self.counted;
+        turns.lock().get(tenant).is_some_and(|(count, _)| *count > 1)
+    }
+
+    /// Ends a turn that took so long. If others of the same tenant wait, the next one begins after as long a pause: of
+    /// the time, half is left to other tenants.
+    pub(crate) fn end_after(self, taken: Duration) {
+        if self.is_shared() {
+            tokio::spawn(async move {
+                tokio::time::sleep(taken).await;
+                drop(self);
+            });
+        }
+    }
 }
 
 /// A request that waits for a turn or has one.
@@ -79,18 +98,24 @@ impl Turns {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same for work that nothing waits for in vain: a turn comes at some time.
+    pub(crate) fn unhurried(what: &'static str, places: usize) -> Arc<Turns> {
+        Turns::within(what, places, Duration::MAX)
+    }
+
     /// Waits for a turn of the tenant of this request, or of the server itself outside of one.
     pub(crate) async fn take(self: &Arc<Turns>) -> Result<Turn, Failure> {
         self.take_for(meta::sender()).await
     }
 
-    async fn take_for(self: &Arc<Turns>, tenant: u64) -> Result<Turn, Failure> {
+    /// Waits for a turn of a tenant.
+    pub(crate) async fn take_for(self: &Arc<Turns>, tenant: u64) -> Result<Turn, Failure> {
         let (counted, places) = Counted::of(self, tenant);
         let taken = async {
             // The tenant's own place first: so no tenant has more than its share in the queue of all.
             let own = places.acquire_owned().await?;
             let one = Arc::clone(&self.all).acquire_owned().await?;
-            Ok::<_, AcquireError>(Turn { _own: own, _one: one, _counted: counted })
+            Ok::<_, AcquireError>(Turn { _own: own, _one: one, counted: counted })
         };
         match tokio::time::timeout(self.timeout, taken).await {
             Ok(Ok(turn)) => Ok(turn),
@@ -141,6 +166,21 @@ mod tests {
         drop(kept);
         assert!(turns.lock().is_empty(), "nothing is kept of them");
         assert_eq!(turns.all.available_permits(), 16);
+    }
+
+    #[tokio::test]
+    async fn a_tenant_with_many_requests_pauses_between_its_turns() {
+        let (turns, taken) = (Turns::unhurried("readings", 4), Duration::from_millis(1));
+        let first = turns.take_for(1).await.map_err(|_| ()).expect("free");
+        let mut second = Box::pin(turns.take_for(1));
+        assert!(second.as_mut().now_or_never().is_none(), "one at a time");
+        assert!(turns.take_for(2).now_or_never().is_some(), "another tenant is served at once");
+        first.end_after(taken);
+        // The pause cannot pass before this task waits.
+        assert!(second.as_mut().now_or_never().is_none(), "a pause comes first");
+        let second = second.await.map_err(|_| ()).expect("its turn comes");
+        second.end_after(taken);
+        assert!(turns.take_for(1).now_or_never().is_some(), "no pause: no other waits");
     }
 
     #[tokio::test]

@@ -19,9 +19,10 @@ use bursar_engine::{
     Codec, Engine, LedgerCodec, Observer, Seen, SnapshotPace, Trouble, copy_or_replay,
 };
 use bursar_journal::{Head, Journal, Record, Snapshot};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::followers::error::FollowerError;
+use crate::net::turns::Turns;
 use crate::telemetry::monotonic::Stopwatch;
 use describe::describe;
 use sharing::Sharing;
@@ -141,8 +142,8 @@ pub struct Feed {
     ring: Arc<Mutex<Ring>>,
     copy: Arc<RwLock<(Ledger, u64)>>,
     reached: watch::Receiver<u64>,
-    /// Permits for reads of old events.
-    past_readings: Semaphore,
+    /// Turns at reading old events.
+    past_readings: Arc<Turns>,
     _follower: Follower,
 }
 
@@ -182,7 +183,7 @@ impl Feed {
         };
         let codec = Arc::new(LedgerCodec);
         let follower = Follower::start(Arc::clone(&journal), codec, durable, copy);
-        let past_readings = Semaphore::new(MAX_PAST_READINGS);
+        let past_readings = Turns::unhurried("readings of old events", MAX_PAST_READINGS);
         Ok(Feed { journal, ring, copy: ledger, reached, past_readings, _follower: follower })
     }
 

@@ -17,6 +17,7 @@ use super::{Feed, Place};
 use crate::app::App;
 use crate::followers::timeline::ReadBackError;
 use crate::request::Failure;
+use crate::telemetry::monotonic::Stopwatch;
 
 /// The most records that are read at once.
 const MAX_RECORDS: u64 = 512;
@@ -37,21 +38,23 @@ pub struct PastEvents {
 
 impl App {
     /// Reads some of the events after a place and up to a position that the caller may see. A few such
-    /// reads run at once; others wait for their turn. No thread waits for the caller.
+    /// reads run at once, of one tenant one; others wait for their turn. No thread waits for the caller.
     pub async fn past_events(
         self: &Arc<App>,
-        place: Place,
-        until: u64,
+        tenant: u64,
+        (place, until): (Place, u64),
         sees: impl Fn(&FeedEvent) -> bool + Send + 'static,
     ) -> Result<PastEvents, Failure> {
         let internal = |detail: String| Failure::new(Code::Internal, detail);
-        let turn = self.feed.past_readings.acquire().await;
-        let _turn = turn.map_err(|error| internal(error.to_string()))?;
+        let turn = self.feed.past_readings.take_for(tenant).await?;
+        let reading = Stopwatch::start();
         let until = place.0.saturating_add(MAX_RECORDS).min(until);
         let app = Arc::clone(self);
         let read =
             move |history: &History<Sqlite>| Ok(app.feed.read_past(history, place, until, &sees));
-        let (past, _) = self.history.ask(until, read).await?;
+        let asked = self.history.ask(until, read).await;
+        turn.end_after(reading.elapsed());
+        let (past, _) = asked?;
         past.map_err(|error| internal(error.to_string()))
     }
 }

@@ -20,7 +20,7 @@ use crate::followers::feed::{EventsAfter, Place, id_in_shard, read_event_id_in};
 use crate::http::extract::Params;
 use crate::net::waits::Wait;
 use crate::operations::Operation;
-use crate::request::meta::CarriedMeta;
+use crate::request::meta::{self, CarriedMeta};
 use crate::request::{Caller, Failure};
 
 /// The most events that wait to be sent to one client.
@@ -62,7 +62,8 @@ pub(in crate::http) async fn follow(
     let (sender, receiver) = mpsc::channel(MAX_UNSENT);
     let (end, ended) = oneshot::channel();
     let shard = app.shard;
-    let following = Following { app, principal: caller.principal, after, sender };
+    let (principal, tenant) = (caller.principal, meta::sender());
+    let following = Following { app, principal, tenant, after, sender };
     let request = CarriedMeta::of_request();
     tokio::spawn(async move {
         if let Some(failure) = following.run().await.failure() {
@@ -183,6 +184,8 @@ impl StreamEnd {
 struct Following {
     app: Arc<App>,
     principal: Principal,
+    /// The number of its tenant.
+    tenant: u64,
     after: Place,
     sender: mpsc::Sender<Arc<FeedEvent>>,
 }
@@ -230,8 +233,11 @@ impl Following {
         // Only what the key sees is read, and little of it at once: a slow client keeps it meanwhile.
         let principal = self.principal.clone();
         let sees = move |event: &FeedEvent| is_visible(&principal, event);
-        let past =
-            self.app.past_events(self.after, until, sees).await.map_err(StreamEnd::Failed)?;
+        let past = self
+            .app
+            .past_events(self.tenant, (self.after, until), sees)
+            .await
+            .map_err(StreamEnd::Failed)?;
         let events = past.events.into_iter().map(|(place, event)| (place, Arc::new(event)));
         self.send(events.collect()).await?;
         self.after = self.after.max(past.reached);
