@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cell_names;
 use crate::chain::{RawRecord, bodies, first_record};
+use crate::forms;
 use crate::malformed::Malformed;
 use crate::names::{COMMANDS, EVENTS, KINDS, Named, REFUSALS};
 use crate::node::{self, Node};
@@ -138,7 +139,7 @@ fn decision(body: &Node, of: JournalKind) -> Result<Value, Malformed> {
     let [_version, header, events] = body.list()? else {
         return Err("a body is [version, header, events]".into());
     };
-    let events = events.list()?.iter().map(|one| event(one, of.events()));
+    let events = events.list()?.iter().map(|one| event(one, of));
     let events: Result<Vec<Value>, Malformed> = events.collect();
     let mut line = Map::new();
     if *header != Node::Null {
@@ -183,21 +184,23 @@ fn cell_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), Malfo
 }
 
 /// An event with the names of its fields. A field without a name keeps its number.
-fn event(event: &Node, names: &[Named]) -> Result<Value, Malformed> {
+fn event(event: &Node, of: JournalKind) -> Result<Value, Malformed> {
     let (tag, content) = event.tagged()?;
-    let known = usize::try_from(tag).ok().and_then(|tag| names.get(tag));
+    let known = usize::try_from(tag).ok().and_then(|tag| of.events().get(tag));
     let (name, fields) = known.ok_or_else(|| format!("an event with the unknown tag {tag}"))?;
     let mut line = Map::from_iter([("type".to_owned(), json!(name))]);
     for (key, value) in content.map()? {
         let field = usize::try_from(*key).ok().and_then(|key| fields.get(key));
-        let field = field.map_or_else(|| key.to_string(), |field| (*field).to_owned());
-        line.insert(field, plain(value));
+        match field {
+            Some(field) => line.insert((*field).to_owned(), forms::named(of, name, field, value)),
+            None => line.insert(key.to_string(), plain(value)),
+        };
     }
     Ok(Value::Object(line))
 }
 
 /// A value without field names. Numbers beyond 53 bits are text, as JSON readers expect.
-fn plain(node: &Node) -> Value {
+pub(crate) fn plain(node: &Node) -> Value {
     match node {
         Node::Number(number) => match i64::try_from(*number) {
             Ok(small) if small.unsigned_abs() < 1 << 53 => small.into(),

@@ -10,6 +10,7 @@ mod cell_names;
 mod chain;
 pub mod check;
 pub mod export;
+mod forms;
 pub mod live;
 mod malformed;
 mod names;

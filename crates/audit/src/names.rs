@@ -1,6 +1,6 @@
 //! Readable names of the stored numbers.
 
-/// A name and its field names by key. Nested maps keep their numbers.
+/// A name and its field names by key. Names inside the fields are in `forms`.
 pub(crate) type Named = (&'static str, &'static [&'static str]);
 
 /// Events by tag.

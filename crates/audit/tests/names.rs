@@ -7,13 +7,16 @@ mod cell_events;
 mod ledger_events;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bursar_audit::export::{JournalKind, one_record};
 use bursar_core::ledger::command::{ClearedSettings, MovementNote};
-use bursar_core::ledger::event::Event;
+use bursar_core::ledger::event::{Event, NamedMovement, Pieces};
+use bursar_core::ledger::id::AccountNo;
+use bursar_core::ledger::refusal::{Refusal, Resource};
 use bursar_journal::RecordKind;
 use bursar_journal::record::{FORMAT_VERSION, cell, ledger};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Enough that every optional field of every event is present at least once.
 const SEEDS: u64 = 64;
@@ -29,14 +32,29 @@ fn exported(of: JournalKind, body: &[u8]) -> Vec<Value> {
     events.as_array().expect("a list of events").clone()
 }
 
-/// The fields of these events that are exported as numbers.
+/// The fields of these events, and what they contain, that are exported as numbers.
 fn unnamed(events: &[Value]) -> BTreeSet<String> {
-    let fields = events.iter().flat_map(|event| {
-        let fields = event.as_object().expect("an event is a map").keys();
-        fields.map(|field| (event["type"].as_str().unwrap_or_default(), field))
-    });
-    let numbers = fields.filter(|(_, field)| field.parse::<u64>().is_ok());
-    numbers.map(|(event, field)| format!("{event}.{field}")).collect()
+    let mut found = BTreeSet::new();
+    for event in events {
+        unnamed_inside(event["type"].as_str().unwrap_or_default(), event, &mut found);
+    }
+    found
+}
+
+fn unnamed_inside(path: &str, value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                let path = format!("{path}.{field}");
+                unnamed_inside(&path, value, found);
+                found.extend(field.parse::<u64>().is_ok().then_some(path));
+            }
+        }
+        Value::Array(values) => {
+            values.iter().for_each(|value| unnamed_inside(path, value, found));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Sets the fields that the generator leaves out, because the golden bytes are older than they are.
@@ -86,4 +104,29 @@ fn every_stored_field_of_a_cell_event_has_a_name() {
         }
     }
     assert_eq!(found, BTreeSet::new(), "fields without a name in cell_names.rs");
+}
+
+#[test]
+fn a_transfer_is_shown_with_the_names_of_its_parts() {
+    let note = MovementNote { reason: Some("Moved to training".into()), reference: None };
+    let movement =
+        NamedMovement { movement: 4, id: "tr-1".into(), pieces: Pieces::new(), fingerprint: 0 };
+    let moved = Event::CreditsMoved {
+        movement,
+        from: AccountNo(1),
+        to: AccountNo(2),
+        note: Some(Box::new(note)),
+    };
+    let refusal = Refusal::NotFound { what: Resource::Account, name: "acme:nlp".into() };
+    let answer = Arc::new(Err(refusal));
+    let answered = Event::Answered { key: 5, fingerprint: 0, answer, request: 0 };
+    let mut body = Vec::new();
+    ledger::encode_body(None, &[moved, answered], &mut body);
+    let events = exported(JournalKind::Ledger, &body);
+    assert_eq!(events[0]["movement"]["id"], "tr-1");
+    assert_eq!(events[0]["note"]["reason"], "Moved to training");
+    assert_eq!(
+        events[1]["answer"],
+        json!({ "refusal": { "type": "not_found", "what": "account", "name": "acme:nlp" } })
+    );
 }

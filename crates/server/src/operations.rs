@@ -63,6 +63,10 @@ macro_rules! operations {
         impl Operation {
             /// All operations.
             pub const ALL: &[Operation] = &[$(Operation::$name),*];
+
+            fn name(self) -> &'static str {
+                match self { $(Operation::$name => stringify!($name),)* }
+            }
         }
 
         const ROWS: &[OperationRow] = &[$(OperationRow {
@@ -203,7 +207,7 @@ impl Operation {
     /// Its id in the OpenAPI document: its name in small letters, as in `place_hold`.
     pub fn id(self) -> String {
         let mut id = String::new();
-        for letter in format!("{self:?}").chars() {
+        for letter in self.name().chars() {
             if letter.is_uppercase() && !id.is_empty() {
                 id.push('_');
             }

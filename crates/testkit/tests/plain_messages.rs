@@ -1,21 +1,19 @@
-//! No debug text in what a user reads: messages of programs, answers of the server, logs of the
-//! agent are written in words. Debug text (`{:?}`) stays in tests and in the places listed here.
+//! No debug text in what a person reads: messages of programs, answers of the server, logs,
+//! violated laws and records are written in words. Debug text (`{:?}`) stays in tests, in assertions
+//! and in the places listed here.
 
 use std::path::{Path, PathBuf};
 
-/// Crates whose texts reach users.
-const CRATES: &[&str] = &["agent", "api", "cli", "client", "server"];
+/// Crates whose texts people read.
+const CRATES: &[&str] = &[
+    "agent", "api", "audit", "cli", "client", "core", "engine", "fefo", "history", "journal",
+    "server",
+];
 
-/// Files that may use debug text, how often, and why no user reads it.
+/// Files that have debug text, how often, and why nothing shows it.
 const ALLOWED: &[(&str, usize, &str)] = &[
-    ("api/src/json/mod.rs", 1, "in a test"),
-    ("cli/src/bench/http/world.rs", 1, "a benchmark whose books are wrong: numbers of a tuple"),
-    ("server/src/auth/oidc/provider.rs", 1, "the name of an algorithm, one word"),
-    ("server/src/backup/mod.rs", 1, "a refusal that cannot happen: a fresh store has no state"),
-    ("server/src/http/handlers/nodes/agent_orders.rs", 1, "compares orders; never shown"),
-    ("server/src/http/openapi.rs", 1, "the name of a variant in one word"),
-    ("server/src/operations.rs", 1, "the name of a variant, split into words"),
-    ("server/src/start/regions.rs", 3, "refusals that cannot happen: the server made the command"),
+    ("audit/src/books/grants.rs", 1, "compares the terms of grants"),
+    ("engine/src/fault.rs", 2, "finds the words of a fault that a test asks for; not in releases"),
 ];
 
 fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -23,7 +21,7 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.path();
         if path.is_dir() {
             rust_files(&path, found);
-        } else if path.extension().is_some_and(|ext| ext == "rs") {
+        } else if path.extension().is_some_and(|ext| ext == "rs") && !path.ends_with("tests.rs") {
             found.push(path);
         }
     }
@@ -36,6 +34,7 @@ fn debug_lines(text: &str) -> Vec<(usize, &str)> {
     code.filter(|(_, line)| line.contains(":?}") || line.contains(":#?}")).collect()
 }
 
+/// Also finds an entry of the list that is no longer needed.
 #[test]
 fn no_debug_text_is_shown_to_users() {
     let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -49,7 +48,7 @@ fn no_debug_text_is_shown_to_users() {
             let lines = debug_lines(&text);
             let asserts = lines.iter().filter(|(_, line)| line.contains("assert")).count();
             let allowed = ALLOWED.iter().find(|(file, ..)| *file == short);
-            if lines.len() - asserts > allowed.map_or(0, |(_, count, _)| *count) {
+            if lines.len() - asserts != allowed.map_or(0, |(_, count, _)| *count) {
                 findings
                     .extend(lines.iter().map(|(at, line)| format!("{short}:{}: {line}", at + 1)));
             }

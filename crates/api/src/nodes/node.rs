@@ -140,6 +140,18 @@ pub enum OrderType {
     Forget,
 }
 
+impl OrderType {
+    /// As in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OrderType::Start => "start",
+            OrderType::Stop => "stop",
+            OrderType::Kill => "kill",
+            OrderType::Forget => "forget",
+        }
+    }
+}
+
 /// What an agent needs to run a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunSpec {

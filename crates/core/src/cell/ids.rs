@@ -40,9 +40,17 @@ pub struct AttemptId {
     pub number: u32,
 }
 
+/// As the audit trail writes it: `job #7`, and `job #7 of shard 2` of another than the first shard.
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job #{}", self.number())?;
+        if self.shard() == 0 { Ok(()) } else { write!(f, " of shard {}", self.shard()) }
+    }
+}
+
 impl fmt::Display for AttemptId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.job.0, self.number)
+        write!(f, "attempt {} of {}", self.number, self.job)
     }
 }
 
@@ -81,3 +89,15 @@ interned_id!(
 /// A planned maintenance window.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MaintenanceId(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_and_attempts_are_written_in_words() {
+        let attempt = |shard| AttemptId { job: JobId::new(shard, 7), number: 3 };
+        assert_eq!(attempt(0).to_string(), "attempt 3 of job #7");
+        assert_eq!(attempt(2).to_string(), "attempt 3 of job #7 of shard 2");
+    }
+}

@@ -12,6 +12,8 @@ use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::{AccountId, AttemptId, ClassRank, JobId};
 use super::jobs::attempt::{AttemptNodePhase, CellAttempt};
 use super::jobs::job::{CellJob, Phase, Waiting};
+use super::nodes::inventory::NodeRecord;
+use super::nodes::owner::NodeKey;
 use super::nodes::scope::covers;
 use super::share::accounts::Account;
 use super::share::quota::InUse;
@@ -53,6 +55,11 @@ fn preempted_for(event: &Event, job: JobId) -> Option<AttemptId> {
         return None;
     };
     matches!(reason, StopReason::Preempted { by, .. } if *by == job).then_some(*attempt)
+}
+
+/// A node, as an operator knows it.
+pub(in crate::cell) fn in_words(record: &NodeRecord) -> String {
+    format!("node {}", NodeKey::of(&record.offer))
 }
 
 /// Sums over the jobs at and below an account.
@@ -140,16 +147,16 @@ impl Cell {
                 })
             });
             if let Some(firm) = firm {
-                return Err(format!("{firm} may not be preempted for {:?}", job.spec.job).into());
+                return Err(format!("{firm} may not be preempted for {}", job.spec.job).into());
             }
             if victims.is_empty() || !self.fits_without(job, nodes, &victims) {
-                return Err(format!("preemption makes no room for {:?}", job.spec.job).into());
+                return Err(format!("preemption makes no room for {}", job.spec.job).into());
             }
             for spared in &victims {
                 let mut fewer = victims.clone();
                 fewer.remove(spared);
                 if self.fits_without(job, nodes, &fewer) {
-                    return Err(format!("{spared} is not needed for {:?}", job.spec.job).into());
+                    return Err(format!("{spared} is not needed for {}", job.spec.job).into());
                 }
             }
         }
@@ -170,7 +177,7 @@ impl Cell {
                     && other.group.is_none()
             });
             if let Some(earlier) = earlier {
-                return Err(format!("{attempt} goes before {:?}", earlier.spec.job).into());
+                return Err(format!("{attempt} goes before {}", earlier.spec.job).into());
             }
         }
         Ok(())
@@ -184,7 +191,7 @@ impl Cell {
                 && job.group.is_none_or(|group| !self.groups.get(group).is_full());
             let competes = job.waiting() == Some(Waiting::Competing);
             if self.idle && competes && open && self.find_place(self.now, job).is_ok() {
-                return Err(format!("{id:?} of {} could start", job.spec.account).into());
+                return Err(format!("{id} of {} could start", job.spec.account).into());
             }
         }
         Ok(())
@@ -194,6 +201,7 @@ impl Cell {
     fn check_devices(&self) -> Result<(), CellViolation> {
         for (id, record) in self.inventory.iter() {
             let mut used = vec![0u32; record.node.free_gpus().len()];
+            let node = in_words(record);
             let (mut cpu, mut memory) = (0u64, 0u64);
             for (attempt, held) in &record.attempts {
                 let shape = self.shapes.get(held.shape);
@@ -209,14 +217,14 @@ impl Cell {
                 });
                 if live == held.fenced {
                     return Err(
-                        format!("L10: {attempt} on {id:?} is neither live nor fenced").into()
+                        format!("L10: {attempt} on {node} is neither live nor fenced").into()
                     );
                 }
             }
             for (device, (used, free)) in used.iter().zip(record.node.free_gpus()).enumerate() {
                 if used + u32::from(*free) != 1000 {
                     return Err(
-                        format!("L8: device {device} of {id:?}: {used} and {free} free").into()
+                        format!("L8: device {device} of {node}: {used} and {free} free").into()
                     );
                 }
             }
@@ -224,10 +232,10 @@ impl Cell {
             if cpu + u64::from(record.node.free_cpu_milli()) != u64::from(spec.cpu_milli)
                 || memory + u64::from(record.node.free_memory_mib()) != u64::from(spec.memory_mib)
             {
-                return Err(format!("L8: CPU or memory of {id:?} does not add up").into());
+                return Err(format!("L8: CPU or memory of {node} does not add up").into());
             }
             if !record.alive && !record.attempts.is_empty() {
-                return Err(format!("L10: {id:?} is lost and still holds attempts").into());
+                return Err(format!("L10: {node} is lost and still holds attempts").into());
             }
         }
         Ok(())
@@ -239,7 +247,7 @@ impl Cell {
             let why = self.why(id, self.now);
             if why.is_none_or(|why| why.blockers.is_empty()) {
                 return Err(
-                    format!("L14: {id:?} of {} waits without a reason", job.spec.account).into()
+                    format!("L14: {id} of {} waits without a reason", job.spec.account).into()
                 );
             }
         }
@@ -250,24 +258,21 @@ impl Cell {
     fn check_job(&self, id: JobId, job: &CellJob) -> Result<(), CellViolation> {
         let may_run_still = job.waiting().is_some() && self.fences.contains_key(&id);
         if job.unsent_end.is_some() != may_run_still {
-            return Err(format!(
-                "L10: the end of {id:?} is early or missing: {:?}",
-                job.unsent_end
-            )
-            .into());
+            let what = if may_run_still { "is sent too early" } else { "is not sent" };
+            return Err(format!("L10: the end of {id} {what}").into());
         }
         match &job.phase {
-            Phase::Waiting(Waiting::Moving) => Err(format!("L10: {id:?} is between phases").into()),
+            Phase::Waiting(Waiting::Moving) => Err(format!("L10: {id} is between phases").into()),
             Phase::Waiting(waiting) => {
                 let nominated = *waiting == Waiting::Nominated;
                 if nominated && !self.reservations.contains_key(&id) {
-                    return Err(format!("L15: {id:?} is nominated without a reservation").into());
+                    return Err(format!("L15: {id} is nominated without a reservation").into());
                 }
                 let queue = self.classes.get(&job.class());
                 let listed = queue.is_some_and(|queue| queue.by_age.contains(&(job.ticket, id)));
                 if listed != (*waiting == Waiting::Competing) {
                     return Err(
-                        format!("L10: {id:?} competes and is not listed, or the reverse").into()
+                        format!("L10: {id} competes and is not listed, or the reverse").into()
                     );
                 }
                 Ok(())
@@ -275,18 +280,15 @@ impl Cell {
             Phase::Active(attempt) => {
                 let expected = AttemptId { job: id, number: job.attempts };
                 if attempt.id != expected {
-                    return Err(
-                        format!("L10: {id:?} runs as {}, not {expected}", attempt.id).into()
-                    );
+                    return Err(format!("L10: {id} runs as {}, not {expected}", attempt.id).into());
                 }
                 for on_node in &attempt.nodes {
                     let ended = matches!(on_node.phase, AttemptNodePhase::Ended(_));
                     let record = self.inventory.get(on_node.node);
                     let held = record.is_some_and(|record| record.attempts.contains_key(&expected));
                     if held == ended {
-                        return Err(
-                            format!("L10: {expected} and {:?} disagree", on_node.node).into()
-                        );
+                        let node = record.map_or("an unknown node".to_owned(), in_words);
+                        return Err(format!("L10: {expected} and {node} disagree").into());
                     }
                 }
                 if attempt.running_since.is_some() && !attempt.confirmed {
@@ -345,12 +347,13 @@ impl Cell {
         for (class, lane) in &account.lanes {
             let path = &account.path;
             if lane.waiting != sum.competing.get(class).copied().unwrap_or(0) {
-                return Err(format!("{path}: {} wait in {class:?}", lane.waiting).into());
+                return Err(format!("{path}: {} wait in class {}", lane.waiting, class.0).into());
             }
             if lane.counts().values().sum::<u32>() != lane.waiting
                 || !lane.counts().keys().map(|request| request.0 as usize).eq(lane.mask().iter())
             {
-                return Err(format!("{path}: requests of {class:?} are miscounted").into());
+                let rank = class.0;
+                return Err(format!("{path}: requests of class {rank} are miscounted").into());
             }
             if !lane.has_right_heads() {
                 return Err(format!("{path}: the first of some request is not listed").into());
@@ -359,7 +362,8 @@ impl Cell {
                 let expected =
                     if *child == id { account.own_key() } else { self.accounts.get(*child).key() };
                 if *key != expected {
-                    return Err(format!("{path}: {child:?} is out of order").into());
+                    let child = &self.accounts.get(*child).path;
+                    return Err(format!("{path}: {child} is out of order").into());
                 }
             }
             let waiting = account.children.iter().filter(|child| {
@@ -367,7 +371,10 @@ impl Cell {
                 lane.is_some_and(|lane| lane.waiting > 0)
             });
             if waiting.count() + usize::from(!lane.own().is_empty()) != lane.order().len() {
-                return Err(format!("{path}: an account in {class:?} is not in the order").into());
+                let rank = class.0;
+                return Err(
+                    format!("{path}: an account of class {rank} is not in the order").into()
+                );
             }
         }
         Ok(())
@@ -422,16 +429,17 @@ impl Cell {
 
     fn check_reservations(&self) -> Result<(), CellViolation> {
         for (id, kept) in &self.reservations {
-            let job = self.jobs.get(id).ok_or(format!("unknown {id:?} has a reservation"))?;
+            let job = self.jobs.get(id).ok_or(format!("{id} is unknown and has a reservation"))?;
             if job.attempt().is_some() {
-                return Err(format!("{id:?} has a reservation and GPUs").into());
+                return Err(format!("{id} has a reservation and GPUs").into());
             }
             for node in &kept.nodes {
                 let record = self.inventory.get(*node);
                 let claimed = record
                     .is_some_and(|record| record.claims.iter().any(|claim| claim.job == Some(*id)));
                 if !claimed {
-                    return Err(format!("{node:?} has no claim of {id:?}").into());
+                    let node = record.map_or("an unknown node".to_owned(), in_words);
+                    return Err(format!("{node} has no claim of {id}").into());
                 }
             }
         }
@@ -439,7 +447,8 @@ impl Cell {
             for job in record.claims.iter().filter_map(|claim| claim.job) {
                 let kept = self.reservations.get(&job);
                 if !kept.is_some_and(|kept| kept.nodes.contains(&id)) {
-                    return Err(format!("{id:?} has a claim of {job:?} and no reservation").into());
+                    let node = in_words(record);
+                    return Err(format!("{node} has a claim of {job} and no reservation").into());
                 }
             }
         }

@@ -73,6 +73,19 @@ pub enum Reach {
     Public,
 }
 
+impl Reach {
+    /// As in the OpenAPI document.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reach::Tenant => "tenant",
+            Reach::Shared => "shared",
+            Reach::Issue => "issue",
+            Reach::Platform => "platform",
+            Reach::Public => "public",
+        }
+    }
+}
+
 /// What a request needs beyond the role of its operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Authority {

@@ -106,10 +106,11 @@ fn complete_operation(operation: &mut Operation, changing: bool) {
     let row = operations::Operation::with_id(&id).expect("every operation is in the table").row();
     let roles: Vec<serde_json::Value> =
         row.roles.list().map(|role| serde_json::to_value(role).expect("a plain name")).collect();
-    let reach = format!("{:?}", row.reach).to_lowercase();
     let batch = row.batch == InBatch::Part;
-    let extensions =
-        ExtensionsBuilder::new().add("x-roles", roles).add("x-reach", reach).add("x-batch", batch);
+    let extensions = ExtensionsBuilder::new()
+        .add("x-roles", roles)
+        .add("x-reach", row.reach.name())
+        .add("x-batch", batch);
     operation.extensions = Some(extensions.build());
     let mut problems: Vec<(&str, &str)> = PROBLEMS.to_vec();
     problems.push(("404", "No such thing that this key can see"));

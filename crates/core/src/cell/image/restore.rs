@@ -7,6 +7,7 @@ use super::{
 use crate::cell::ids::{MaintenanceId, RequestId};
 use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::{InternedId, Interner};
+use crate::cell::invariant::in_words;
 use crate::cell::jobs::attempt::AttemptNodePhase;
 use crate::cell::jobs::job::{CellJob, Phase, Waiting};
 use crate::cell::nodes::inventory::Claim;
@@ -190,7 +191,7 @@ impl Cell {
                 let record = self.inventory.node(node);
                 let room = record.node.can_take(shape, held.gpus)
                     && !record.attempts.contains_key(&attempt);
-                require(room, || format!("{attempt} has no room on {node:?}"))?;
+                require(room, || format!("{attempt} has no room on {}", in_words(record)))?;
                 if held.fenced {
                     *self.fences.entry(attempt.job).or_default() += 1;
                 }
@@ -225,14 +226,14 @@ impl Cell {
     fn restore_job(&mut self, job: CellJob) -> Result<(), ImageError> {
         let id = job.spec.job;
         let fine = job.spec.check();
-        require(fine.is_ok(), || format!("{id:?} has an invalid spec"))?;
+        require(fine.is_ok(), || format!("{id} has an invalid spec"))?;
         let groups = self.groups.iter().count();
         let known = job.account.index() < self.accounts.iter().count()
             && job.request.index() < self.requests.len()
             && job.shape.index() < self.shapes.len()
             && job.group.is_none_or(|group| group.index() < groups)
             && !self.jobs.contains_key(&id);
-        require(known, || format!("{id:?} is listed twice or refers to an unknown entry"))?;
+        require(known, || format!("{id} is listed twice or refers to an unknown entry"))?;
         let (account, group, thousandths) = (job.account, job.group, job.thousandths());
         match &job.phase {
             Phase::Active(attempt) => {
@@ -262,7 +263,7 @@ impl Cell {
                     }
                     (Waiting::Group, Some(group)) => self.groups.get_mut(group).hold(&job),
                     (Waiting::Group, None) => {
-                        return Err(ImageError(format!("{id:?} is held by no group")));
+                        return Err(ImageError(format!("{id} is held by no group")));
                     }
                     (
                         Waiting::Funds(_)
@@ -286,7 +287,7 @@ impl Cell {
         let kept = Reservation { class, nodes, made_at, start_at, expires_at, slot, guests };
         let known = self.jobs.contains_key(&id)
             && kept.nodes.iter().all(|node| self.inventory.get(*node).is_some());
-        require(known, || format!("a reservation of {id:?} is invalid"))?;
+        require(known, || format!("a reservation of {id} is invalid"))?;
         let claim = kept.claim(id);
         for node in &kept.nodes {
             self.add_claim(*node, claim);
@@ -304,7 +305,7 @@ impl Cell {
         window: MaintenanceWindow,
     ) -> Result<(), ImageError> {
         let known = window.nodes.iter().all(|node| self.inventory.get(*node).is_some());
-        require(known, || format!("{id:?} is about unknown nodes"))?;
+        require(known, || format!("maintenance window #{} is about unknown nodes", id.0))?;
         let claim = Claim::maintenance(window.from);
         for node in &window.nodes {
             self.add_claim(*node, claim);

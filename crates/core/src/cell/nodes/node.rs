@@ -363,7 +363,7 @@ impl Node {
         assert_eq!(gpus.len(), wanted, "a shape takes as many devices as it asks for");
         assert!(
             gpus.iter().all(|device| device < self.free_gpus.len()),
-            "devices {gpus:?} of a node with {}",
+            "a device beyond the {} of the node",
             self.free_gpus.len()
         );
     }

@@ -259,7 +259,7 @@ impl Candidates {
             let shape = shapes.get(id);
             let kept = kept.ranked(inventory, id, shape, mix);
             if kept != fresh.ranked(inventory, id, shape, mix) {
-                return Err(format!("the index of {id:?} is out of date").into());
+                return Err(format!("the index of shape {} is out of date", id.0).into());
             }
         }
         Ok(())

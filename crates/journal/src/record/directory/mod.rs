@@ -22,7 +22,7 @@ pub enum LineError {
     #[error("a negative price")]
     NegativePrice,
     /// A hash or a secret is not hexadecimal.
-    #[error("{0:?} is not a hexadecimal number of the right length")]
+    #[error("`{0}` is not a hexadecimal number of the right length")]
     Hexadecimal(String),
     /// A role of a later release.
     #[error("the role {0} is not known")]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Inventory;
-use crate::cell::invariant::CellViolation;
+use crate::cell::invariant::{CellViolation, in_words};
 use crate::cell::nodes::hardware::Hardware;
 use crate::cell::nodes::node::NodeId;
 use crate::cell::nodes::numbers::NodeNumbers;
@@ -65,7 +65,8 @@ impl Inventory {
         for (owner, uuid, id) in &self.by_uuid {
             let used = self.get(*id).is_some_and(|record| !record.attempts.is_empty());
             if used && self.holder(owner.as_deref(), uuid, Some(*id)).is_some() {
-                return Err(format!("L8: {uuid} of {owner:?} is offered by two nodes").into());
+                let owner = owner.as_deref().unwrap_or("the platform");
+                return Err(format!("L8: {uuid} of {owner} is offered by two nodes").into());
             }
         }
         Ok(())
@@ -75,8 +76,9 @@ impl Inventory {
     pub(super) fn check_states(&self) -> Result<(), CellViolation> {
         let mut placed = 0;
         for (id, record) in self.iter() {
+            let node = || in_words(record);
             if record.node.is_drained() == record.is_open() {
-                return Err(format!("{id:?}: drained while open, or the reverse").into());
+                return Err(format!("{}: drained while open, or the reverse", node()).into());
             }
             match record.slot {
                 Some(slot) if record.is_open() => {
@@ -91,13 +93,13 @@ impl Inventory {
                     let alike =
                         alike && *self.hardware.get(record.hardware) == Hardware::of(&record.node);
                     if !alike || !first || !state.nodes.contains(&id) {
-                        return Err(format!("{id:?} is in the slot of another state").into());
+                        return Err(format!("{} is in the slot of another state", node()).into());
                     }
                 }
                 None if !record.is_open() => {}
                 _ => {
                     return Err(
-                        format!("{id:?} has a slot while closed, or none while open").into()
+                        format!("{} has a slot while closed, or none while open", node()).into()
                     );
                 }
             }

@@ -176,7 +176,7 @@ async fn rendered(
 
 /// The identity of a set of orders, for comparison.
 fn fingerprints(orders: &[Order]) -> Vec<String> {
-    orders.iter().map(|order| format!("{:?} {}", order.kind, order.attempt)).collect()
+    orders.iter().map(|order| format!("{} {}", order.kind.as_str(), order.attempt)).collect()
 }
 
 /// Waits for new orders, up to the requested time, and returns them. `read` are those of the
