@@ -31,13 +31,16 @@ if [ -z "$packages" ]; then
     fi
 fi
 
-BURSAR_LOG=error "$bursar" serve --dev --listen 127.0.0.1:0 --data "$data" \
-    --clock manual >"$folder/out" &
-server=$!
-until grep -q '^listening on ' "$folder/out"; do
-    kill -0 "$server"
-    sleep 0.1
-done
+# Starts a server on a folder. Its first lines are in a file.
+start() {
+    BURSAR_LOG=error "$bursar" serve --dev --listen 127.0.0.1:0 --data "$1" --clock manual >"$2" &
+    server=$!
+    until grep -q '^listening on ' "$2"; do
+        kill -0 "$server"
+        sleep 0.1
+    done
+}
+start "$data" "$folder/out"
 key=$(sed -n 's/^root key: //p' "$folder/out")
 url=$(sed -n 's/^listening on //p' "$folder/out")
 
@@ -83,13 +86,7 @@ key_before=$(sha256sum <"$data/checkpoint.key")
 "$bursar" admin restore "$folder/backup" --data "$folder/restored"
 "$bursar" admin check --data "$folder/restored"
 [ "$(sha256sum <"$folder/restored/checkpoint.key")" = "$key_before" ]
-BURSAR_LOG=error "$bursar" serve --dev --listen 127.0.0.1:0 --data "$folder/restored" \
-    --clock manual >"$folder/again" &
-server=$!
-until grep -q '^listening on ' "$folder/again"; do
-    kill -0 "$server"
-    sleep 0.1
-done
+start "$folder/restored" "$folder/again"
 curl --silent --fail --output /dev/null "$(sed -n 's/^listening on //p' "$folder/again")/readyz"
 kill "$server"
 wait "$server"

@@ -286,13 +286,13 @@ impl Agent {
 
     fn observe(&mut self) -> Result<Vec<Observed>, AgentError> {
         let observed = self.runner.observe(BootTime::now()).map_err(machine("the attempts"))?;
-        let looks = self.sampler.take();
-        self.metrics.observe(&observed, &self.options.gpus.list, looks.last());
-        self.utilization.observe(&observed, &looks);
-        for (attempt, step) in self.idle.observe(&observed, &looks) {
+        let samples = self.sampler.take();
+        self.metrics.observe(&observed, &self.options.gpus.list, samples.last());
+        self.utilization.observe(&observed, &samples);
+        for (attempt, step) in self.idle.observe(&observed, &samples) {
             let one = observed.iter().find(|one| one.attempt == attempt);
             match one.map(|one| self.handle_idle(one, step)) {
-                // The job did not get it: it is due again at the next look.
+                // The job did not get it: it is due again at the next sample.
                 Some(Ok(false)) | None => {}
                 Some(Ok(true)) => self.idle.took(&attempt, step),
                 Some(Err(error)) => {
@@ -303,7 +303,7 @@ impl Agent {
         Ok(observed)
     }
 
-    /// Warns a job whose GPUs do nothing, in its output, or stops it. Returns whether it got that.
+    /// Warns a job whose GPUs are idle, in its output, or stops it. Returns whether its supervisor got the message.
     fn handle_idle(&self, one: &Observed, step: IdleStep) -> io::Result<bool> {
         let (attempt, Some(limits)) = (&one.attempt, self.options.idle) else { return Ok(true) };
         let job = one.launch.as_ref().map_or(attempt, |launch| &launch.job);

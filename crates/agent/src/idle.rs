@@ -7,11 +7,11 @@ use std::time::Duration;
 use bursar_api::words::length;
 
 use crate::clock::BootTime;
-use crate::gpu::sampler::GpuLook;
+use crate::gpu::sampler::GpuSample;
 use crate::reconcile::Local;
 use crate::runner::Observed;
 
-/// The longest time between two looks. What happened in a longer one is not known.
+/// The longest time between two samples. The activity in a longer gap is unknown.
 const MAX_GAP: Duration = Duration::from_secs(120);
 
 /// When a job with idle GPUs is warned and stopped.
@@ -34,11 +34,11 @@ pub enum IdleStep {
     Stop,
 }
 
-/// What is known about an attempt whose GPUs do nothing.
+/// The state of an attempt whose GPUs are idle.
 #[derive(Copy, Clone, Debug)]
 struct IdleSince {
     since: BootTime,
-    /// The last look.
+    /// The last sample.
     seen: BootTime,
     /// The last step, and when it was taken.
     taken: Option<(IdleStep, BootTime)>,
@@ -57,9 +57,9 @@ impl IdleWatch {
         IdleWatch { limits, idle: BTreeMap::new() }
     }
 
-    /// Considers looks, which are in the order of time, and returns the steps that are due. A step is
+    /// Considers samples, which are in the order of time, and returns the steps that are due. A step is
     /// due until it is [taken](Self::took). A GPU that is not known counts as busy.
-    pub fn observe(&mut self, observed: &[Observed], looks: &[GpuLook]) -> Vec<(String, IdleStep)> {
+    pub fn observe(&mut self, observed: &[Observed], samples: &[GpuSample]) -> Vec<(String, IdleStep)> {
         let Some(limits) = self.limits else { return Vec::new() };
         self.idle.retain(|attempt, _| {
             observed.iter().any(|one| one.attempt == *attempt && started(one).is_some())
@@ -67,10 +67,10 @@ impl IdleWatch {
         let mut steps = Vec::new();
         for one in observed {
             let Some(started) = started(one) else { continue };
-            for look in looks.iter().filter(|look| look.at >= started) {
-                self.consider(one, look);
+            for sample in samples.iter().filter(|sample| sample.at >= started) {
+                self.consider(one, sample);
             }
-            let known = self.idle.get(&one.attempt).filter(|_| !looks.is_empty());
+            let known = self.idle.get(&one.attempt).filter(|_| !samples.is_empty());
             if let Some(step) = known.and_then(|known| limits.due(known)) {
                 steps.push((one.attempt.clone(), step));
             }
@@ -78,30 +78,30 @@ impl IdleWatch {
         steps
     }
 
-    /// A step was taken.
+    /// Notes that a step was taken.
     pub fn took(&mut self, attempt: &str, step: IdleStep) {
         if let Some(known) = self.idle.get_mut(attempt) {
             known.taken = Some((step, known.seen));
         }
     }
 
-    fn consider(&mut self, one: &Observed, look: &GpuLook) {
+    fn consider(&mut self, one: &Observed, sample: &GpuSample) {
         let gpus = one.launch.as_ref().map(|launch| launch.gpus.as_slice()).unwrap_or_default();
-        let is_idle = !gpus.is_empty() && gpus.iter().all(|gpu| look.percent(gpu) == Some(0));
+        let is_idle = !gpus.is_empty() && gpus.iter().all(|gpu| sample.percent(gpu) == Some(0));
         if !is_idle {
             self.idle.remove(&one.attempt);
             return;
         }
-        let begun = IdleSince { since: look.at, seen: look.at, taken: None };
+        let begun = IdleSince { since: sample.at, seen: sample.at, taken: None };
         let known = self.idle.entry(one.attempt.clone()).or_insert(begun);
-        if look.at.since(known.seen) > MAX_GAP {
+        if sample.at.since(known.seen) > MAX_GAP {
             *known = begun;
         }
-        known.seen = look.at;
+        known.seen = sample.at;
     }
 }
 
-/// When a running attempt with a known start has started.
+/// The start of a running attempt, if it is known.
 fn started(one: &Observed) -> Option<BootTime> {
     one.record.as_ref().filter(|_| one.local == Local::Running)?.started
 }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::attempt::process::Identity;
     use crate::attempt::record::{AttemptRecord, Launch};
-    use crate::gpu::Sample;
+    use crate::gpu::GpuUse;
 
     const LIMITS: IdleLimits = IdleLimits {
         warn_after: Duration::from_secs(1800),
@@ -161,22 +161,7 @@ mod tests {
 
     /// An attempt that started at this minute.
     fn running(gpus: &[&str], minute: u64) -> Observed {
-        let launch = Launch {
-            attempt: "att_1".into(),
-            job: "train".into(),
-            node: "n1".into(),
-            rank: 0,
-            nodes: vec!["n1".into()],
-            command: vec!["true".into()],
-            env: Default::default(),
-            workdir: None,
-            gpus: gpus.iter().map(|gpu| (*gpu).to_owned()).collect(),
-            run_as: None,
-            cgroup: None,
-            output_limit: 1,
-            machine_env: Default::default(),
-            tmp_bytes: None,
-        };
+        let launch = Launch::example(gpus);
         let supervisor = Identity { pid: 1, start_ticks: 1 };
         let mut record = AttemptRecord::claimed("boot".into(), supervisor, at(minute));
         record.started = Some(at(minute));
@@ -193,25 +178,25 @@ mod tests {
         BootTime::from_millis(minute * 60_000)
     }
 
-    /// A look at the GPUs `a` and `b` at a minute.
-    fn look(minute: u64, percent: Option<u32>) -> GpuLook {
-        let sample =
-            percent.map(|utilization_percent| Sample { utilization_percent, memory_used_bytes: 0 });
+    /// A sample of the GPUs `a` and `b` at a minute.
+    fn sample(minute: u64, percent: Option<u32>) -> GpuSample {
+        let used =
+            percent.map(|utilization_percent| GpuUse { utilization_percent, memory_used_bytes: 0 });
         let gpus = ["a", "b"].map(str::to_owned).into_iter();
-        let samples = gpus.filter_map(|gpu| Some((gpu, sample?))).collect();
-        GpuLook { at: at(minute), samples }
+        let uses = gpus.filter_map(|gpu| Some((gpu, used?))).collect();
+        GpuSample { at: at(minute), uses }
     }
 
-    /// The steps of a watch that looks at these minutes, with what the GPUs do then.
+    /// The steps of a watch that takes samples at these minutes, with the activity of the GPUs then.
     fn steps(
         limits: IdleLimits,
         one: &Observed,
-        looks: &[(u64, Option<u32>)],
+        samples: &[(u64, Option<u32>)],
     ) -> Vec<(u64, IdleStep)> {
         let mut watch = IdleWatch::new(Some(limits));
         let mut taken = Vec::new();
-        for (minute, percent) in looks {
-            let due = watch.observe(std::slice::from_ref(one), &[look(*minute, *percent)]);
+        for (minute, percent) in samples {
+            let due = watch.observe(std::slice::from_ref(one), &[sample(*minute, *percent)]);
             for (attempt, step) in due {
                 watch.took(&attempt, step);
                 taken.push((*minute, step));
@@ -229,7 +214,7 @@ mod tests {
         assert_eq!(steps(LIMITS, &one, &idle), expected);
         let warned = IdleLimits { stop_after: None, ..LIMITS };
         assert_eq!(steps(warned, &one, &idle), expected[..2]);
-        // A look for each step: nothing is stopped that was not warned twice.
+        // A sample for each step: nothing is stopped that was not warned twice.
         let second = Duration::from_secs(1);
         let short = IdleLimits { warn_after: second, stop_after: Some(second * 3) };
         assert_eq!(steps(short, &one, &idle[..9]), [(1, Warn), (2, WarnAgain), (3, Stop)]);
@@ -242,7 +227,7 @@ mod tests {
         let limits = IdleLimits { warn_after: minute / 2, stop_after: Some(minute / 2 * 3) };
         let second = |second: u64| {
             let at = BootTime::from_millis(second * 1000);
-            GpuLook { at, ..look(0, Some(0)) }
+            GpuSample { at, ..sample(0, Some(0)) }
         };
         let mut watch = IdleWatch::new(Some(limits));
         let mut taken = Vec::new();
@@ -261,49 +246,49 @@ mod tests {
         let one = [running(&["a"], 0)];
         let mut watch = IdleWatch::new(Some(LIMITS));
         let warn = vec![("att_1".to_owned(), IdleStep::Warn)];
-        let looks: Vec<GpuLook> = (0..=30).map(|minute| look(minute, Some(0))).collect();
-        assert_eq!(watch.observe(&one, &looks), warn, "one step for all looks of a report");
-        assert_eq!(watch.observe(&one, &[]), [], "nothing is known without a look");
-        assert_eq!(watch.observe(&one, &[look(31, Some(0))]), warn);
+        let samples: Vec<GpuSample> = (0..=30).map(|minute| sample(minute, Some(0))).collect();
+        assert_eq!(watch.observe(&one, &samples), warn, "one step for all samples of a report");
+        assert_eq!(watch.observe(&one, &[]), [], "nothing is known without a sample");
+        assert_eq!(watch.observe(&one, &[sample(31, Some(0))]), warn);
         watch.took("att_1", IdleStep::Warn);
-        assert_eq!(watch.observe(&one, &[look(32, Some(0))]), []);
+        assert_eq!(watch.observe(&one, &[sample(32, Some(0))]), []);
         // The second warning has its time after the first, which came a minute late.
-        let looks: Vec<GpuLook> = (33..=61).map(|minute| look(minute, Some(0))).collect();
-        assert_eq!(watch.observe(&one, &looks[..28]), []);
-        assert_eq!(watch.observe(&one, &looks[28..])[0].1, IdleStep::WarnAgain);
+        let samples: Vec<GpuSample> = (33..=61).map(|minute| sample(minute, Some(0))).collect();
+        assert_eq!(watch.observe(&one, &samples[..28]), []);
+        assert_eq!(watch.observe(&one, &samples[28..])[0].1, IdleStep::WarnAgain);
     }
 
     #[test]
     fn use_between_two_reports_is_seen_and_looks_before_the_start_do_not_count() {
         let mut watch = IdleWatch::new(Some(LIMITS));
         let one = [running(&["a"], 20)];
-        let mut looks: Vec<GpuLook> = (0..=49).map(|minute| look(minute, Some(0))).collect();
-        assert_eq!(watch.observe(&one, &looks), []);
-        looks = (50..=90).map(|minute| look(minute, Some(u32::from(minute == 70)))).collect();
-        assert_eq!(watch.observe(&one, &looks), []);
-        looks = (91..=101).map(|minute| look(minute, Some(0))).collect();
-        assert_eq!(watch.observe(&one, &looks[..10]), []);
-        assert_eq!(watch.observe(&one, &looks[10..])[0].1, IdleStep::Warn);
+        let mut samples: Vec<GpuSample> = (0..=49).map(|minute| sample(minute, Some(0))).collect();
+        assert_eq!(watch.observe(&one, &samples), []);
+        samples = (50..=90).map(|minute| sample(minute, Some(u32::from(minute == 70)))).collect();
+        assert_eq!(watch.observe(&one, &samples), []);
+        samples = (91..=101).map(|minute| sample(minute, Some(0))).collect();
+        assert_eq!(watch.observe(&one, &samples[..10]), []);
+        assert_eq!(watch.observe(&one, &samples[10..])[0].1, IdleStep::Warn);
     }
 
     #[test]
     fn a_gpu_that_works_or_is_not_known_begins_anew() {
         let one = running(&["a"], 0);
-        let looks = |at_29| (0..62).map(move |at| (at, if at == 29 { at_29 } else { Some(0) }));
+        let samples = |at_29| (0..62).map(move |at| (at, if at == 29 { at_29 } else { Some(0) }));
         for percent in [Some(1), None] {
-            let looks: Vec<(u64, Option<u32>)> = looks(percent).collect();
-            assert_eq!(steps(LIMITS, &one, &looks), [(60, IdleStep::Warn)], "{percent:?}");
+            let samples: Vec<(u64, Option<u32>)> = samples(percent).collect();
+            assert_eq!(steps(LIMITS, &one, &samples), [(60, IdleStep::Warn)], "{percent:?}");
         }
         let gap: Vec<(u64, Option<u32>)> =
             (0..62).filter(|at| *at < 20 || *at > 22).map(|at| (at, Some(0))).collect();
-        assert_eq!(steps(LIMITS, &one, &gap), [(53, IdleStep::Warn)], "it did not look at 21");
-        let looks: Vec<(u64, Option<u32>)> = looks(Some(0)).collect();
-        assert_eq!(steps(LIMITS, &running(&[], 0), &looks), [], "a job without GPUs");
-        assert_eq!(steps(LIMITS, &running(&["c"], 0), &looks), [], "a GPU that is not known");
+        assert_eq!(steps(LIMITS, &one, &gap), [(53, IdleStep::Warn)], "it did not sample at 21");
+        let samples: Vec<(u64, Option<u32>)> = samples(Some(0)).collect();
+        assert_eq!(steps(LIMITS, &running(&[], 0), &samples), [], "a job without GPUs");
+        assert_eq!(steps(LIMITS, &running(&["c"], 0), &samples), [], "a GPU that is not known");
         let mut stopping = running(&["a"], 0);
         stopping.local = Local::Stopping;
-        assert_eq!(steps(LIMITS, &stopping, &looks), []);
-        assert_eq!(IdleWatch::new(None).observe(&[one], &[look(0, Some(0))]), []);
+        assert_eq!(steps(LIMITS, &stopping, &samples), []);
+        assert_eq!(IdleWatch::new(None).observe(&[one], &[sample(0, Some(0))]), []);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::gpu::Gpu;
-use crate::gpu::sampler::GpuLook;
+use crate::gpu::sampler::GpuSample;
 use crate::reconcile::Local;
 use crate::runner::Observed;
 
@@ -76,8 +76,8 @@ impl AgentMetrics {
         self.lease.set(left.as_secs_f64());
     }
 
-    /// Records attempts and the utilisation of GPUs at the last look.
-    pub fn observe(&self, observed: &[Observed], gpus: &[Gpu], look: Option<&GpuLook>) {
+    /// Records attempts and the utilisation of GPUs at the last sample.
+    pub fn observe(&self, observed: &[Observed], gpus: &[Gpu], sample: Option<&GpuSample>) {
         for local in Local::ALL {
             let state = name(local);
             let count = observed.iter().filter(|one| one.local == local).count();
@@ -91,11 +91,11 @@ impl AgentMetrics {
             };
             let device = Device { gpu: gpu.uuid.clone() };
             self.allocated.get_or_create(&device).set(i64::from(observed.iter().any(uses)));
-            let Some(look) = look else { continue };
-            if let Some(sample) = look.samples.get(&gpu.uuid) {
-                let used = i64::try_from(sample.memory_used_bytes).unwrap_or(i64::MAX);
+            let Some(sample) = sample else { continue };
+            if let Some(used) = sample.uses.get(&gpu.uuid) {
+                let used = i64::try_from(used.memory_used_bytes).unwrap_or(i64::MAX);
                 self.memory.get_or_create(&device).set(used);
-                let ratio = f64::from(sample.utilization_percent) / 100.0;
+                let ratio = f64::from(used.utilization_percent) / 100.0;
                 self.utilization.get_or_create(&device).set(ratio);
             } else {
                 self.memory.remove(&device);
@@ -161,7 +161,7 @@ pub async fn serve(metrics: Arc<AgentMetrics>, address: SocketAddr) -> std::io::
 mod tests {
     use super::*;
     use crate::clock::BootTime;
-    use crate::gpu::{Gpus, Sample};
+    use crate::gpu::{Gpus, GpuUse};
     use std::collections::BTreeMap;
 
     #[test]
@@ -171,10 +171,10 @@ mod tests {
         metrics.heartbeat(HeartbeatOutcome::Answered);
         metrics.lease(std::time::Duration::from_millis(1_500));
         let gpus = Gpus::fake("H100:1:80", "n1").expect("well formed").list;
-        let busy = Sample { utilization_percent: 37, memory_used_bytes: 3 };
-        let samples = BTreeMap::from([(gpus[0].uuid.clone(), busy)]);
-        let mut look = GpuLook { at: BootTime::from_millis(1), samples };
-        metrics.observe(&[], &gpus, Some(&look));
+        let busy = GpuUse { utilization_percent: 37, memory_used_bytes: 3 };
+        let uses = BTreeMap::from([(gpus[0].uuid.clone(), busy)]);
+        let mut sample = GpuSample { at: BootTime::from_millis(1), uses };
+        metrics.observe(&[], &gpus, Some(&sample));
         metrics.observe(&[], &gpus, None);
         let text = metrics.text();
         let wanted = [
@@ -187,8 +187,8 @@ mod tests {
         for line in wanted {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        look.samples.clear();
-        metrics.observe(&[], &gpus, Some(&look));
+        sample.uses.clear();
+        metrics.observe(&[], &gpus, Some(&sample));
         let text = metrics.text();
         assert!(
             !text.contains("gpu_utilization_ratio{"),

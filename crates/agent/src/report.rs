@@ -7,7 +7,7 @@ use bursar_api::nodes::node::{AttemptReport, AttemptState};
 
 use crate::attempt::record::{AttemptRecord, Exit, StopCause};
 use crate::clock::BootTime;
-use crate::gpu::sampler::GpuLook;
+use crate::gpu::sampler::GpuSample;
 use crate::reconcile::Local;
 use crate::runner::Observed;
 
@@ -17,54 +17,54 @@ const MAX_MESSAGE_BYTES: usize = 800;
 /// The most attempts in a report.
 const MAX_REPORTED: usize = 1024;
 
-/// The fewest looks of which an average is reported.
+/// The fewest samples of which an average is reported.
 const MIN_LOOKS: u32 = 3;
 
 /// Looks this soon after the start do not count: a GPU reports how busy it was in a time before.
 const WARM_UP_WINDOW: Duration = Duration::from_secs(5);
 
-/// The longest time that one look stands for.
+/// The longest time that one sample stands for.
 const MAX_COVERED: Duration = Duration::from_secs(30);
 
 /// How busy the GPUs of each attempt were.
 #[derive(Debug, Default)]
 pub struct AttemptUtilization(BTreeMap<String, LookSum>);
 
-/// The looks at the GPUs of one attempt. Each stands for the time since the one before.
+/// The samples of the GPUs of one attempt. Each stands for the time since the one before.
 #[derive(Copy, Clone, Debug, Default)]
 struct LookSum {
     count: u32,
     covered_ms: u64,
     /// Milliseconds × percent.
     busy: u64,
-    /// The last look.
+    /// The last sample.
     seen: Option<BootTime>,
 }
 
 impl AttemptUtilization {
-    /// Adds looks to the attempts that ran then, and forgets attempts that are gone.
-    pub fn observe(&mut self, observed: &[Observed], looks: &[GpuLook]) {
+    /// Adds samples to the attempts that ran then, and forgets attempts that are gone.
+    pub fn observe(&mut self, observed: &[Observed], samples: &[GpuSample]) {
         self.0.retain(|attempt, _| observed.iter().any(|one| one.attempt == *attempt));
         for one in observed {
             let gpus = one.launch.as_ref().map(|launch| launch.gpus.as_slice()).unwrap_or_default();
             let Some((from, until)) = counted(one).filter(|_| !gpus.is_empty()) else { continue };
             let sum = self.0.entry(one.attempt.clone()).or_default();
-            for look in looks.iter().filter(|look| look.at >= from && look.at <= until) {
-                let known = gpus.iter().map(|gpu| look.percent(gpu));
+            for sample in samples.iter().filter(|sample| sample.at >= from && sample.at <= until) {
+                let known = gpus.iter().map(|gpu| sample.percent(gpu));
                 let Some(percents) = known.collect::<Option<Vec<u32>>>() else { continue };
-                let covered = look.at.since(sum.seen.unwrap_or(from)).min(MAX_COVERED);
+                let covered = sample.at.since(sum.seen.unwrap_or(from)).min(MAX_COVERED);
                 let covered_ms = u64::try_from(covered.as_millis()).unwrap_or(0);
                 let average = percents.iter().copied().map(u64::from).sum::<u64>()
                     / u64::try_from(gpus.len()).unwrap_or(1);
                 sum.count += 1;
                 sum.covered_ms += covered_ms;
                 sum.busy += covered_ms * average;
-                sum.seen = Some(look.at);
+                sum.seen = Some(sample.at);
             }
         }
     }
 
-    /// The average of an attempt, for people; `None` if too little of it was looked at.
+    /// The average of an attempt, for people; `None` if too little of it was sampled.
     fn words(&self, one: &Observed) -> Option<String> {
         let sum = self.0.get(&one.attempt).filter(|sum| sum.count >= MIN_LOOKS)?;
         let most = u128::from(sum.covered_ms) * 2 >= one.running_time.as_millis();
@@ -74,7 +74,7 @@ impl AttemptUtilization {
     }
 }
 
-/// From when to when the looks at the GPUs of an attempt count. Its last part is known once it ended.
+/// From when to when the samples at the GPUs of an attempt count. Its last part is known once it ended.
 fn counted(one: &Observed) -> Option<(BootTime, BootTime)> {
     let record = one.record.as_ref()?;
     let from = record.started?.plus(WARM_UP_WINDOW);
@@ -184,7 +184,7 @@ fn bounded(message: Option<String>, output_lost: u64) -> Option<String> {
 mod tests {
     use super::*;
     use crate::attempt::process::Identity;
-    use crate::gpu::Sample;
+    use crate::gpu::GpuUse;
 
     fn observed(local: Local, exit: Option<Exit>, stop: Option<StopCause>) -> Observed {
         let supervisor = Identity { pid: 1, start_ticks: 1 };
@@ -192,22 +192,7 @@ mod tests {
             AttemptRecord::claimed("boot".into(), supervisor, BootTime::from_millis(0));
         record.exit = exit;
         record.stop = stop;
-        let launch = crate::attempt::record::Launch {
-            attempt: "att_1".into(),
-            job: "job_1".into(),
-            node: "n1".into(),
-            rank: 0,
-            nodes: vec!["n1".into()],
-            command: vec!["true".into()],
-            env: Default::default(),
-            workdir: None,
-            gpus: vec!["a".into(), "b".into()],
-            run_as: None,
-            cgroup: None,
-            output_limit: 1,
-            machine_env: Default::default(),
-            tmp_bytes: None,
-        };
+        let launch = crate::attempt::record::Launch::example(&["a", "b"]);
         Observed {
             attempt: "att_1".into(),
             local,
@@ -258,7 +243,7 @@ mod tests {
         assert_eq!(report.exit_code, None);
     }
 
-    /// What the end of an attempt says that ran from second 100 for this long, when the looks of
+    /// What the end of an attempt says that ran from second 100 for this long, when the samples of
     /// each report are at these seconds after its start, with what both GPUs did then.
     fn end_after(seconds: u64, reports: &[&[(u64, Option<u32>)]]) -> Option<String> {
         let at = |second: u64| BootTime::from_millis((100 + second) * 1000);
@@ -273,21 +258,21 @@ mod tests {
         let (running, ended) =
             (with(Local::Running, None), with(Local::Ended, Some(Exit::Code(0))));
         let mut utilization = AttemptUtilization::default();
-        for (number, looks) in reports.iter().enumerate() {
-            let looks: Vec<GpuLook> = looks
+        for (number, samples) in reports.iter().enumerate() {
+            let samples: Vec<GpuSample> = samples
                 .iter()
                 .map(|(second, percent)| {
-                    let sample = percent.map(|utilization_percent| Sample {
+                    let used = percent.map(|utilization_percent| GpuUse {
                         utilization_percent,
                         memory_used_bytes: 0,
                     });
                     let gpus = ["a", "b"].map(str::to_owned).into_iter();
-                    let samples = gpus.filter_map(|gpu| Some((gpu, sample?))).collect();
-                    GpuLook { at: at(*second), samples }
+                    let uses = gpus.filter_map(|gpu| Some((gpu, used?))).collect();
+                    GpuSample { at: at(*second), uses }
                 })
                 .collect();
             let is_last = number + 1 == reports.len();
-            utilization.observe(if is_last { &ended } else { &running }, &looks);
+            utilization.observe(if is_last { &ended } else { &running }, &samples);
         }
         all(&ended, &utilization)[0].message.clone()
     }
@@ -299,18 +284,18 @@ mod tests {
     #[test]
     fn the_end_says_how_busy_the_gpus_were() {
         let said = |text: &str| Some(format!("GPU utilisation {text} %"));
-        // The looks right after the start found the GPUs as they were before.
+        // The samples right after the start found the GPUs as they were before.
         let start = busy(0..5, 0);
-        assert_eq!(end_after(12, &[&start, &busy([6, 11], 99)]), None, "two looks say little");
-        let looks = busy([6, 11, 16, 21, 26], 99);
-        assert_eq!(end_after(26, &[&start, &looks]), said("99"));
-        assert_eq!(end_after(26, &[&start, &looks, &[]]), said("99"), "it is reported again");
-        // Many looks in a short time have the weight of that time.
+        assert_eq!(end_after(12, &[&start, &busy([6, 11], 99)]), None, "two samples say little");
+        let samples = busy([6, 11, 16, 21, 26], 99);
+        assert_eq!(end_after(26, &[&start, &samples]), said("99"));
+        assert_eq!(end_after(26, &[&start, &samples, &[]]), said("99"), "it is reported again");
+        // Many samples in a short time have the weight of that time.
         let parts = [busy([15], 0), busy(16..26, 100), busy([35], 0)];
         let parts: Vec<(u64, Option<u32>)> = parts.concat();
         assert_eq!(end_after(60, &[&parts, &[]]), said("33"));
         // What follows the end is not its own.
-        assert_eq!(end_after(26, &[&looks, &busy([27, 32, 37], 0)]), said("99"));
+        assert_eq!(end_after(26, &[&samples, &busy([27, 32, 37], 0)]), said("99"));
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl Runner {
         self.send_line(attempt, &format!("stop {}\n", kill_at.as_millis())).map(drop)
     }
 
-    /// Stops an attempt because its GPUs do nothing, and kills it after its grace period. Returns
+    /// Stops an attempt because its GPUs are idle, and kills it after its grace period. Returns
     /// whether its supervisor gets the order.
     pub fn stop_idle(&self, attempt: &str, grace: Duration) -> io::Result<bool> {
         let kill_at = BootTime::now().plus(grace);

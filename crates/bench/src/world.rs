@@ -2,7 +2,7 @@
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Usage,
+    AccountKind, AccountSettings, Cause, IssueGrant, PlaceHold, Usage,
 };
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::{Command, Envelope};
@@ -48,30 +48,15 @@ pub(crate) fn grant(
     days: i64,
 ) -> Command {
     Command::IssueGrant(IssueGrant {
-        id,
-        account: account.clone(),
-        amount: micros(amount),
-        kind: GrantKind::Purchase,
-        effective_at: None,
         expires_at: Some(start.plus_millis(days * DAY_MS)),
-        priority: 100,
-        restriction: None,
-        reference: None,
-        metadata: None,
+        ..IssueGrant::purchase(id, account.clone(), micros(amount))
     })
 }
 
 pub(crate) fn place(id: HoldId, account: &AccountPath) -> Command {
     Command::PlaceHold(PlaceHold {
-        id,
-        account: account.clone(),
-        amount: micros(HELD),
         ttl_ms: Some(3_600_000),
-        context: Context::default(),
-        on_expiry: OnExpiry::HonorHold,
-        rate: None,
-        gpu_ms: 0,
-        reference: None,
+        ..PlaceHold::new(id, account.clone(), micros(HELD))
     })
 }
 

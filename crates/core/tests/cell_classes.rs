@@ -3,22 +3,8 @@
 use crate::cell_world;
 
 use bursar_core::cell::command::Command;
-use bursar_core::cell::event::{Event, StopReason};
 use bursar_core::cell::{ClassRank, JobId};
 use cell_world::*;
-
-/// Preempted attempts, each with its taker.
-fn victims(world: &World) -> Vec<(JobId, JobId)> {
-    let events = world.journal.iter().flat_map(|(_, events)| events);
-    events
-        .filter_map(|event| match event {
-            Event::StopOrdered { attempt, reason: StopReason::Preempted { by, .. }, .. } => {
-                Some((attempt.job, *by))
-            }
-            _ => None,
-        })
-        .collect()
-}
 
 fn named(world: &mut World, gpus: u16, name: &str, rank: ClassRank) -> JobId {
     let mut spec = class(world.spec("a", gpus, 10 * HOUR), rank);
@@ -40,15 +26,15 @@ fn a_class_preempts_only_the_classes_on_its_list() {
     let normal = named(&mut world, 4, "normal", ClassRank::NORMAL);
     world.pass(5 * MINUTE, 30 * SECOND);
     let urgent = named(&mut world, 4, "urgent", ClassRank::URGENT);
-    assert_eq!(victims(&world), [(normal, urgent)], "batch is lower, but not on the list");
+    assert_eq!(world.victims(), [(normal, urgent)], "batch is lower, but not on the list");
     world.pass(2 * MINUTE, 30 * SECOND);
     let second = named(&mut world, 4, "urgent", ClassRank::URGENT);
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(victims(&world).len(), 1, "no other class is on the list");
+    assert_eq!(world.victims().len(), 1, "no other class is on the list");
     // A longer list applies to waiting jobs at the next review.
     set(&mut world, "urgent", Some(&["normal", "batch"]));
     world.pass(2 * MINUTE, 30 * SECOND);
-    assert_eq!(victims(&world)[1..], [(batch, second)]);
+    assert_eq!(world.victims()[1..], [(batch, second)]);
     world.check_replay();
 }
 
@@ -60,9 +46,9 @@ fn an_empty_list_preempts_nothing_and_no_list_preempts_every_lower_class() {
     world.pass(5 * MINUTE, 30 * SECOND);
     named(&mut world, 8, "high", ClassRank::HIGH);
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(victims(&world), []);
+    assert_eq!(world.victims(), []);
     let urgent = named(&mut world, 8, "urgent", ClassRank::URGENT);
-    assert_eq!(victims(&world), [(batch, urgent)]);
+    assert_eq!(world.victims(), [(batch, urgent)]);
     set(&mut world, "high", None);
     world.pass(2 * MINUTE, 30 * SECOND);
     world.check_replay();
@@ -78,5 +64,5 @@ fn victims_are_found_after_any_number_of_nodes_without_permitted_ones() {
     let normal = named(&mut world, 8, "normal", ClassRank::NORMAL);
     world.pass(MINUTE, 30 * SECOND);
     let urgent = named(&mut world, 8, "urgent", ClassRank::URGENT);
-    assert_eq!(victims(&world), [(normal, urgent)]);
+    assert_eq!(world.victims(), [(normal, urgent)]);
 }

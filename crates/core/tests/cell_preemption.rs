@@ -13,19 +13,6 @@ fn state(world: &World, job: JobId) -> Option<PlacementState> {
     world.cell.why(job, at(world.now)).map(|why| why.state)
 }
 
-/// Preempted attempts, each with its taker.
-fn victims(world: &World) -> Vec<(JobId, JobId)> {
-    let events = world.journal.iter().flat_map(|(_, events)| events);
-    events
-        .filter_map(|event| match event {
-            Event::StopOrdered { attempt, reason: StopReason::Preempted { by, .. }, .. } => {
-                Some((attempt.job, *by))
-            }
-            _ => None,
-        })
-        .collect()
-}
-
 /// The causes of all preemptions, in order.
 fn causes(world: &World) -> Vec<PreemptionCause> {
     let events = world.journal.iter().flat_map(|(_, events)| events);
@@ -51,7 +38,7 @@ fn a_higher_class_takes_the_least_it_needs_and_the_victim_is_requeued() {
     let other = in_class(&mut world, "b", 8, ClassRank::NORMAL);
     world.pass(5 * MINUTE, 30 * SECOND);
     let urgent = in_class(&mut world, "c", 4, ClassRank::URGENT);
-    assert_eq!(victims(&world), [(batch, urgent)], "the lowest class, and no other attempt");
+    assert_eq!(world.victims(), [(batch, urgent)], "the lowest class, and no other attempt");
     let (victim, taker) = (ClassRank::BATCH, ClassRank::URGENT);
     assert_eq!(causes(&world), [PreemptionCause::Class { victim, taker }]);
     assert_eq!(state(&world, batch), Some(PlacementState::Stopping));
@@ -63,7 +50,7 @@ fn a_higher_class_takes_the_least_it_needs_and_the_victim_is_requeued() {
     assert_eq!(state(&world, normal), Some(PlacementState::Running));
     assert_eq!(state(&world, other), Some(PlacementState::Running));
     world.pass(HOUR, MINUTE);
-    assert_eq!(victims(&world).len(), 1, "it does not preempt its taker");
+    assert_eq!(world.victims().len(), 1, "it does not preempt its taker");
     world.check_replay();
 }
 
@@ -83,12 +70,12 @@ fn no_attempt_is_preempted_unless_the_whole_job_fits_afterwards() {
     gang.nodes = 3;
     let gang = world.submit(class(gang, ClassRank::URGENT));
     world.pass(HOUR, MINUTE);
-    assert_eq!(victims(&world), []);
+    assert_eq!(world.victims(), []);
     assert_eq!(state(&world, too_large), Some(PlacementState::Queued));
     let mut fits = world.spec("b", 4, HOUR);
     fits.nodes = 2;
     let fits = world.submit(class(fits, ClassRank::URGENT));
-    assert_eq!(victims(&world).len(), 2);
+    assert_eq!(world.victims().len(), 2);
     world.pass(3 * MINUTE, 30 * SECOND);
     assert_eq!(state(&world, fits), Some(PlacementState::Running));
     assert_eq!(state(&world, gang), Some(PlacementState::Queued));
@@ -102,7 +89,7 @@ fn freed_gpus_are_reserved_for_the_taker() {
     world.pass(5 * MINUTE, 30 * SECOND);
     let high = in_class(&mut world, "b", 8, ClassRank::HIGH);
     let small = in_class(&mut world, "c", 1, ClassRank::HIGH);
-    assert_eq!(victims(&world), [(batch, high)]);
+    assert_eq!(world.victims(), [(batch, high)]);
     world.pass(2 * MINUTE, 10 * SECOND);
     assert_eq!(state(&world, high), Some(PlacementState::Running));
     assert_eq!(state(&world, small), Some(PlacementState::Queued));
@@ -116,9 +103,9 @@ fn an_account_under_its_share_takes_from_one_over_it_after_ten_minutes() {
     world.pass(5 * MINUTE, 30 * SECOND);
     let modest = world.run("modest", 2, HOUR);
     world.pass(4 * MINUTE, 30 * SECOND);
-    assert_eq!(victims(&world), [], "no attempt has run for ten minutes");
+    assert_eq!(world.victims(), [], "no attempt has run for ten minutes");
     world.pass(30 * MINUTE, 30 * SECOND);
-    let taken = victims(&world);
+    let taken = world.victims();
     assert_eq!(taken.len(), 2);
     assert!(taken.iter().all(|(victim, by)| greedy.contains(victim) && *by == modest));
     for cause in causes(&world) {
@@ -144,7 +131,7 @@ fn equal_accounts_that_both_wait_take_turns_that_grow() {
     // The quantum doubles with each preemption. In four days of ten minutes, twenty, forty … a job
     // is preempted at most nine times.
     let mut by_victim = std::collections::BTreeMap::new();
-    for (victim, _) in victims(&world) {
+    for (victim, _) in world.victims() {
         *by_victim.entry(victim).or_insert(0) += 1;
     }
     assert!(by_victim.values().all(|count| *count <= 9), "{by_victim:?}");
@@ -163,7 +150,7 @@ fn a_long_job_that_cannot_save_its_work_gets_through_an_endless_backlog() {
         world.pass(hours * 8 * HOUR, MINUTE);
         // It starts over after each preemption. Other accounts are always under their share, and
         // its own account has a backlog too.
-        let taken = victims(&world).iter().filter(|(victim, _)| *victim == long).count();
+        let taken = world.victims().iter().filter(|(victim, _)| *victim == long).count();
         assert!((2..=9).contains(&taken), "{hours} h: preempted {taken} times");
         assert_eq!(world.outcomes.get(&long), Some(&JobOutcome::Succeeded), "{hours} h");
         assert!(crowd.iter().any(|job| state(&world, *job).is_some()), "there is a backlog");
@@ -180,12 +167,12 @@ fn accounts_of_weight_zero_are_preempted_and_never_preempt() {
     let zero = world.run("zero", 8, 10 * HOUR);
     let nil = world.run("nil", 8, 10 * HOUR);
     world.pass(HOUR, MINUTE);
-    assert_eq!(victims(&world), [], "neither is under its share of nothing");
+    assert_eq!(world.victims(), [], "neither is under its share of nothing");
     let some = world.run("some", 8, HOUR);
     world.pass(30 * MINUTE, 30 * SECOND);
-    assert_eq!(victims(&world), [(zero, some)]);
+    assert_eq!(world.victims(), [(zero, some)]);
     world.pass(5 * HOUR, MINUTE);
-    assert_eq!(victims(&world).len(), 1);
+    assert_eq!(world.victims().len(), 1);
     assert_eq!(
         state(&world, nil),
         Some(PlacementState::Running),
@@ -206,7 +193,7 @@ fn the_same_job_submitted_again_and_again_preempts_no_more_than_the_first() {
         world.pass(30 * MINUTE, 30 * SECOND);
         assert_eq!(state(&world, job), None, "it ran and ended");
     }
-    let preempted = victims(&world).len();
+    let preempted = world.victims().len();
     assert!(preempted <= 5, "at most one for each: {preempted}");
     world.check_replay();
 }
@@ -235,9 +222,9 @@ fn no_more_attempts_are_preempted_at_once_than_the_limit() {
     for _ in 0..4 {
         in_class(&mut world, "b", 8, ClassRank::HIGH);
     }
-    assert_eq!(victims(&world).len(), 2);
+    assert_eq!(world.victims().len(), 2);
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(victims(&world).len(), 4);
+    assert_eq!(world.victims().len(), 4);
     world.check_replay();
 }
 
@@ -274,7 +261,7 @@ fn an_aged_job_of_an_account_over_its_share_does_not_block_a_fresh_account() {
     // The waiting job is aged by now, and may not preempt attempts of its own account.
     let fresh = world.run("fresh", 8, 100 * HOUR);
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(victims(&world), [(runs, fresh)]);
+    assert_eq!(world.victims(), [(runs, fresh)]);
     assert_eq!(state(&world, fresh), Some(PlacementState::Running));
     world.check_replay();
 }

@@ -5,7 +5,7 @@
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
-    Context, OnExpiry, PlaceHold, Refund, RefundOf, Usage,
+    Context, IssueGrant, PlaceHold, Refund, RefundOf, Usage,
 };
 use bursar_core::ledger::holds::archive::ArchivedHold;
 use bursar_core::ledger::holds::hold::HoldKind;
@@ -14,7 +14,7 @@ use bursar_core::ledger::{Command, Envelope, Ledger, Refusal, Reply, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
 
-use crate::ledger_builders::{purchase, short_memory};
+use crate::ledger_builders::short_memory;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -38,7 +38,7 @@ impl World {
         let settings = AccountSettings::default();
         let path = "acme".into();
         world.run(Command::OpenAccount { path, kind: AccountKind::Org, settings }).unwrap();
-        world.run(Command::IssueGrant(purchase("paid", "acme", credits(100)))).unwrap();
+        world.run(Command::IssueGrant(IssueGrant::purchase("paid", "acme", credits(100)))).unwrap();
         world.place();
         let usage = Usage::Total(credits(30));
         world
@@ -54,15 +54,8 @@ impl World {
 
     fn place(&mut self) {
         self.run(Command::PlaceHold(PlaceHold {
-            id: "h".into(),
-            account: "acme".into(),
-            amount: credits(40),
             ttl_ms: Some(HOUR_MS),
-            context: Context::default(),
-            on_expiry: OnExpiry::HonorHold,
-            rate: None,
-            gpu_ms: 0,
-            reference: None,
+            ..PlaceHold::new("h", "acme", credits(40))
         }))
         .unwrap();
     }

@@ -6,7 +6,7 @@ use bursar_core::cell::{self, Cell, Origin};
 use bursar_core::credits::Credits;
 use bursar_core::ledger::accounts::account::MAX_ACCOUNTS_PER_TENANT;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Command, Context, Envelope, IssueGrant, OnExpiry, PlaceHold,
+    AccountKind, AccountSettings, Command, Envelope, IssueGrant, OnExpiry, PlaceHold,
 };
 use bursar_core::ledger::id::{CellNo, HoldNo};
 use bursar_core::ledger::index::aside::LedgerAside;
@@ -15,8 +15,6 @@ use bursar_core::ledger::{Event, Ledger, invariant};
 use bursar_core::machine::{Machine, Stuck, advance, execute};
 use bursar_core::message::{ToCell, ToLedger};
 use bursar_core::time::Timestamp;
-
-use crate::ledger_builders::purchase;
 
 fn start() -> Timestamp {
     Timestamp::from_millis(1_577_836_800_000)
@@ -71,24 +69,17 @@ fn a_tenant_has_so_many_accounts_and_others_are_not_affected() {
 fn with_grant(expires_at: Timestamp) -> Ledger {
     let mut ledger = Ledger::new();
     open(&mut ledger, "acme", AccountKind::Org, AccountSettings::default());
-    let grant =
-        IssueGrant { expires_at: Some(expires_at), ..purchase("g", "acme", credits(1_000_000)) };
+    let grant = IssueGrant {
+        expires_at: Some(expires_at),
+        ..IssueGrant::purchase("g", "acme", credits(1_000_000))
+    };
     run(&mut ledger, &Command::IssueGrant(grant));
     ledger
 }
 
 fn place(ledger: &mut Ledger, id: &str, on_expiry: OnExpiry, ttl_ms: i64) {
-    let hold = PlaceHold {
-        id: id.into(),
-        account: "acme".into(),
-        amount: credits(10),
-        ttl_ms: Some(ttl_ms),
-        context: Context::default(),
-        on_expiry,
-        rate: None,
-        gpu_ms: 0,
-        reference: None,
-    };
+    let hold =
+        PlaceHold { ttl_ms: Some(ttl_ms), on_expiry, ..PlaceHold::new(id, "acme", credits(10)) };
     run(ledger, &Command::PlaceHold(hold));
 }
 

@@ -2,14 +2,12 @@
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Charge, Command, Context, Envelope, IssueGrant, OnExpiry,
-    PlaceHold, Policy, Refund, RefundOf, Usage,
+    AccountKind, AccountSettings, Cause, Charge, Command, Context, Envelope, IssueGrant, PlaceHold,
+    Policy, Refund, RefundOf, Usage,
 };
 use bursar_core::ledger::{Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
-
-use crate::ledger_builders::purchase;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -39,24 +37,15 @@ fn with_grant(from: i64, until: i64) -> Ledger {
     let grant = IssueGrant {
         effective_at: Some(hours(from)),
         expires_at: Some(hours(until)),
-        ..purchase("g", "acme", credits(1_000))
+        ..IssueGrant::purchase("g", "acme", credits(1_000))
     };
     run(&mut ledger, hours(0), &Command::IssueGrant(grant));
     ledger
 }
 
 fn place(ledger: &mut Ledger, id: &str, ttl_hours: i64) {
-    let hold = PlaceHold {
-        id: id.into(),
-        account: "acme".into(),
-        amount: credits(100),
-        ttl_ms: Some(ttl_hours * HOUR_MS),
-        context: Context::default(),
-        on_expiry: OnExpiry::HonorHold,
-        rate: None,
-        gpu_ms: 0,
-        reference: None,
-    };
+    let hold =
+        PlaceHold { ttl_ms: Some(ttl_hours * HOUR_MS), ..PlaceHold::new(id, "acme", credits(100)) };
     run(ledger, hours(0), &Command::PlaceHold(hold));
 }
 

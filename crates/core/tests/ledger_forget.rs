@@ -6,7 +6,7 @@ mod jobs;
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Charge, Context, Forget, OnExpiry, PlaceHold, Refund,
+    AccountKind, AccountSettings, Cause, Charge, Context, Forget, IssueGrant, PlaceHold, Refund,
     RefundOf, Usage,
 };
 use bursar_core::ledger::holds::archive::RecalledRecord;
@@ -16,7 +16,7 @@ use bursar_core::ledger::{Command, Envelope, Ledger, Refusal, Reply, invariant};
 use bursar_core::machine::{advance, execute};
 use bursar_core::time::Timestamp;
 
-use crate::ledger_builders::{purchase, short_memory};
+use crate::ledger_builders::short_memory;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -39,7 +39,7 @@ impl World {
         world.make(None, Command::SetPolicy(policy));
         let (path, settings) = ("acme".into(), AccountSettings::default());
         world.make(None, Command::OpenAccount { path, kind: AccountKind::Org, settings });
-        let grant = purchase("paid", "acme", credits(1_000_000_000));
+        let grant = IssueGrant::purchase("paid", "acme", credits(1_000_000_000));
         world.make(None, Command::IssueGrant(grant));
         world
     }
@@ -79,15 +79,8 @@ impl World {
 
 fn place(id: &str) -> Command {
     Command::PlaceHold(PlaceHold {
-        id: id.into(),
-        account: "acme".into(),
-        amount: credits(10),
         ttl_ms: Some(HOUR_MS),
-        context: Context::default(),
-        on_expiry: OnExpiry::HonorHold,
-        rate: None,
-        gpu_ms: 0,
-        reference: None,
+        ..PlaceHold::new(id, "acme", credits(10))
     })
 }
 

@@ -20,7 +20,7 @@ use bursar_core::time::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::ledger_builders::{purchase, submission};
+use crate::ledger_builders::submission;
 
 const HOUR_MS: u128 = 3_600_000;
 const PATHS: [(&str, AccountKind); 3] =
@@ -79,8 +79,8 @@ impl World {
 
     fn grant(&mut self, account: usize, micros: u64) {
         self.grants += 1;
-        self.run(&Command::IssueGrant(purchase(
-            &format!("g{}", self.grants),
+        self.run(&Command::IssueGrant(IssueGrant::purchase(
+            format!("g{}", self.grants),
             PATHS[account].0,
             Credits::from_length(micros).expect("small"),
         )));
@@ -267,7 +267,11 @@ fn one_report_keeps_each_hold_to_its_share_of_a_limited_grant() {
         kind: GrantKind::Promotion,
         expires_at,
         restriction: Some(Restriction { max_share_micro: Some(500_000), ..Restriction::default() }),
-        ..purchase("promo", PATHS[0].0, Credits::from_length(100_000_000).expect("small"))
+        ..IssueGrant::purchase(
+            "promo",
+            PATHS[0].0,
+            Credits::from_length(100_000_000).expect("small"),
+        )
     }));
     world.grant(0, 100_000_000);
     for _ in 0..2 {

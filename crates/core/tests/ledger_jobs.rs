@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
-use bursar_core::cell::ids::{AttemptId, ClassRank, JobId};
+use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::accounts::quota::Quota;
@@ -23,8 +23,6 @@ use bursar_core::name::{AccountPath, BudgetName};
 use bursar_core::time::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
-
-use crate::ledger_builders::purchase;
 
 const START: i64 = 1_767_225_600_000;
 const HOUR: u64 = 3_600_000;
@@ -108,8 +106,8 @@ impl World {
         self.run(&Command::IssueGrant(IssueGrant {
             kind: if expires.is_some() { GrantKind::Promotion } else { GrantKind::Purchase },
             expires_at: expires.map(|hours| self.now.plus_millis(hours * 3_600_000)),
-            ..purchase(
-                &format!("g{}", self.names),
+            ..IssueGrant::purchase(
+                format!("g{}", self.names),
                 PATHS[flavor as usize % 3],
                 credits(micros.max(1)),
             )
@@ -272,28 +270,19 @@ impl World {
         let rolling = b.is_multiple_of(4);
         let live = self.pick_job(c).map(|job| self.ledger.job(job).expect("picked"));
         let after = live.filter(|_| c.is_multiple_of(5)).map(|job| job.order.id.clone());
+        let gpu = match c % 4 {
+            0 => GpuDemand::Share(u16::try_from(1 + b % 999).expect("small")),
+            count => GpuDemand::Whole(u16::try_from(count).expect("small")),
+        };
         self.run(&Command::SubmitJob(Box::new(SubmitJob {
             scope: None,
             id: format!("j{}", self.names).into(),
             account: PATHS[a as usize / 3 % 3].into(),
             terms: JobTerms {
-                external: false,
-                class: "normal".into(),
-                rank: ClassRank::NORMAL,
-                gpu: match c % 4 {
-                    0 => GpuDemand::Share(u16::try_from(1 + b % 999).expect("small")),
-                    count => GpuDemand::Whole(u16::try_from(count).expect("small")),
-                },
                 gpu_types: vec!["H100".into(), "A100".into()],
                 nodes: 1 + u16::from(a.is_multiple_of(7)),
-                gpu_memory_mib: 0,
-                cpu_milli: 0,
-                memory_mib: 0,
-                labels: Vec::new(),
                 max_runtime_ms: (!rolling || a.is_multiple_of(2))
                     .then_some(1000 + i64::from(a % 7_200_000)),
-                preemptible: true,
-                resumable: false,
                 grace_ms: 60_000,
                 reserve: match rolling {
                     true => Reserve::Rolling { window_ms: 1000 + i64::from(c % 3_600_000) },
@@ -303,9 +292,9 @@ impl World {
                     0 => OnExhausted::Stop,
                     _ => OnExhausted::Overdraft,
                 },
-                group: None,
                 max_requeues: b % 3,
                 warn_ahead_ms: [0, 300_000, 3_600_000][(c % 3) as usize],
+                ..JobTerms::new(gpu)
             },
             offers,
             payload: "{}".into(),

@@ -4,7 +4,7 @@
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Charge, Context, OnExpiry, PlaceHold, Refund, RefundOf,
+    AccountKind, AccountSettings, Cause, Charge, Context, IssueGrant, PlaceHold, Refund, RefundOf,
     Transfer, Usage,
 };
 use bursar_core::ledger::refusal::Resource;
@@ -12,7 +12,7 @@ use bursar_core::ledger::{Accepted, Command, Envelope, Ledger, Refusal, invarian
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
 
-use crate::ledger_builders::{purchase, short_memory, submission};
+use crate::ledger_builders::{short_memory, submission};
 
 const HOUR_MS: i64 = 3_600_000;
 /// The position of an archive that is not built.
@@ -50,7 +50,7 @@ impl World {
     }
 
     fn grant(&mut self, id: &str, account: &str, whole: i64) {
-        self.make(Command::IssueGrant(purchase(id, account, credits(whole))));
+        self.make(Command::IssueGrant(IssueGrant::purchase(id, account, credits(whole))));
     }
 
     fn make(&mut self, command: Command) {
@@ -74,15 +74,8 @@ impl World {
 
 fn place(id: &str, account: &str, whole: i64) -> Command {
     Command::PlaceHold(PlaceHold {
-        id: id.into(),
-        account: account.into(),
-        amount: credits(whole),
         ttl_ms: Some(HOUR_MS),
-        context: Context::default(),
-        on_expiry: OnExpiry::HonorHold,
-        rate: None,
-        gpu_ms: 0,
-        reference: None,
+        ..PlaceHold::new(id, account, credits(whole))
     })
 }
 

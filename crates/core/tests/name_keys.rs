@@ -2,13 +2,13 @@
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Context, OnExpiry, PlaceHold, Refund, RefundOf, Usage,
+    AccountKind, AccountSettings, Cause, IssueGrant, PlaceHold, Refund, RefundOf, Usage,
 };
 use bursar_core::ledger::{Command, Envelope, Event, Ledger};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
 
-use crate::ledger_builders::{purchase, short_memory};
+use crate::ledger_builders::short_memory;
 
 const HOUR_MS: i64 = 3_600_000;
 const TEAMS: usize = 7;
@@ -31,21 +31,14 @@ fn commands() -> Vec<Command> {
     let mut all = vec![Command::SetPolicy(policy), open("acme".to_owned(), AccountKind::Org)];
     all.extend((0..TEAMS).map(|team| open(account(team), AccountKind::Team)));
     for round in 0..300 {
-        all.push(Command::IssueGrant(purchase(
-            &format!("grant-{round}"),
-            &account(round),
+        all.push(Command::IssueGrant(IssueGrant::purchase(
+            format!("grant-{round}"),
+            account(round),
             credits(9),
         )));
         all.push(Command::PlaceHold(PlaceHold {
-            id: format!("hold-{round}").into(),
-            account: account(round).into(),
-            amount: credits(4),
             ttl_ms: Some(HOUR_MS),
-            context: Context::default(),
-            on_expiry: OnExpiry::HonorHold,
-            rate: None,
-            gpu_ms: 0,
-            reference: None,
+            ..PlaceHold::new(format!("hold-{round}"), account(round), credits(4))
         }));
         let (tenant, hold) = ("acme".into(), format!("hold-{round}").into());
         if round % 3 != 0 {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bursar_core::credits::Credits;
 use bursar_core::digest::Digest;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Usage,
+    AccountKind, AccountSettings, Cause, IssueGrant, PlaceHold, Usage,
 };
 use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::refusal::Resource;
@@ -36,18 +36,7 @@ impl Running {
         let running = Running::on(Arc::new(memory(1)), manual_clock());
         let (path, settings) = ("acme".into(), AccountSettings::default());
         running.make(None, Command::OpenAccount { path, kind: AccountKind::Org, settings });
-        let grant = IssueGrant {
-            id: "paid".into(),
-            account: "acme".into(),
-            amount: credits(1_000_000),
-            kind: GrantKind::Purchase,
-            effective_at: None,
-            expires_at: None,
-            priority: 100,
-            restriction: None,
-            reference: None,
-            metadata: None,
-        };
+        let grant = IssueGrant::purchase("paid", "acme", credits(1_000_000));
         running.make(None, Command::IssueGrant(grant));
         running
     }
@@ -75,17 +64,8 @@ impl Running {
     }
 
     pub(crate) fn pair(&self, hold: &str, key: Option<u128>) {
-        let place = PlaceHold {
-            id: hold.into(),
-            account: "acme".into(),
-            amount: credits(10),
-            ttl_ms: Some(3_600_000),
-            context: Context::default(),
-            on_expiry: OnExpiry::HonorHold,
-            rate: None,
-            gpu_ms: 0,
-            reference: None,
-        };
+        let place =
+            PlaceHold { ttl_ms: Some(3_600_000), ..PlaceHold::new(hold, "acme", credits(10)) };
         self.make(key, Command::PlaceHold(place));
         let (tenant, usage) = ("acme".into(), Usage::Total(credits(5)));
         let cause = Cause::Holder;

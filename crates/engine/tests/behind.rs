@@ -5,15 +5,13 @@ use crate::support;
 
 use std::sync::{Arc, Mutex};
 
-use bursar_core::cell::command::{AttemptReport, Command, Heartbeat, NodeOffer, ReportState};
+use bursar_core::cell::command::{AttemptReport, Command, Heartbeat, ReportState};
 use bursar_core::cell::schedule::shape::GpuDemand;
-use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId, Origin};
+use bursar_core::cell::{AttemptId, Cell, JobId, Origin};
 use bursar_core::credits::Credits;
-use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, GrantKind, IssueGrant, SubmitJob,
-};
+use bursar_core::ledger::command::{AccountKind, AccountSettings, IssueGrant, SubmitJob};
 use bursar_core::ledger::id::CellNo;
-use bursar_core::ledger::jobs::{JobState, JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
+use bursar_core::ledger::jobs::{JobState, JobTerms, Offer};
 use bursar_core::ledger::{self, Envelope, Ledger};
 use bursar_core::time::Timestamp;
 use bursar_engine::clock::Readings;
@@ -105,7 +103,7 @@ impl World {
         self.reports += 1;
         let report = AttemptReport { attempt, state, gpu_ms_total, exit_code: None };
         self.ask(Command::Heartbeat(Heartbeat {
-            node: "n".into(),
+            node: "n0".into(),
             incarnation: 1,
             seq: self.reports,
             reports: [report].into_iter().collect(),
@@ -149,25 +147,9 @@ impl World {
 
 fn submit(name: &str) -> ledger::Command {
     let terms = JobTerms {
-        external: false,
-        class: "normal".into(),
-        rank: ClassRank::NORMAL,
-        gpu: GpuDemand::Whole(1),
         gpu_types: vec!["H100".into()],
-        nodes: 1,
-        gpu_memory_mib: 0,
-        cpu_milli: 0,
-        memory_mib: 0,
-        labels: Vec::new(),
         max_runtime_ms: Some(3_600_000),
-        preemptible: true,
-        resumable: false,
-        grace_ms: 0,
-        reserve: Reserve::Full,
-        on_exhausted: OnExhausted::Stop,
-        group: None,
-        max_requeues: 0,
-        warn_ahead_ms: WARN_AHEAD_MS,
+        ..JobTerms::new(GpuDemand::Whole(1))
     };
     let per_gpu_hour = Credits::from_length(PER_GPU_HOUR).expect("small");
     ledger::Command::SubmitJob(Box::new(SubmitJob {
@@ -190,30 +172,12 @@ fn a_job_is_charged_while_the_wall_clock_is_behind() {
     let (kind, settings) = (AccountKind::Org, AccountSettings::default());
     world.order(ledger::Command::OpenAccount { path: "acme".into(), kind, settings });
     world.order(ledger::Command::OpenRegion { region: "eu".into(), shard: 0 });
-    world.order(ledger::Command::IssueGrant(IssueGrant {
-        id: "g".into(),
-        account: "acme".into(),
-        amount: Credits::from_length(100 * PER_GPU_HOUR).expect("small"),
-        kind: GrantKind::Purchase,
-        effective_at: None,
-        expires_at: None,
-        priority: 100,
-        restriction: None,
-        reference: None,
-        metadata: None,
-    }));
-    world.ask(Command::RegisterNode(NodeOffer {
-        name: "n".into(),
-        rack: "r".into(),
-        model: "H100".into(),
-        gpus: 1,
-        uuids: Vec::new(),
-        gpu_memory_mib: 80 << 10,
-        cpu_milli: 128_000,
-        memory_mib: 1 << 20,
-        labels: Vec::new(),
-        scope: None,
-    }));
+    world.order(ledger::Command::IssueGrant(IssueGrant::purchase(
+        "g",
+        "acme",
+        Credits::from_length(100 * PER_GPU_HOUR).expect("small"),
+    )));
+    world.ask(Command::RegisterNode(support::offer(1)));
     // The wall clock was a day ahead, and is set right.
     let before = world.now();
     world.tick(-DAY_MS, 0);

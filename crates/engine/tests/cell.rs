@@ -5,9 +5,7 @@ use crate::support;
 
 use std::sync::{Arc, Mutex};
 
-use bursar_core::cell::command::{
-    AttemptReport, Command, Heartbeat, JobSpec, NodeOffer, ReportState,
-};
+use bursar_core::cell::command::{AttemptReport, Command, Heartbeat, JobSpec, ReportState};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, JobId, Origin};
 use bursar_core::machine::Machine;
@@ -24,21 +22,6 @@ use support::{manual_clock, memory, options};
 fn start(journal: &MemoryJournal) -> Engine<CellCodec> {
     let journal: Arc<dyn Journal> = Arc::new(journal.clone());
     Engine::start(journal, Arc::new(CellCodec), manual_clock(), options("test"))
-}
-
-fn offer(gpus: u16) -> NodeOffer {
-    NodeOffer {
-        name: "n0".into(),
-        rack: "r0".into(),
-        model: "H100".into(),
-        gpus,
-        uuids: Vec::new(),
-        gpu_memory_mib: 80 << 10,
-        cpu_milli: 128_000,
-        memory_mib: 1 << 20,
-        labels: Vec::new(),
-        scope: None,
-    }
 }
 
 fn ask(engine: &Engine<CellCodec>, command: Command) {
@@ -91,7 +74,7 @@ fn messages(journal: &MemoryJournal, engine: &Engine<CellCodec>) -> Vec<ToLedger
 fn a_command_and_the_pass_that_it_causes_are_one_durable_write() {
     let journal = memory(1);
     let engine = start(&journal);
-    ask(&engine, Command::RegisterNode(offer(8)));
+    ask(&engine, Command::RegisterNode(support::offer(8)));
     for number in 1..=8 {
         let before = engine.stats();
         let ToCell::JobAdmitted(spec) = admission(number) else { unreachable!("made above") };
@@ -146,7 +129,7 @@ fn messages_arrive_once_and_the_mark_is_durable() {
 fn a_snapshot_and_the_tail_are_the_whole_cell() {
     let journal = memory(3);
     let engine = start(&journal);
-    ask(&engine, Command::RegisterNode(offer(4)));
+    ask(&engine, Command::RegisterNode(support::offer(4)));
     for number in 1..=3 {
         let ToCell::JobAdmitted(spec) = admission(number) else { unreachable!("made above") };
         ask(&engine, Command::AdmitJob(*spec));

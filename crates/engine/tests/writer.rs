@@ -75,12 +75,18 @@ fn every_durable_write_is_observed_and_a_start_reports_its_progress() {
     assert_eq!((stats.replayed, stats.replay_until), (4, 4), "the barrier and three commands");
 }
 
-#[test]
-fn nothing_is_answered_before_it_is_durable() {
+/// An engine that serves, and whose next appends wait.
+fn with_held_appends() -> (MemoryJournal, Engine<TillCodec>) {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     engine.handle().settle().expect("it serves");
     journal.hold_appends();
+    (journal, engine)
+}
+
+#[test]
+fn nothing_is_answered_before_it_is_durable() {
+    let (journal, engine) = with_held_appends();
     let (sender, answers) = channel();
     let submit = |command: Command| {
         let sender = sender.clone();
@@ -119,10 +125,7 @@ fn every_answer_is_durable_when_it_is_sent() {
 
 #[test]
 fn commands_sent_while_the_disk_is_busy_share_a_batch() {
-    let journal = memory(1);
-    let engine = till(Arc::new(journal.clone()));
-    engine.handle().settle().expect("it serves");
-    journal.hold_appends();
+    let (journal, engine) = with_held_appends();
     let (sender, answers) = channel();
     for id in 1..=1_000 {
         let sender = sender.clone();

@@ -87,11 +87,11 @@ pub struct App {
     pub ledger: Gateway<Ledger>,
     /// The journal of the ledger.
     pub ledger_journal: Arc<dyn Journal>,
-    /// What the ledger has closed and forgotten.
+    /// The archive of what the ledger has forgotten.
     pub archive: Arc<ArchiveService>,
     /// The history follower, for queries about the past.
     pub history: Arc<HistoryService>,
-    /// What happens, as it happens.
+    /// The event feed.
     pub feed: Arc<Feed>,
     /// Generates ids.
     pub ids: Arc<IdMaker>,

@@ -3,7 +3,7 @@
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Charge,
-    Command, Context, Envelope, GrantKind, IssueGrant, Policy, Refund, RefundOf,
+    Command, Context, Envelope, IssueGrant, Policy, Refund, RefundOf,
 };
 use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::reply::{Accepted, Refused};
@@ -84,18 +84,7 @@ fn micros(amount: i64) -> Credits {
 }
 
 fn grant(id: &str) -> IssueGrant {
-    IssueGrant {
-        id: id.into(),
-        account: "a".into(),
-        amount: micros(100),
-        kind: GrantKind::Purchase,
-        effective_at: None,
-        expires_at: None,
-        priority: 100,
-        restriction: None,
-        reference: None,
-        metadata: None,
-    }
+    IssueGrant::purchase(id, "a", micros(100))
 }
 
 fn refund(amount: i64) -> Command {

@@ -3,8 +3,8 @@
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
-    Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold, Refund, RefundOf,
-    Restriction, Usage,
+    Command, Context, Envelope, GrantKind, IssueGrant, PlaceHold, Refund, RefundOf, Restriction,
+    Usage,
 };
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::reply::Reply;
@@ -69,18 +69,7 @@ fn micros(amount: i64) -> Credits {
 }
 
 fn grant(id: &str, amount: i64) -> IssueGrant {
-    IssueGrant {
-        id: id.into(),
-        account: "a".into(),
-        amount: micros(amount),
-        kind: GrantKind::Promotion,
-        effective_at: None,
-        expires_at: None,
-        priority: 100,
-        restriction: None,
-        reference: None,
-        metadata: None,
-    }
+    IssueGrant { kind: GrantKind::Promotion, ..IssueGrant::purchase(id, "a", micros(amount)) }
 }
 
 fn charge(id: &str, amount: i64) -> Charge {
@@ -95,17 +84,7 @@ fn charge(id: &str, amount: i64) -> Charge {
 }
 
 fn hold(id: &str, amount: i64) -> PlaceHold {
-    PlaceHold {
-        id: id.into(),
-        account: "a".into(),
-        amount: micros(amount),
-        ttl_ms: None,
-        context: Context::default(),
-        on_expiry: OnExpiry::HonorHold,
-        rate: None,
-        gpu_ms: 0,
-        reference: None,
-    }
+    PlaceHold::new(id, "a", micros(amount))
 }
 
 fn capture(usage: Usage, seq: Option<u64>) -> Command {

@@ -45,6 +45,29 @@ pub struct Launch {
     pub tmp_bytes: Option<u64>,
 }
 
+#[cfg(test)]
+impl Launch {
+    /// An attempt of one node that runs `true`.
+    pub(crate) fn example(gpus: &[&str]) -> Launch {
+        Launch {
+            attempt: "att_1".into(),
+            job: "job_1".into(),
+            node: "n1".into(),
+            rank: 0,
+            nodes: vec!["n1".into()],
+            command: vec!["true".into()],
+            env: Default::default(),
+            workdir: None,
+            gpus: gpus.iter().map(|gpu| (*gpu).to_owned()).collect(),
+            run_as: None,
+            cgroup: None,
+            output_limit: 1,
+            machine_env: Default::default(),
+            tmp_bytes: None,
+        }
+    }
+}
+
 /// The state of an attempt. Its supervisor writes it, unless there never was one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {

@@ -33,7 +33,7 @@ pub struct Gpu {
 
 /// The utilisation of a GPU.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct GpuUse {
     /// The percentage of the last sample period in which a kernel ran.
     pub utilization_percent: u32,
     /// Bytes in use.
@@ -188,31 +188,31 @@ impl Gpus {
         }
     }
 
-    /// Whether their use can be measured at all.
+    /// Whether the driver reports how busy they are.
     pub fn are_measured(&self) -> bool {
         !matches!(self.source, GpuSource::Fake { utilization: None })
     }
 
     /// The present use of each GPU, without those that do not report it. May wait for the driver.
-    fn samples(&self) -> BTreeMap<String, Sample> {
-        let each = |sample: &dyn Fn(&str) -> Option<Sample>| {
+    fn uses(&self) -> BTreeMap<String, GpuUse> {
+        let each = |read: &dyn Fn(&str) -> Option<GpuUse>| {
             let gpus =
-                self.list.iter().filter_map(|gpu| Some((gpu.uuid.clone(), sample(&gpu.uuid)?)));
+                self.list.iter().filter_map(|gpu| Some((gpu.uuid.clone(), read(&gpu.uuid)?)));
             gpus.collect()
         };
         match &self.source {
             GpuSource::Real(nvml) => each(&|uuid| {
                 let device = nvml.device_by_uuid(uuid).ok()?;
-                Some(Sample {
+                Some(GpuUse {
                     utilization_percent: device.utilization_rates().ok()?.gpu,
                     memory_used_bytes: device.memory_info().ok()?.used,
                 })
             }),
-            GpuSource::Command(smi) => smi.samples(),
+            GpuSource::Command(smi) => smi.uses(),
             GpuSource::Fake { utilization } => each(&|_| {
                 let text = std::fs::read_to_string(utilization.as_ref()?).ok()?;
                 let utilization_percent = text.trim().parse().ok()?;
-                Some(Sample { utilization_percent, memory_used_bytes: 0 })
+                Some(GpuUse { utilization_percent, memory_used_bytes: 0 })
             }),
         }
     }
@@ -304,7 +304,7 @@ mod tests {
             memory_gib: 80,
         };
         assert_eq!(gpus.list, [expected(0), expected(1)]);
-        assert!(gpus.samples().is_empty());
+        assert!(gpus.uses().is_empty());
         for wrong in
             ["", "H100", "H100:8", "H100:0:80", "H100:65:80", "H100:8:0", ":8:80", "a:1:1:1"]
         {

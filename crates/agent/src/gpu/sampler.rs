@@ -5,64 +5,64 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::{Gpus, Sample};
+use super::{Gpus, GpuUse};
 use crate::clock::BootTime;
 
-/// The longest time between two looks, unless they take longer.
+/// The longest time between two samples, unless one takes longer.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The most looks that are kept until they are read: more than a report waits.
-const MAX_LOOKS: usize = 64;
+/// The most samples that are kept until they are read. They last longer than the time between two reports.
+const MAX_SAMPLES: usize = 64;
 
 /// What the GPUs of a node did at an instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GpuLook {
-    /// When.
+pub struct GpuSample {
+    /// The instant.
     pub at: BootTime,
-    /// By id; without GPUs that report nothing.
-    pub samples: BTreeMap<String, Sample>,
+    /// By id, without the GPUs that report nothing.
+    pub uses: BTreeMap<String, GpuUse>,
 }
 
-impl GpuLook {
+impl GpuSample {
     /// How busy a GPU was, in percent, if that is known.
     pub fn percent(&self, gpu: &str) -> Option<u32> {
-        self.samples.get(gpu).map(|sample| sample.utilization_percent)
+        self.uses.get(gpu).map(|used| used.utilization_percent)
     }
 }
 
-/// Looks at the GPUs until it is dropped.
+/// Takes samples of the GPUs until it is dropped.
 #[derive(Debug)]
-pub struct GpuSampler(Arc<Mutex<VecDeque<GpuLook>>>);
+pub struct GpuSampler(Arc<Mutex<VecDeque<GpuSample>>>);
 
 impl GpuSampler {
-    /// Starts to look at the GPUs. `longest` bounds the time between two looks further.
+    /// Starts to take samples. `longest` bounds the time between two samples further.
     pub fn start(gpus: &Arc<Gpus>, longest: Option<Duration>) -> GpuSampler {
-        let looks = Arc::default();
+        let samples = Arc::default();
         let interval = longest.map_or(LOOK_INTERVAL, |longest| longest.min(LOOK_INTERVAL));
         if gpus.are_measured() {
-            let (gpus, looks) = (Arc::clone(gpus), Arc::downgrade(&looks));
-            thread::spawn(move || look_on(&gpus, interval, &looks));
+            let (gpus, samples) = (Arc::clone(gpus), Arc::downgrade(&samples));
+            thread::spawn(move || take_samples(&gpus, interval, &samples));
         }
-        GpuSampler(looks)
+        GpuSampler(samples)
     }
 
-    /// The looks that were not returned before, in the order of time.
-    pub fn take(&self) -> Vec<GpuLook> {
+    /// The samples that were not returned before, in the order of time.
+    pub fn take(&self) -> Vec<GpuSample> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 }
 
-fn look_on(gpus: &Gpus, interval: Duration, looks: &Weak<Mutex<VecDeque<GpuLook>>>) {
+fn take_samples(gpus: &Gpus, interval: Duration, samples: &Weak<Mutex<VecDeque<GpuSample>>>) {
     loop {
         let at = BootTime::now();
-        let samples = gpus.samples();
-        let Some(looks) = looks.upgrade() else { return };
-        let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
-        if looks.len() == MAX_LOOKS {
-            looks.pop_front();
+        let uses = gpus.uses();
+        let Some(samples) = samples.upgrade() else { return };
+        let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
+        if samples.len() == MAX_SAMPLES {
+            samples.pop_front();
         }
-        looks.push_back(GpuLook { at, samples });
-        drop(looks);
+        samples.push_back(GpuSample { at, uses });
+        drop(samples);
         thread::sleep(interval);
     }
 }
@@ -79,18 +79,18 @@ mod tests {
         let gpus = Gpus::fake("H100:2:80", "n1").expect("well formed");
         let gpus = Arc::new(gpus.with_utilization(Some(file)));
         let sampler = GpuSampler::start(&gpus, Some(Duration::ZERO));
-        let mut looks = Vec::new();
-        while looks.len() < 3 {
-            looks.extend(sampler.take());
+        let mut samples = Vec::new();
+        while samples.len() < 3 {
+            samples.extend(sampler.take());
         }
-        assert!(looks.is_sorted_by_key(|look| look.at));
-        assert!(looks.iter().all(|look| look.percent("GPU-fake-n1-1") == Some(37)), "{looks:?}");
-        assert_eq!(looks[0].percent("another"), None);
-        let is_full = || sampler.0.lock().expect("not poisoned").len() == MAX_LOOKS;
+        assert!(samples.is_sorted_by_key(|sample| sample.at));
+        assert!(samples.iter().all(|sample| sample.percent("GPU-fake-n1-1") == Some(37)), "{samples:?}");
+        assert_eq!(samples[0].percent("another"), None);
+        let is_full = || sampler.0.lock().expect("not poisoned").len() == MAX_SAMPLES;
         while !is_full() {
             thread::yield_now();
         }
-        assert!(sampler.take().len() <= MAX_LOOKS);
+        assert!(sampler.take().len() <= MAX_SAMPLES);
     }
 
     #[test]

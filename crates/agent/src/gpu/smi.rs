@@ -9,17 +9,17 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::{Gpu, GpuError, Sample, type_of};
+use super::{Gpu, GpuError, GpuUse, type_of};
 use crate::clock::BootTime;
 
 /// A command that takes longer has failed.
 const SMI_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a running command is looked at.
+/// How often a running command is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 const MIB: u64 = 1 << 20;
 
-/// Why a command printed nothing of use.
+/// The reason why a command printed nothing useful.
 enum SmiError {
     /// There is no command, or it failed.
     Failed(String),
@@ -62,7 +62,7 @@ impl SmiCommand {
 
     /// The present use of each GPU, without those that do not report it. Waits until a command that
     /// hangs has ended: their number must not grow.
-    pub fn samples(&self) -> BTreeMap<String, Sample> {
+    pub fn uses(&self) -> BTreeMap<String, GpuUse> {
         let rows = match self.query("uuid,utilization.gpu,memory.used") {
             Ok(rows) => rows,
             Err(SmiError::Failed(_)) => Vec::new(),
@@ -76,7 +76,7 @@ impl SmiCommand {
             let [uuid, percent, mib] = fields(row)?;
             let memory_used_bytes = mib.parse::<u64>().ok()? * MIB;
             let utilization_percent = percent.parse().ok()?;
-            Some((uuid.to_owned(), Sample { utilization_percent, memory_used_bytes }))
+            Some((uuid.to_owned(), GpuUse { utilization_percent, memory_used_bytes }))
         };
         rows.iter().filter_map(read).collect()
     }
@@ -146,10 +146,10 @@ mod tests {
         let gpu = |uuid: &str| Gpu { uuid: uuid.into(), gpu_type: "H200".into(), memory_gib: 140 };
         assert_eq!(smi.list(None).expect("two"), [(0, gpu("GPU-a")), (1, gpu("GPU-b"))]);
         assert_eq!(smi.list(Some("X")).expect("two")[0].1.gpu_type, "X");
-        let busy = Sample { utilization_percent: 37, memory_used_bytes: 1 << 30 };
-        let samples = smi.samples();
-        assert_eq!(samples.get("GPU-a"), Some(&busy));
-        assert_eq!(samples.get("GPU-b"), None, "what is not reported is not zero");
+        let busy = GpuUse { utilization_percent: 37, memory_used_bytes: 1 << 30 };
+        let uses = smi.uses();
+        assert_eq!(uses.get("GPU-a"), Some(&busy));
+        assert_eq!(uses.get("GPU-b"), None, "what is not reported is not zero");
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         {
             let error = smi.list(None).expect_err("no GPU").to_string();
             assert!(error.contains(why) && error.contains("--fake-gpus"), "{error}");
-            assert_eq!(smi.samples(), BTreeMap::new());
+            assert_eq!(smi.uses(), BTreeMap::new());
         }
     }
 
@@ -176,6 +176,6 @@ mod tests {
         let error = smi.list(None).expect_err("no answer").to_string();
         assert!(error.contains("did not answer within 0 seconds"), "{error}");
         assert!(!error.contains("no NVIDIA driver") && error.contains("by hand"), "{error}");
-        assert_eq!(smi.samples(), BTreeMap::new());
+        assert_eq!(smi.uses(), BTreeMap::new());
     }
 }

@@ -160,7 +160,7 @@ pub struct Account {
     pub frozen: bool,
     /// Usage of its holds that credits did not cover.
     pub uncollected: Sum,
-    /// Of an org that is read alone: the ledger shard that has it.
+    /// The ledger shard of the org. Only in the answer about one org.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<String>,
     /// The ledger's time; only on reads.

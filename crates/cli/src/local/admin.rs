@@ -261,9 +261,9 @@ fn prepare_upgrade(data: &Path, target: &Path, bar: TerminalProgress) -> Result<
     ))
 }
 
-/// Arguments of a backup.
+/// The store that is read.
 #[derive(Args)]
-pub(crate) struct BackupArguments {
+struct SourceArguments {
     /// The folder of a SQLite store.
     #[arg(long, value_name = "DIR", required_unless_present = "store")]
     data: Option<PathBuf>,
@@ -273,6 +273,27 @@ pub(crate) struct BackupArguments {
     /// Accept a PostgreSQL on another machine without encryption (sslmode=disable).
     #[arg(long, requires = "store")]
     unsafe_plaintext_postgres: bool,
+}
+
+impl SourceArguments {
+    /// How each machine of a PostgreSQL store is opened.
+    fn options(&self) -> impl Fn(&str) -> PostgresOptions {
+        let url = self.store.clone().unwrap_or_default();
+        let unsafe_plaintext = self.unsafe_plaintext_postgres;
+        move |machine| PostgresOptions {
+            // A backup writes nothing. What an archive removes from a server that is lost is in its folder.
+            unsafe_single: true,
+            unsafe_plaintext,
+            ..PostgresOptions::new(url.clone(), machine)
+        }
+    }
+}
+
+/// Arguments of a backup.
+#[derive(Args)]
+pub(crate) struct BackupArguments {
+    #[command(flatten)]
+    from: SourceArguments,
     /// With --store: the key that signs checkpoints, a file beside the root key.
     #[arg(long, value_name = "FILE", requires = "store", conflicts_with = "without_key")]
     checkpoint_key: Option<PathBuf>,
@@ -291,7 +312,7 @@ pub(crate) struct BackupArguments {
 
 impl BackupArguments {
     fn run(&self, bar: &TerminalProgress) -> Result<Report, Failure> {
-        if let Some(data) = &self.data {
+        if let Some(data) = &self.from.data {
             return backup(data, &self.target, self.logs, bar).map_err(failed);
         }
         if self.checkpoint_key.is_none() && !self.without_key {
@@ -301,31 +322,16 @@ impl BackupArguments {
                  kept elsewhere",
             ));
         }
-        let url = self.store.clone().unwrap_or_default();
-        let options = |machine: &str| {
-            let mut options = PostgresOptions::new(url.clone(), machine);
-            // Nothing is written, so a single server is safe.
-            options.unsafe_single = true;
-            options.unsafe_plaintext = self.unsafe_plaintext_postgres;
-            options
-        };
         let (key, state) = (self.checkpoint_key.as_deref(), self.state.as_deref());
-        postgres::backup(&options, &LocalFiles { key, state }, &self.target, bar).map_err(failed)
+        postgres::backup(&self.from.options(), &LocalFiles { key, state }, &self.target, bar).map_err(failed)
     }
 }
 
 /// Arguments of `bursar admin archive`.
 #[derive(Args)]
 pub(crate) struct ArchiveArguments {
-    /// The folder of a SQLite store.
-    #[arg(long, value_name = "DIR", required_unless_present = "store")]
-    data: Option<PathBuf>,
-    /// The address of a PostgreSQL store.
-    #[arg(long, value_name = "URL", conflicts_with = "data")]
-    store: Option<String>,
-    /// Accept a PostgreSQL on another machine without encryption (sslmode=disable).
-    #[arg(long, requires = "store")]
-    unsafe_plaintext_postgres: bool,
+    #[command(flatten)]
+    from: SourceArguments,
     /// The folder to move them to.
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
@@ -333,18 +339,10 @@ pub(crate) struct ArchiveArguments {
 
 impl ArchiveArguments {
     fn run(&self, bar: &TerminalProgress) -> Result<(), BackupError> {
-        if let Some(data) = &self.data {
+        if let Some(data) = &self.from.data {
             return archive(data, &self.to, bar);
         }
-        let url = self.store.clone().unwrap_or_default();
-        let options = |machine: &str| {
-            let mut options = PostgresOptions::new(url.clone(), machine);
-            // What is removed from a server that is lost is in the folder.
-            options.unsafe_single = true;
-            options.unsafe_plaintext = self.unsafe_plaintext_postgres;
-            options
-        };
-        archive_database(&options, &self.to, bar)
+        archive_database(&self.from.options(), &self.to, bar)
     }
 }
 

@@ -206,7 +206,7 @@ impl Sheet {
         table.trim_fmt()
     }
 
-    /// The columns that are shown: on a terminal those without any value would only take room.
+    /// The columns that are shown. A terminal gets no columns without any value.
     fn shown(&self, on_terminal: bool) -> Vec<usize> {
         let has_value = |index: usize| {
             self.rows.iter().any(|row| row.get(index).is_some_and(|cell| !cell.text.is_empty()))

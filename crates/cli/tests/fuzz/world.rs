@@ -1,10 +1,10 @@
 //! A server with every kind of resource: two tenants, credits, jobs, nodes and keys of every role.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use bursar_testkit::binary::announced;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -77,13 +77,7 @@ fn launch(listen: &str, folder: &TempDir) -> (Child, String, String) {
         .stderr(said)
         .spawn()
         .expect("the binary is there");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let mut line = |start: &str| {
-        let line = lines.next().expect("a line").expect("text");
-        line.strip_prefix(start).unwrap_or_else(|| panic!("{line}")).to_owned()
-    };
-    let root = line("root key: ");
-    let url = line("listening on ");
+    let (root, url) = announced(child.stdout.take().expect("it is piped"));
     (child, url, root)
 }
 

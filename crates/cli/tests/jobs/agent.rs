@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::server::{Answer, Server};
+use crate::world::{small, submit};
 
 /// How often agents report.
 const HEARTBEAT: u64 = 30;
@@ -88,6 +89,15 @@ impl Agent {
             seq: 0,
             runs: BTreeMap::new(),
         }
+    }
+
+    /// The node n1 with one H100, on which a job of one GPU has run for some seconds.
+    pub(crate) async fn running(server: &Server, job: &str, seconds: u64) -> Agent {
+        let mut agent = Agent::register(server, "n1", "H100", 1).await;
+        submit(server, small(job)).await;
+        agent.beat(server).await;
+        agent.run(server, seconds).await;
+        agent
     }
 
     /// Restarts the agent without its attempts.

@@ -10,10 +10,7 @@ async fn all_three_blockers_of_a_frozen_job_without_credits_and_budget_are_liste
     let server = priced(&[]).await;
     server.call("POST", "/v1/grants/funds/revoke", json!({})).await.expect(200);
     server.grant("few", "acme", "6").await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "j", 60).await;
     server.call("POST", "/v1/jobs/j/preempt", json!({})).await.expect(200);
     agent.beat(&server).await;
     agent.run(&server, 30).await;

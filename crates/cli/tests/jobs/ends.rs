@@ -123,10 +123,7 @@ async fn a_job_at_its_time_limit_is_stopped_and_charged_for_no_more() {
 #[tokio::test]
 async fn an_operator_preempts_a_job_and_it_runs_again_later() {
     let server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 40).await;
+    let mut agent = Agent::running(&server, "j", 40).await;
     let stopping = server.call("POST", "/v1/jobs/j/preempt", json!({})).await.expect(200);
     assert_eq!(stopping["state"], "stopping");
     agent.beat(&server).await;

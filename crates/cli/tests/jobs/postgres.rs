@@ -69,10 +69,7 @@ async fn a_job_runs_on_a_postgres_store_and_the_books_verify() {
     let database = servers::TestPostgres::start();
     let server = Server::on_manual_store(&database.url());
     furnish(&server).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "j", 60).await;
     agent.finish(&server, "j", 0).await;
     let ended = job(&server, "j").await;
     check_charges(&ended);

@@ -24,10 +24,7 @@ pub(crate) fn expect_good(output: &Output) {
 #[tokio::test]
 async fn cells_are_backed_up_and_restored_with_the_ledger_and_a_changed_byte_is_found() {
     let server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 30).await;
+    let mut agent = Agent::running(&server, "j", 30).await;
     agent.finish(&server, "j", 0).await;
     verify(&server);
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -169,10 +166,7 @@ fn as_restored_earlier(manifest: &Path, generation: u32) {
 #[tokio::test]
 async fn a_store_that_an_earlier_build_restored_and_served_goes_on() {
     let mut server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "j", 60).await;
     assert!(agent.runs_job("j"));
     // Restored five seconds after the clock began: the records of a minute came later.
     let flags = ["--clock", "manual"];
@@ -197,10 +191,7 @@ async fn a_store_that_an_earlier_build_restored_and_served_goes_on() {
 #[tokio::test]
 async fn a_store_that_an_earlier_build_restored_and_no_server_used_is_fenced() {
     let mut server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "j", 60).await;
     // Restored long after the last record.
     let generation = 200_000_000;
     let flags = ["--clock", "manual"];

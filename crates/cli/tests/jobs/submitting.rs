@@ -243,10 +243,7 @@ async fn a_quote_estimates_the_start_of_its_first_eight_offers() {
 #[tokio::test]
 async fn a_timeline_tells_every_step_in_order_with_the_money() {
     let server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "j", 60).await;
     agent.finish(&server, "j", 0).await;
     let timeline = server.get("/v1/jobs/j/timeline").await;
     let steps = timeline["data"].as_array().expect("a list");
@@ -346,10 +343,7 @@ async fn jobs_can_be_submitted_and_cancelled_in_a_batch() {
 #[tokio::test]
 async fn jobs_show_in_the_feed_the_rankings_and_the_metrics() {
     let server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "j", 60).await;
     agent.finish(&server, "j", 0).await;
     let entries = server.get("/v1/accounts/acme/entries").await;
     let of_job = entries["data"].as_array().expect("a list").iter().filter(|e| e["job"] == "j");

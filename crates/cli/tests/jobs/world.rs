@@ -65,11 +65,7 @@ pub(crate) async fn cancel(server: &Server, id: &str) -> Value {
 
 /// Micro-credits out of an amount as it is written.
 pub(crate) fn micros(amount: &Value) -> u128 {
-    let text = amount.as_str().expect("an amount is text");
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let whole: u128 = whole.parse().expect("digits");
-    let part: u128 = format!("{part:0<6}").parse().expect("digits");
-    whole * 1_000_000 + part
+    bursar_testkit::binary::micros(amount.as_str().expect("an amount is text"))
 }
 
 /// The price of GPU time, rounded half to even, computed independently.

@@ -349,9 +349,5 @@ fn kill_and_wait(mut child: Child) {
 
 /// Micro-credits out of an amount as it is written.
 pub(crate) fn micros(amount: &Value) -> u128 {
-    let text = amount.as_str().expect("an amount is text");
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let whole: u128 = whole.parse().expect("digits");
-    let part: u128 = format!("{part:0<6}").parse().expect("digits");
-    whole * 1_000_000 + part
+    bursar_testkit::binary::micros(amount.as_str().expect("an amount is text"))
 }

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use bursar_testkit::binary::announced;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -486,12 +487,6 @@ fn launch_by(
         .stdout(Stdio::piped())
         .spawn()
         .expect("the binary is there");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let mut line = |start: &str| {
-        let line = lines.next().expect("a line").expect("text");
-        line.strip_prefix(start).unwrap_or_else(|| panic!("{line}")).to_owned()
-    };
-    let root = line("root key: ");
-    let url = line("listening on ");
+    let (root, url) = announced(child.stdout.take().expect("it is piped"));
     (child, url, root)
 }

@@ -1,4 +1,4 @@
-//! The ledger shards: which there are, which take new orgs, and which org is where.
+//! The ledger shards: their states, and the shard of each org.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use crate::digest::Digester;
 use crate::name::AccountPath;
 use crate::shared_map::SharedMap;
 
-/// The most shards.
+/// The most shards of a store.
 const MAX_SHARDS: u16 = 256;
 
 /// Whether a shard takes new orgs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShardState {
-    /// It does.
+    /// It takes new orgs.
     Open,
-    /// It does not. Its orgs stay.
+    /// It takes no new orgs and keeps those that it has.
     Draining,
-    /// It has no orgs and takes none: its machine is not made yet.
+    /// It has no orgs and takes none, because its machine does not exist yet.
     Closed,
 }
 

@@ -50,9 +50,7 @@ impl Ledger {
 mod tests {
     use super::*;
     use crate::credits::Credits;
-    use crate::ledger::command::{
-        AccountKind, AccountSettings, Command, Envelope, GrantKind, IssueGrant,
-    };
+    use crate::ledger::command::{AccountKind, AccountSettings, Command, Envelope, IssueGrant};
     use crate::machine::execute;
     use crate::time::Timestamp;
 
@@ -68,18 +66,11 @@ mod tests {
         for number in 0..count {
             run(
                 &mut ledger,
-                &Command::IssueGrant(IssueGrant {
-                    id: format!("g{number}").into(),
-                    account: "acme".into(),
-                    amount: Credits::from_micros(5).expect("positive"),
-                    kind: GrantKind::Purchase,
-                    effective_at: None,
-                    expires_at: None,
-                    priority: 100,
-                    restriction: None,
-                    reference: None,
-                    metadata: None,
-                }),
+                &Command::IssueGrant(IssueGrant::purchase(
+                    format!("g{number}"),
+                    "acme",
+                    Credits::from_micros(5).expect("positive"),
+                )),
             );
         }
         ledger

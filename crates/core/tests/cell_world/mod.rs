@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bursar_core::cell::command::{
     AttemptReport, Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, ReportState,
 };
-use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome};
+use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use bursar_core::cell::jobs::orders::OrderKind;
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId, NodeKey};
@@ -411,6 +411,19 @@ impl World {
 
     pub fn has_started(&self, job: JobId) -> bool {
         self.started.contains_key(&job)
+    }
+
+    /// Preempted attempts, each with its taker.
+    pub fn victims(&self) -> Vec<(JobId, JobId)> {
+        let events = self.journal.iter().flat_map(|(_, events)| events);
+        events
+            .filter_map(|event| match event {
+                Event::StopOrdered {
+                    attempt, reason: StopReason::Preempted { by, .. }, ..
+                } => Some((attempt.job, *by)),
+                _ => None,
+            })
+            .collect()
     }
 
     pub fn agent(&mut self, name: &str) -> &mut Agent {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use bursar_core::cell::command::{GroupSpec, Verdict};
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
-use bursar_core::cell::ids::{AttemptId, ClassRank, JobId};
+use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::format_micros;
 use bursar_core::ledger::accounts::quota::Quota;
@@ -85,32 +85,25 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
     let rolling = words.value("rolling").map(duration);
     let rolling = rolling.or(words.has("rolling").then_some(ROLLING_WINDOW_MS));
     let stop = if words.has("overdraft") { OnExhausted::Overdraft } else { OnExhausted::Stop };
+    let gpu = match number("share") {
+        Some(share) => GpuDemand::Share(share),
+        None => GpuDemand::Whole(number("gpus").unwrap_or(1)),
+    };
     SubmitJob {
         scope: None,
         account: words.name(2),
         terms: JobTerms {
-            external: false,
             class: words.value("class").unwrap_or("normal").into(),
-            rank: ClassRank::NORMAL,
-            gpu: match number("share") {
-                Some(share) => GpuDemand::Share(share),
-                None => GpuDemand::Whole(number("gpus").unwrap_or(1)),
-            },
             gpu_types,
             nodes: number("nodes").unwrap_or(1),
-            gpu_memory_mib: 0,
-            cpu_milli: 0,
-            memory_mib: 0,
-            labels: Vec::new(),
             max_runtime_ms: words.value("runtime").map(duration),
-            preemptible: true,
-            resumable: false,
             grace_ms: 60_000,
             reserve: rolling.map_or(Reserve::Full, |window_ms| Reserve::Rolling { window_ms }),
             on_exhausted: stop,
             group: words.value("group").map(|name| GroupSpec { name: name.into(), limit: 1 }),
             max_requeues: number("requeues").map_or(3, u32::from),
             warn_ahead_ms: words.value("warn").map_or(WARN_AHEAD_MS, duration),
+            ..JobTerms::new(gpu)
         },
         offers,
         payload: "{}".into(),

@@ -1,4 +1,4 @@
-//! What an archive gets while it is built: written in parts.
+//! Entries of an archive that is being built. They are written in chunks.
 
 use bursar_journal::JournalError;
 use bursar_journal::archive::ArchiveEntry;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Usage,
+    AccountKind, AccountSettings, Cause, IssueGrant, PlaceHold, Usage,
 };
 use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::{Command, Envelope, Ledger, Refusal};
@@ -44,15 +44,8 @@ impl Request {
         let micros = |amount| Credits::from_micros(amount).expect("a small amount");
         match self {
             Request::Place(id) => Command::PlaceHold(PlaceHold {
-                id: hold_name(id),
-                account: "acme".into(),
-                amount: micros(HELD),
                 ttl_ms: Some(86_400_000),
-                context: Context::default(),
-                on_expiry: OnExpiry::HonorHold,
-                rate: None,
-                gpu_ms: 0,
-                reference: None,
+                ..PlaceHold::new(hold_name(id), "acme", micros(HELD))
             }),
             Request::Settle(id) => Command::SettleHold {
                 tenant: "acme".into(),
@@ -99,18 +92,11 @@ pub fn set_up(handle: &Handle<Ledger>) {
         kind: AccountKind::Org,
         settings: AccountSettings::default(),
     };
-    let grant = Command::IssueGrant(IssueGrant {
-        id: "grant".into(),
-        account: "acme".into(),
-        amount: Credits::from_micros(GRANTED).expect("a possible amount"),
-        kind: GrantKind::Purchase,
-        effective_at: None,
-        expires_at: None,
-        priority: 100,
-        restriction: None,
-        reference: None,
-        metadata: None,
-    });
+    let grant = Command::IssueGrant(IssueGrant::purchase(
+        "grant",
+        "acme",
+        Credits::from_micros(GRANTED).expect("a possible amount"),
+    ));
     for (key, command) in [(1, open), (2, grant)] {
         let envelope = Envelope {
             actor: "root".into(),

@@ -10,6 +10,7 @@ pub mod till;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bursar_core::cell::command::NodeOffer;
 use bursar_core::time::Timestamp;
 use bursar_engine::{CodecError, Engine, EngineOptions, ManualClock};
 use bursar_journal::memory::MemoryJournal;
@@ -42,6 +43,22 @@ pub fn options(holder: &str) -> EngineOptions {
 /// A till over `journal` with its own clock.
 pub fn till(journal: Arc<dyn Journal>) -> Engine<TillCodec> {
     Engine::start(journal, Arc::new(TillCodec), manual_clock(), options("test"))
+}
+
+/// A node `n0` with H100s.
+pub fn offer(gpus: u16) -> NodeOffer {
+    NodeOffer {
+        name: "n0".into(),
+        rack: "r0".into(),
+        model: "H100".into(),
+        gpus,
+        uuids: Vec::new(),
+        gpu_memory_mib: 80 << 10,
+        cpu_milli: 128_000,
+        memory_mib: 1 << 20,
+        labels: Vec::new(),
+        scope: None,
+    }
 }
 
 /// Polls until `condition` holds.

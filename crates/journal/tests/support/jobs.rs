@@ -1,13 +1,13 @@
 //! Random jobs for a world under traffic: submitted, placed, measured and ended by two cells.
 
 use bursar_core::cell::event::{AttemptOutcome, StopReason};
-use bursar_core::cell::ids::{AttemptId, ClassRank};
+use bursar_core::cell::ids::AttemptId;
 use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Command;
-use bursar_core::ledger::command::{GrantKind, IssueGrant, SubmitJob};
+use bursar_core::ledger::command::{IssueGrant, SubmitJob};
 use bursar_core::ledger::id::{CellNo, JobNo};
-use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
+use bursar_core::ledger::jobs::{JobTerms, Offer, Reserve};
 use bursar_core::message::ToLedger;
 
 use super::traffic::World;
@@ -17,18 +17,11 @@ pub(crate) fn run_jobs(world: &mut World, steps: u32) {
     for region in ["eu", "us"] {
         world.perform(&Command::OpenRegion { region: region.into(), shard: 0 });
     }
-    world.perform(&Command::IssueGrant(IssueGrant {
-        id: "for-jobs".into(),
-        account: "acme".into(),
-        amount: Credits::from_length(900_000_000).unwrap_or_default(),
-        kind: GrantKind::Purchase,
-        effective_at: None,
-        expires_at: None,
-        priority: 100,
-        restriction: None,
-        reference: None,
-        metadata: None,
-    }));
+    world.perform(&Command::IssueGrant(IssueGrant::purchase(
+        "for-jobs",
+        "acme",
+        Credits::from_length(900_000_000).unwrap_or_default(),
+    )));
     for number in 0..steps {
         world.clock = world.clock.plus_millis(i64::from(world.below(120_000)));
         world.advance();
@@ -52,29 +45,16 @@ fn submit(world: &mut World, number: u32) {
         per_gpu_hour: Credits::from_length(u64::from(world.below(3_000_000))).unwrap_or_default(),
     };
     let offers = vec![offer("eu"), offer("us")];
+    let gpu = GpuDemand::Whole(1 + u16::try_from(world.below(4)).unwrap_or(0));
     let terms = JobTerms {
-        external: false,
-        class: "normal".into(),
-        rank: ClassRank::NORMAL,
-        gpu: GpuDemand::Whole(1 + u16::try_from(world.below(4)).unwrap_or(0)),
         gpu_types: vec!["H100".into()],
-        nodes: 1,
-        gpu_memory_mib: 0,
-        cpu_milli: 0,
-        memory_mib: 0,
-        labels: Vec::new(),
         max_runtime_ms: Some(1000 + i64::from(world.below(7_200_000))),
-        preemptible: true,
-        resumable: false,
-        grace_ms: 0,
         reserve: match world.below(3) {
             0 => Reserve::Rolling { window_ms: 600_000 },
             _ => Reserve::Full,
         },
-        on_exhausted: OnExhausted::Stop,
-        group: None,
         max_requeues: 2,
-        warn_ahead_ms: WARN_AHEAD_MS,
+        ..JobTerms::new(gpu)
     };
     world.perform(&Command::SubmitJob(Box::new(SubmitJob {
         scope: None,

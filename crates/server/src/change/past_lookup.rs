@@ -190,15 +190,14 @@ async fn holds_of(app: &App, caller: &Caller, id: &Name) -> Result<Past, Failure
 #[cfg(test)]
 mod tests {
     use axum::http::Method;
-    use bursar_core::cell::ids::ClassRank;
     use bursar_core::cell::schedule::shape::GpuDemand;
     use bursar_core::credits::Credits;
     use bursar_core::ledger::command::{
-        AccountKind, AccountSettings, Forget, GrantKind, IssueGrant, Refund, SubmitJob,
+        AccountKind, AccountSettings, Forget, IssueGrant, Refund, SubmitJob,
     };
     use bursar_core::ledger::holds::forgettable::Forgettable;
     use bursar_core::ledger::id::AccountNo;
-    use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
+    use bursar_core::ledger::jobs::{JobTerms, Offer};
     use bursar_core::machine::{advance, execute};
     use bursar_core::time::Timestamp;
 
@@ -228,18 +227,11 @@ mod tests {
             let (path, kind) = (AccountPath::from("acme"), AccountKind::Org);
             let settings = AccountSettings::default();
             world.make(&Command::OpenAccount { path: path.clone(), kind, settings });
-            world.make(&Command::IssueGrant(IssueGrant {
-                id: "paid".into(),
-                account: path.clone(),
-                amount: Credits::from_whole(100).expect("credits"),
-                kind: GrantKind::Purchase,
-                effective_at: None,
-                expires_at: None,
-                priority: 100,
-                restriction: None,
-                reference: None,
-                metadata: None,
-            }));
+            world.make(&Command::IssueGrant(IssueGrant::purchase(
+                "paid",
+                path.clone(),
+                Credits::from_whole(100).expect("credits"),
+            )));
             world.make(&Command::OpenRegion { region: "eu".into(), shard: 1 });
             world.make(&submit("j", "first"));
             world.make(&Command::CancelJob { tenant: path, job: "j".into() });
@@ -272,25 +264,11 @@ mod tests {
             id: id.into(),
             account: "acme".into(),
             terms: JobTerms {
-                external: false,
-                class: "normal".into(),
-                rank: ClassRank::NORMAL,
-                gpu: GpuDemand::Whole(1),
                 gpu_types: vec!["H100".into()],
-                nodes: 1,
-                gpu_memory_mib: 0,
-                cpu_milli: 0,
-                memory_mib: 0,
-                labels: Vec::new(),
                 max_runtime_ms: Some(HOUR_MS),
-                preemptible: true,
-                resumable: false,
                 grace_ms: 60_000,
-                reserve: Reserve::Full,
-                on_exhausted: OnExhausted::Stop,
-                group: None,
-                max_requeues: 0,
                 warn_ahead_ms: 0,
+                ..JobTerms::new(GpuDemand::Whole(1))
             },
             offers: vec![Offer {
                 region: "eu".into(),

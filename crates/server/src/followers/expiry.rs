@@ -134,9 +134,7 @@ mod tests {
     use super::*;
     use bursar_core::credits::Credits;
     use bursar_core::ledger::Envelope;
-    use bursar_core::ledger::command::{
-        AccountKind, AccountSettings, Command, GrantKind, IssueGrant,
-    };
+    use bursar_core::ledger::command::{AccountKind, AccountSettings, Command, IssueGrant};
     use bursar_core::machine::execute;
 
     const DAY: i64 = 24 * HOUR_MS;
@@ -160,16 +158,12 @@ mod tests {
         run(&open);
         for (number, expires_at) in instants.into_iter().enumerate() {
             run(&Command::IssueGrant(IssueGrant {
-                id: format!("g{number}").as_str().into(),
-                account: "acme".into(),
-                amount: Credits::from_micros(1_000_000).expect("a small amount"),
-                kind: GrantKind::Purchase,
-                effective_at: None,
                 expires_at: Some(expires_at),
-                priority: 100,
-                restriction: None,
-                reference: None,
-                metadata: None,
+                ..IssueGrant::purchase(
+                    format!("g{number}"),
+                    "acme",
+                    Credits::from_micros(1_000_000).expect("a small amount"),
+                )
             }));
         }
         ledger

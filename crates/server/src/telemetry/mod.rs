@@ -1,5 +1,6 @@
 //! Metrics for `/metrics`. Labels have few values: never an account, a key or an id.
 
+mod labels;
 pub mod monotonic;
 pub mod trace;
 
@@ -9,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bursar_engine::{Stats, Status, Trouble, Written};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,39 +17,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use self::labels::{ExpiryNotice, Forwarded, GpusOf, InRegion, Machine, Refused, Request, Route};
 use crate::logs::LogStatus;
 use crate::machines::ledgers::ledger_name;
 
-/// The route of a request and the status of its answer.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Request {
-    method: &'static str,
-    route: Cow<'static, str>,
-    status: u16,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Route {
-    route: Cow<'static, str>,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Refused {
-    code: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Forwarded {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Machine {
-    machine: String,
-}
-
 /// The first ledger's name in metrics.
 pub const LEDGER: &str = "Ledger";
+
 /// The name of a shard's ledger in metrics: that of the first one is older than shards.
 pub fn metric_name(shard: u16) -> String {
     if shard == 0 { LEDGER.to_owned() } else { ledger_name(shard) }
@@ -57,23 +31,6 @@ pub fn metric_name(shard: u16) -> String {
 
 /// The directory's name in metrics.
 pub const DIRECTORY: &str = "Directory";
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ExpiryNotice {
-    before: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct InRegion {
-    region: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct GpusOf {
-    region: String,
-    gpu_type: String,
-    state: &'static str,
-}
 
 /// A gauge of seconds or of GPUs, which may be fractions.
 type Measure = Gauge<f64, AtomicU64>;

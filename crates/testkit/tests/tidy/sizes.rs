@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::repository::{Finding, Repository};
 
 const MAX_ENTRIES: usize = 20;
-const MAX_SOURCE_LINES: usize = 600;
+const MAX_SOURCE_LINES: usize = 500;
 const MAX_TEST_LINES: usize = 900;
 
 /// Folders that may have more entries, without those below them, and why.
@@ -82,8 +82,8 @@ mod tests {
         let found = |path: &str, lines: usize| {
             check_files(&Repository::of(&[(path, &"x\n".repeat(lines))])).len()
         };
-        assert_eq!(found("crates/core/src/a.rs", 601), 1);
-        assert_eq!(found("crates/core/src/a.rs", 600), 0);
+        assert_eq!(found("crates/core/src/a.rs", 501), 1);
+        assert_eq!(found("crates/core/src/a.rs", 500), 0);
         assert_eq!(found("crates/core/tests/a.rs", 901), 1);
         assert_eq!(found("crates/core/tests/a.rs", 900), 0);
         assert_eq!(found("docs/a.md", 1000), 0);

@@ -10,7 +10,7 @@ use bursar_client::api::{Blocker, Time};
 use bursar_client::jobs;
 use serde::Serialize;
 
-use super::job::left;
+use super::layout::left;
 use super::select::Selected;
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};

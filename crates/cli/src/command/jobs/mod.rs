@@ -6,6 +6,7 @@ pub(super) mod class;
 mod efficiency;
 pub(super) mod follow;
 pub(super) mod job;
+mod layout;
 pub(super) mod logs;
 pub(super) mod quote;
 mod retry;

@@ -91,10 +91,7 @@ async fn a_price_set_ahead_reaches_quotes_and_cells_when_it_begins_to_count() {
 #[tokio::test]
 async fn a_job_that_only_the_archive_knows_is_not_run_again_and_can_be_refunded() {
     let server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("old")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "old", 60).await;
     server.call("POST", "/v1/jobs/old/preempt", json!({})).await.expect(200);
     agent.beat(&server).await;
     agent.run(&server, 30).await;

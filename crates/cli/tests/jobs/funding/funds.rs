@@ -180,10 +180,7 @@ async fn with_an_overdraft_a_job_runs_on_and_what_it_owes_is_collected_later() {
 #[tokio::test]
 async fn a_job_waits_without_a_hold_when_its_next_one_cannot_be_placed() {
     let server = with_funds("6").await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "j", 60).await;
     server.call("POST", "/v1/jobs/j/preempt", json!({})).await.expect(200);
     agent.beat(&server).await;
     let waiting = job(&server, "j").await;
@@ -212,10 +209,7 @@ async fn a_promotion_that_expires_during_a_run_is_honoured_and_compensated_after
         "expires_at": "2020-01-01T00:30:00Z"
     });
     server.call("POST", "/v1/grants", promotion).await.expect(201);
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 2400).await;
+    let mut agent = Agent::running(&server, "j", 2400).await;
     let spent = |grant: serde_json::Value| (micros(&grant["spent"]), micros(&grant["expired"]));
     let promo = server.get("/v1/grants/promo").await;
     assert_eq!(spent(promo), (price_of(H100, 2_400_000), 0), "held credits stay good");
@@ -240,10 +234,7 @@ async fn a_promotion_that_expires_during_a_run_is_honoured_and_compensated_after
 #[tokio::test]
 async fn what_a_job_cost_can_be_refunded() {
     let server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "j", 60).await;
     server.call("POST", "/v1/jobs/j/preempt", json!({})).await.expect(200);
     agent.beat(&server).await;
     agent.run(&server, 30).await;

@@ -200,10 +200,7 @@ async fn a_server_may_leave_refunds_of_jobs_to_the_platform() {
     let config = "[ledger]\njob_refunds = \"platform\"\n";
     let server = Server::configured(config, &["--clock", "manual"]);
     furnish(&server).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "j", 60).await;
     agent.finish(&server, "j", 0).await;
     let hold = job(&server, "j").await["hold"]["id"].clone();
     let (billing, issuer) =

@@ -165,10 +165,7 @@ async fn usage_of_an_attempt_counts_for_that_attempt_alone() {
 #[tokio::test]
 async fn usage_of_an_attempt_that_is_over_is_not_charged_to_the_next() {
     let server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let _agent = Agent::running(&server, "j", 60).await;
     let first = job(&server, "j").await["attempts"][0]["id"].clone();
     let of = |attempt: &Value, seq: u64| {
         let record = json!({ "job": "j", "attempt": attempt, "seq": seq, "gpu_ms_total": 60_000 });

@@ -13,10 +13,7 @@ const MANUAL: [&str; 2] = ["--clock", "manual"];
 #[tokio::test]
 async fn a_job_on_a_lost_node_is_settled_at_what_was_proven_and_runs_again() {
     let server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 60).await;
+    let mut agent = Agent::running(&server, "j", 60).await;
     server.advance(89).await;
     assert_eq!(state(&server, "j").await, "running", "the lease ends after ninety seconds");
     server.advance(1).await;
@@ -135,10 +132,7 @@ async fn a_finish_that_comes_after_the_attempt_was_lost_changes_nothing() {
 #[tokio::test]
 async fn an_agent_that_came_back_without_an_attempt_has_lost_it() {
     let server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.run(&server, 30).await;
+    let mut agent = Agent::running(&server, "j", 30).await;
     agent.register_again(&server, "default", "H100", 1).await;
     agent.beat(&server).await;
     agent.beat(&server).await;

@@ -2,6 +2,7 @@
 
 mod archive;
 mod archive_moves;
+mod backups;
 mod cluster;
 mod file_table;
 mod files;

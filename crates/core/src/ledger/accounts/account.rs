@@ -48,6 +48,32 @@ pub struct Account {
     pub details: Option<Box<AccountDetails>>,
 }
 
+impl Account {
+    /// An account without credits.
+    pub(in crate::ledger) fn empty(
+        path: AccountPath,
+        kind: AccountKind,
+        parent: Option<AccountNo>,
+        tenant: AccountNo,
+    ) -> Account {
+        Account {
+            path,
+            parent,
+            tenant,
+            kind,
+            frozen: false,
+            fingerprint: 0,
+            available: 0,
+            plain: 0,
+            held: 0,
+            open: BucketOrder::new(),
+            restricted_open: 0,
+            first_bucket: FirstBucket::UNKNOWN,
+            details: None,
+        }
+    }
+}
+
 /// Fields that most accounts do not need.
 #[derive(Clone, Debug, Default)]
 pub struct AccountDetails {
@@ -353,25 +379,21 @@ impl Ledger {
         let details = (*settings != AccountSettings::default()).then(|| {
             Box::new(AccountDetails { settings: settings.clone(), ..AccountDetails::default() })
         });
-        self.accounts.push(Account {
-            path: path.clone(),
-            parent,
-            tenant,
-            kind,
-            frozen: false,
+        self.push_account(Account {
             fingerprint: short_fingerprint(fingerprint),
-            available: 0,
-            plain: 0,
-            held: 0,
-            open: BucketOrder::new(),
-            restricted_open: 0,
-            first_bucket: FirstBucket::UNKNOWN,
             details,
+            ..Account::empty(path.clone(), kind, parent, tenant)
         });
-        let hash = self.account_names.hash_of(&path.as_str());
-        self.account_names.insert(hash, account.0);
-        *self.tenant_accounts.entry(tenant).or_default() += 1;
         self.remember(|| Undo::AccountOpened);
+    }
+
+    /// Adds an account under the next number.
+    pub(in crate::ledger) fn push_account(&mut self, account: Account) {
+        let number = u32::try_from(self.accounts.len()).unwrap_or(u32::MAX);
+        let hash = self.account_names.hash_of(&account.path.as_str());
+        self.account_names.insert(hash, number);
+        *self.tenant_accounts.entry(account.tenant).or_default() += 1;
+        self.accounts.push(account);
     }
 
     pub(in crate::ledger) fn apply_account_changed(

@@ -163,7 +163,7 @@ impl Ledger {
         }
     }
 
-    /// Says whether the entry is new.
+    /// Returns whether the entry is new.
     fn add_past_usage(&mut self, place: (AccountNo, i64), more: PastSpending) -> bool {
         let before = self.past_usage.by_quarter.get(&place).copied();
         let sum = before.unwrap_or_default();

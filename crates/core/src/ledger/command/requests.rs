@@ -111,6 +111,31 @@ pub struct IssueGrant {
     pub metadata: Option<Box<str>>,
 }
 
+impl IssueGrant {
+    /// The priority of a grant that names none.
+    pub const DEFAULT_PRIORITY: u8 = 100;
+
+    /// A purchase that can be spent on everything from now on and never expires.
+    pub fn purchase(
+        id: impl Into<GrantId>,
+        account: impl Into<AccountPath>,
+        amount: Credits,
+    ) -> IssueGrant {
+        IssueGrant {
+            id: id.into(),
+            account: account.into(),
+            amount,
+            kind: GrantKind::Purchase,
+            effective_at: None,
+            expires_at: None,
+            priority: IssueGrant::DEFAULT_PRIORITY,
+            restriction: None,
+            reference: None,
+            metadata: None,
+        }
+    }
+}
+
 /// Reserves credits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlaceHold {
@@ -132,6 +157,27 @@ pub struct PlaceHold {
     pub gpu_ms: u64,
     /// The caller's own reference.
     pub reference: Option<Box<str>>,
+}
+
+impl PlaceHold {
+    /// A hold for any use, without an end or a rate.
+    pub fn new(
+        id: impl Into<HoldId>,
+        account: impl Into<AccountPath>,
+        amount: Credits,
+    ) -> PlaceHold {
+        PlaceHold {
+            id: id.into(),
+            account: account.into(),
+            amount,
+            ttl_ms: None,
+            context: Context::default(),
+            on_expiry: OnExpiry::default(),
+            rate: None,
+            gpu_ms: 0,
+            reference: None,
+        }
+    }
 }
 
 /// Spends credits at once.

@@ -158,24 +158,12 @@ impl Ledger {
             quotas,
             frozen_by_platform,
         };
-        self.accounts.push(Account {
-            path: path.clone(),
-            parent,
-            tenant,
-            kind,
+        self.push_account(Account {
             frozen,
             fingerprint,
-            available: 0,
-            plain: 0,
-            held: 0,
-            open: BucketOrder::new(),
-            restricted_open: 0,
-            first_bucket: FirstBucket::UNKNOWN,
             details: (!details.is_idle()).then(|| Box::new(details)),
+            ..Account::empty(path, kind, parent, tenant)
         });
-        let hash = self.account_names.hash_of(&path.as_str());
-        self.account_names.insert(hash, number.0);
-        *self.tenant_accounts.entry(tenant).or_default() += 1;
         Ok(())
     }
 

@@ -335,31 +335,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cell::ids::ClassRank;
     use crate::cell::schedule::shape::GpuDemand;
-    use crate::ledger::jobs::{ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS};
+    use crate::ledger::jobs::{ROLLING_WINDOW_MS, Reserve};
 
     fn terms(gpu: GpuDemand, nodes: u16) -> JobTerms {
         JobTerms {
-            external: false,
-            class: "normal".into(),
-            rank: ClassRank::NORMAL,
-            gpu,
-            gpu_types: Vec::new(),
             nodes,
-            gpu_memory_mib: 0,
-            cpu_milli: 0,
-            memory_mib: 0,
-            labels: Vec::new(),
-            max_runtime_ms: None,
-            preemptible: true,
-            resumable: false,
-            grace_ms: 0,
             reserve: Reserve::Rolling { window_ms: ROLLING_WINDOW_MS },
-            on_exhausted: OnExhausted::Stop,
-            group: None,
-            max_requeues: 0,
-            warn_ahead_ms: WARN_AHEAD_MS,
+            ..JobTerms::new(gpu)
         }
     }
 

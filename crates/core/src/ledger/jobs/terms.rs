@@ -94,6 +94,33 @@ pub struct JobTerms {
 }
 
 impl JobTerms {
+    /// The terms of a preemptible job of the usual class on one node, paid for in whole.
+    pub fn new(gpu: GpuDemand) -> JobTerms {
+        JobTerms {
+            class: "normal".into(),
+            rank: ClassRank::NORMAL,
+            gpu,
+            gpu_types: Vec::new(),
+            nodes: 1,
+            gpu_memory_mib: 0,
+            cpu_milli: 0,
+            memory_mib: 0,
+            labels: Vec::new(),
+            max_runtime_ms: None,
+            preemptible: true,
+            resumable: false,
+            grace_ms: 0,
+            reserve: Reserve::Full,
+            on_exhausted: OnExhausted::Stop,
+            group: None,
+            max_requeues: 0,
+            warn_ahead_ms: WARN_AHEAD_MS,
+            external: false,
+        }
+    }
+}
+
+impl JobTerms {
     /// The GPU-milliseconds of `runtime_ms` of running time.
     pub(in crate::ledger) fn gpu_ms(&self, runtime_ms: i64) -> u64 {
         let devices = u64::from(self.gpu.devices()) * u64::from(self.nodes);

@@ -223,14 +223,13 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::cell::ids::{AttemptId, ClassRank};
+    use crate::cell::ids::AttemptId;
     use crate::cell::schedule::shape::GpuDemand;
     use crate::ledger::command::{
-        AccountKind, AccountSettings, Cause, Command, Context, Envelope, GrantKind, IssueGrant,
-        OnExpiry, PlaceHold, SubmitJob,
+        AccountKind, AccountSettings, Cause, Command, Envelope, IssueGrant, PlaceHold, SubmitJob,
     };
     use crate::ledger::invariant;
-    use crate::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
+    use crate::ledger::jobs::{JobTerms, Offer};
     use crate::machine::{Machine, advance, advance_some, execute};
     use crate::message::{ProposedNode, ToLedger};
 
@@ -262,33 +261,12 @@ mod tests {
     }
 
     fn grant(ledger: &mut Ledger, account: &str) {
-        let grant = IssueGrant {
-            id: "g".into(),
-            account: account.into(),
-            amount: credits(1_000_000_000_000),
-            kind: GrantKind::Purchase,
-            effective_at: None,
-            expires_at: None,
-            priority: 100,
-            restriction: None,
-            reference: None,
-            metadata: None,
-        };
+        let grant = IssueGrant::purchase("g", account, credits(1_000_000_000_000));
         run(ledger, &Command::IssueGrant(grant));
     }
 
     fn place(ledger: &mut Ledger, account: &str, id: &str) {
-        let hold = PlaceHold {
-            id: id.into(),
-            account: account.into(),
-            amount: credits(10),
-            ttl_ms: None,
-            context: Context::default(),
-            on_expiry: OnExpiry::HonorHold,
-            rate: None,
-            gpu_ms: 0,
-            reference: None,
-        };
+        let hold = PlaceHold::new(id, account, credits(10));
         run(ledger, &Command::PlaceHold(hold));
     }
 
@@ -299,25 +277,9 @@ mod tests {
 
     fn submit(ledger: &mut Ledger, account: &str, id: &str, array: u32) {
         let terms = JobTerms {
-            external: false,
-            class: "normal".into(),
-            rank: ClassRank::NORMAL,
-            gpu: GpuDemand::Whole(1),
             gpu_types: vec!["H100".into()],
-            nodes: 1,
-            gpu_memory_mib: 0,
-            cpu_milli: 0,
-            memory_mib: 0,
-            labels: Vec::new(),
             max_runtime_ms: Some(3_600_000),
-            preemptible: true,
-            resumable: false,
-            grace_ms: 0,
-            reserve: Reserve::Full,
-            on_exhausted: OnExhausted::Stop,
-            group: None,
-            max_requeues: 0,
-            warn_ahead_ms: WARN_AHEAD_MS,
+            ..JobTerms::new(GpuDemand::Whole(1))
         };
         let (gpu_type, region) = ("H100".into(), "eu".into());
         let submit = SubmitJob {

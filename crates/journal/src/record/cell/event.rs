@@ -8,6 +8,7 @@ use bursar_core::cell::ids::{AccountId, MaintenanceId, RequestId};
 use bursar_core::cell::nodes::node::{GpuSet, NodeId};
 use bursar_core::cell::schedule::shape::ModelId;
 
+use crate::record::codec::value::stored_number;
 use crate::record::codec::wire::{
     FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct,
 };
@@ -64,22 +65,6 @@ stored_enum!(Event {
     47 Rewound { 0 generation, 1 served = false };
     48 NodeCleared { 0 node };
 });
-
-macro_rules! stored_number {
-    ($($type:ident),*) => { $(
-        impl Stored for $type {
-            fn write(&self, out: &mut Writer<'_>) {
-                out.unsigned(self.0.into());
-            }
-
-            fn read(input: &mut Reader<'_>) -> Result<$type, FormatError> {
-                Stored::read(input).map($type)
-            }
-        }
-    )* };
-}
-
-pub(super) use stored_number;
 
 stored_number!(NodeId, ModelId, AccountId, RequestId, MaintenanceId);
 

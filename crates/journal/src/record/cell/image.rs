@@ -11,9 +11,9 @@ use bursar_core::cell::schedule::demand::{DemandImage, KindImage, MixImage};
 use bursar_core::cell::schedule::shape::{LabelId, ModelId, Shape, ShapeId};
 use smallvec::SmallVec;
 
-use super::event::stored_number;
 use crate::record::body;
 use crate::record::codec::FormatError;
+use crate::record::codec::value::stored_number;
 use crate::record::codec::wire::{Reader, Stored, Writer, stored_enum, stored_struct};
 use crate::record::message::stored_small_list;
 

@@ -35,6 +35,7 @@ macro_rules! stored_unsigned {
 
 stored_unsigned!(u8, u16, u32, u64);
 
+/// Stores a number like the integer in it.
 macro_rules! stored_number {
     ($($type:ident),*) => { $(
         impl Stored for $type {
@@ -43,11 +44,13 @@ macro_rules! stored_number {
             }
 
             fn read(input: &mut Reader<'_>) -> Result<$type, FormatError> {
-                u32::read(input).map($type)
+                Stored::read(input).map($type)
             }
         }
     )* };
 }
+
+pub(in crate::record) use stored_number;
 
 stored_number!(AccountNo, GrantNo, BucketNo, HoldNo);
 

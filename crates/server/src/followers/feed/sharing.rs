@@ -78,7 +78,7 @@ mod tests {
     use std::sync::Arc;
 
     use bursar_core::credits::Credits;
-    use bursar_core::ledger::command::{AccountKind, AccountSettings, GrantKind, IssueGrant};
+    use bursar_core::ledger::command::{AccountKind, AccountSettings, IssueGrant};
     use bursar_core::ledger::event::Event;
     use bursar_core::ledger::id::GrantNo;
     use bursar_core::ledger::{Command, Envelope};
@@ -120,18 +120,11 @@ mod tests {
         fn issue(&mut self, count: usize) -> u64 {
             let mut position = 0;
             for _ in 0..count {
-                position = self.execute(Command::IssueGrant(IssueGrant {
-                    id: format!("g{}", self.issued).into(),
-                    account: "acme".into(),
-                    amount: Credits::from_micros(5).expect("positive"),
-                    kind: GrantKind::Purchase,
-                    effective_at: None,
-                    expires_at: None,
-                    priority: 100,
-                    restriction: None,
-                    reference: None,
-                    metadata: None,
-                }));
+                position = self.execute(Command::IssueGrant(IssueGrant::purchase(
+                    format!("g{}", self.issued),
+                    "acme",
+                    Credits::from_micros(5).expect("positive"),
+                )));
                 self.issued += 1;
             }
             position

@@ -21,6 +21,23 @@ const COLLECT_TIMEOUT: Duration = Duration::from_millis(250);
 /// The memory for collected bodies.
 pub(super) struct Collector(Arc<Semaphore>);
 
+/// The body of a request that arrives from a client.
+pub(in crate::http) trait ClientBody:
+    HttpBody<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+    + Send
+    + Unpin
+    + 'static
+{
+}
+
+impl<B> ClientBody for B where
+    B: HttpBody<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static
+{
+}
+
 /// A body on its way.
 pub(super) enum ForwardedBody<B> {
     /// All of it. It can be sent any number of times.
@@ -97,13 +114,7 @@ fn joined(mut pieces: Vec<Bytes>) -> Bytes {
     }
 }
 
-impl<B> ForwardedBody<B>
-where
-    B: HttpBody<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Send
-        + Unpin
-        + 'static,
-{
+impl<B: ClientBody> ForwardedBody<B> {
     /// Whether it can be sent after it was sent now.
     pub(super) fn can_repeat(&self) -> bool {
         matches!(self, ForwardedBody::Whole { .. })
@@ -127,13 +138,7 @@ pub(super) enum Outgoing<B> {
     Rest(Vec<Bytes>, B),
 }
 
-impl<B> Outgoing<B>
-where
-    B: HttpBody<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Send
-        + Unpin
-        + 'static,
-{
+impl<B: ClientBody> Outgoing<B> {
     /// For another member. Notes in `is_cut_off` that the client did not send all of it.
     pub(super) fn into_remote(self, is_cut_off: Arc<AtomicBool>) -> reqwest::Body {
         match self {

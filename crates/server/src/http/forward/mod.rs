@@ -35,7 +35,7 @@ use crate::net::serve::PeerAddress;
 use crate::request::Failure;
 use crate::telemetry::Metrics;
 use crate::telemetry::monotonic::Stopwatch;
-use body::{Collector, Outgoing};
+use body::{ClientBody, Collector, Outgoing};
 use hop::{Arrival, FORWARDED, MAX_HOPS};
 use passing::{end_to_end_headers, is_repeatable, keeps_its_path};
 
@@ -192,12 +192,7 @@ impl Forwarder {
     /// Finds a member that can answer a request. Waits for one if there is none.
     pub(super) async fn route<B>(&self, request: Request<B>) -> Result<Routed, Failure>
     where
-        B: HttpBody<
-                Data = Bytes,
-                Error: Into<Box<dyn std::error::Error + Send + Sync>> + std::fmt::Display,
-            > + Send
-            + Unpin
-            + 'static,
+        B: ClientBody<Error: std::fmt::Display>,
     {
         let (mut parts, body) = request.into_parts();
         let (hops, client) = match self.arrival(&parts.method, &parts.uri, &parts.headers) {
@@ -302,19 +297,13 @@ impl Forwarder {
         }
     }
 
-    async fn send<B>(
+    async fn send<B: ClientBody>(
         &self,
         url: &str,
         parts: &Parts,
         body: Outgoing<B>,
         (hops, client): (u8, IpAddr),
-    ) -> Attempt
-    where
-        B: HttpBody<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-            + Send
-            + Unpin
-            + 'static,
-    {
+    ) -> Attempt {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let target = match reqwest::Url::parse(&format!("{url}{path}")) {
             Ok(target) => target,

@@ -11,13 +11,13 @@ use axum::response::Response;
 use bursar_api::json::{convert, parse};
 use serde_json::Value;
 
-use super::way::{Collection, Found, Parted, created, of_part, of_record};
+use super::route::{Collection, BodySubject, RequestParts, created, of_part, of_record};
 use super::{ShardedHandlers, ambiguous, copied};
 use crate::auth::Principal;
 use crate::http::handlers::credits::{batch, usage};
 use crate::request::Failure;
 
-/// The shard of what a part names, if there is such a thing.
+/// The shard of what a part names; `None` if nothing has that name.
 type Home = Result<Option<u16>, Failure>;
 
 /// A name of a part.
@@ -44,7 +44,7 @@ impl HomesOfParts {
         !self.homes.is_empty()
     }
 
-    /// Whether the parts were counted towards the limits of the caller.
+    /// Whether the rate limits of the caller have counted the parts.
     pub(in crate::http) fn are_counted(&self) -> bool {
         self.is_counted
     }
@@ -56,13 +56,13 @@ impl HomesOfParts {
         Ok(home.unwrap_or(0))
     }
 
-    /// Why the shard of a part is not known.
+    /// The reason why the shard of a part is unknown.
     pub(in crate::http) fn failure(&self) -> Option<Failure> {
         self.homes.iter().find_map(|home| home.clone().err())
     }
 }
 
-/// The only shard of all parts, if they have one. Parts that name nothing that is there go with the others.
+/// The shard of all parts, if it is one. Parts that name nothing known run with the others.
 fn only(homes: &[Home]) -> Option<u16> {
     let mut found = BTreeSet::new();
     for home in homes {
@@ -74,9 +74,9 @@ fn only(homes: &[Home]) -> Option<u16> {
 /// The shards of the ids of a request.
 #[derive(Default)]
 struct KnownIds {
-    /// What each id is, looked up once.
+    /// The shard of each id, looked up once.
     looked: BTreeMap<NamedThing, Result<Vec<u16>, Failure>>,
-    /// What earlier operations of the batch create, which need not be there yet.
+    /// The ids that earlier operations of the batch create. They may not exist yet.
     promised: BTreeMap<NamedThing, BTreeSet<u16>>,
 }
 
@@ -86,17 +86,17 @@ impl ShardedHandlers {
         &self,
         parts: &Parts,
         body: Bytes,
-        parted: Parted,
+        parted: RequestParts,
     ) -> Result<Response, Failure> {
         let mut read = parse(&body)?;
-        if parted == Parted::RehearsedRecords {
+        if parted == RequestParts::RehearsedRecords {
             read = read.get_mut("body").map(Value::take).unwrap_or_default();
         }
         // Before anything is looked up for it.
         if let Some(principal) = parts.extensions.get::<Principal>() {
             match parted {
-                Parted::Operations => batch::admit(&self.app, principal, &convert(read.clone())?)?,
-                Parted::UsageRecords | Parted::RehearsedRecords => {
+                RequestParts::Operations => batch::admit(&self.app, principal, &convert(read.clone())?)?,
+                RequestParts::UsageRecords | RequestParts::RehearsedRecords => {
                     usage::admit(&self.app, principal, &convert(read.clone())?)?;
                 }
             }
@@ -110,32 +110,32 @@ impl ShardedHandlers {
         Ok(self.pass(only.unwrap_or(0), request).await.stamped())
     }
 
-    async fn homes_of(&self, parts: &Parts, body: &Value, parted: Parted) -> Vec<Home> {
+    async fn homes_of(&self, parts: &Parts, body: &Value, parted: RequestParts) -> Vec<Home> {
         let principal = parts.extensions.get::<Principal>();
         let field = match parted {
-            Parted::Operations => "operations",
-            Parted::UsageRecords | Parted::RehearsedRecords => "records",
+            RequestParts::Operations => "operations",
+            RequestParts::UsageRecords | RequestParts::RehearsedRecords => "records",
         };
         let all = body.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let mut known = KnownIds::default();
         let mut homes = Vec::with_capacity(all.len());
         for part in all {
             let found = match parted {
-                Parted::Operations => of_part(part).unwrap_or(Found::Nothing),
-                Parted::UsageRecords | Parted::RehearsedRecords => of_record(part),
+                RequestParts::Operations => of_part(part).unwrap_or(BodySubject::Nothing),
+                RequestParts::UsageRecords | RequestParts::RehearsedRecords => of_record(part),
             };
             let home = match found {
-                Found::Nothing => Ok(None),
-                Found::Tenant(tenant) => self.home(&tenant).map(Some),
-                Found::NewOrg(org) => match part.get("body") {
+                BodySubject::Nothing => Ok(None),
+                BodySubject::Tenant(tenant) => self.home(&tenant).map(Some),
+                BodySubject::NewOrg(org) => match part.get("body") {
                     Some(body) if self.can_open(body) => {
                         self.place(principal, &org).await.map(Some)
                     }
                     Some(_) | None => Ok(None),
                 },
-                Found::Named(of, id) => self.home_of(&mut known, (of, id)).await,
+                BodySubject::Named(of, id) => self.home_of(&mut known, (of, id)).await,
             };
-            if let (Parted::Operations, Some(thing), Ok(Some(home))) =
+            if let (RequestParts::Operations, Some(thing), Ok(Some(home))) =
                 (parted, created(part), &home)
             {
                 known.promised.entry(thing).or_default().insert(*home);

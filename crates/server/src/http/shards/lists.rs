@@ -13,7 +13,7 @@ use crate::http::respond::{POSITION, json as answer};
 use crate::machines::ledgers::ledger_name;
 use crate::request::Failure;
 
-/// Where the list of one shard goes on.
+/// Where the list continues in one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Beginning,
@@ -21,7 +21,7 @@ enum Place {
     End,
 }
 
-/// How many pages without an entry are read of one shard for one page of all.
+/// The most pages without an entry that are read from one shard for one page over all shards.
 const MAX_EMPTY: usize = 4;
 
 /// The prefix of a cursor with a place for each shard.
@@ -58,7 +58,7 @@ fn read_places(cursor: Option<&str>, count: usize) -> Result<Vec<Place>, Failure
     Ok([places, vec![Place::Beginning; missing]].concat())
 }
 
-/// The parameters of a query but for some.
+/// The parameters of a query except those with these names.
 fn pairs(uri: &Uri) -> Vec<(String, String)> {
     form_urlencoded::parse(uri.query().unwrap_or("").as_bytes()).into_owned().collect()
 }
@@ -70,11 +70,11 @@ fn with(uri: &Uri, pairs: &[(String, String)]) -> Result<Uri, Failure> {
         .map_err(|error| Failure::invalid("query", error.to_string()))
 }
 
-/// The beginning of what a list still has in one shard.
+/// The next entries of a list in one shard.
 #[derive(Debug, Default)]
 struct ShardPage {
     entries: Vec<Value>,
-    /// Where the list goes on after the entries.
+    /// Where the list continues after the entries.
     next: Option<String>,
 }
 
@@ -86,7 +86,7 @@ impl ShardPage {
     }
 }
 
-/// The order of entries: the newest creation first. Times have one form, so that their order is that of their text.
+/// The order of entries: by creation, newest first. Times have one form, so they sort as text.
 fn made(entry: &Value) -> Reverse<&str> {
     let at = entry.get("created_at").or_else(|| entry.get("at"));
     Reverse(at.and_then(Value::as_str).unwrap_or(""))
@@ -136,7 +136,7 @@ fn positions(parts: &[(u16, Option<u64>)]) -> Option<HeaderValue> {
 }
 
 impl ShardedHandlers {
-    /// Entries of one shard from a place on, in an answer as the shard gives it.
+    /// Entries of one shard from a place on, as the shard answers them.
     async fn page_from(
         &self,
         parts: &Parts,
@@ -219,7 +219,7 @@ impl ShardedHandlers {
         Ok(at_positions(answer(StatusCode::OK, &list), &seen))
     }
 
-    /// The whole answers of all shards, or the first one that is no success.
+    /// The answers of all shards, or the first answer that is not a success.
     async fn everywhere(&self, parts: &Parts) -> Result<Vec<(u16, Value)>, Response> {
         let mut all = Vec::new();
         for shard in self.numbers() {
@@ -259,7 +259,7 @@ impl ShardedHandlers {
         Ok(at_positions(answer(StatusCode::OK, &first), &seen))
     }
 
-    /// A search over all shards. Hits of the directory come once.
+    /// A search over all shards. Hits in the directory are shown once.
     pub(super) async fn search(&self, parts: &Parts) -> Result<Response, Failure> {
         let all = match self.everywhere(parts).await {
             Ok(all) => all,

@@ -1,10 +1,10 @@
-//! Requests of a store with several ledger shards. A request runs in the shard of its tenant. One of a key of the
-//! platform that names no tenant is asked of every shard, and the answers are merged.
+//! Requests to a store with several ledger shards. A request runs in the shard of its tenant. A request that is sent
+//! with a key of the platform and names no tenant runs in every shard, and the answers are merged.
 
 mod batches;
 mod lists;
 mod streams;
-mod way;
+mod route;
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::net::serve::PeerAddress;
 use crate::operations::Operation;
 use crate::request::{Failure, MinPosition, meta};
 pub(super) use batches::HomesOfParts;
-use way::{Collection, InBody, Parted, Way, way};
+use route::{Collection, InBody, RequestParts, ShardRoute, route};
 
 /// The most bytes of an answer that is merged with others.
 const MAX_MERGED: usize = 64 << 20;
@@ -45,7 +45,7 @@ pub(super) struct ShardedHandlers {
     unassigned: tokio::sync::OnceCell<u64>,
 }
 
-/// What a shard answered.
+/// The answer of a shard.
 struct ShardAnswer {
     shard: u16,
     response: Response,
@@ -68,7 +68,7 @@ impl ShardedHandlers {
         Ok(self.app.at_home(tenant)?.shard)
     }
 
-    /// Answers an authenticated request where it belongs.
+    /// Answers an authenticated request in its shard.
     pub(super) async fn answer(&self, request: Request) -> Result<Response, Failure> {
         let answer = self.answered(request).await;
         if answer.as_ref().is_ok_and(|response| response.status().is_success()) {
@@ -87,54 +87,54 @@ impl ShardedHandlers {
             let (parts, body) = request.into_parts();
             return Ok(self.pass(shard, copied(&parts, body)).await.stamped());
         }
-        let way = way(request.method(), request.uri(), request.headers())?;
-        let asks_all = matches!(way, Way::List | Way::Top | Way::Search | Way::Events)
-            || matches!((&way, request.method()), (Way::Named(..), &Method::GET | &Method::HEAD));
+        let route = route(request.method(), request.uri(), request.headers())?;
+        let asks_all = matches!(route, ShardRoute::List | ShardRoute::Top | ShardRoute::Search | ShardRoute::Events)
+            || matches!((&route, request.method()), (ShardRoute::Named(..), &Method::GET | &Method::HEAD));
         if asks_all && matches!(meta::min_position(), Some(MinPosition::Home(_))) {
             let reason = "this request is asked of several shards: pass the whole `Bursar-Position` of an earlier \
                           answer, such as ledger-0:5,ledger-1:9, or name the tenant";
             return Err(Failure::invalid("min_position", reason));
         }
         let (parts, body) = request.into_parts();
-        match way {
-            Way::First => Ok(self.pass(0, copied(&parts, body)).await.stamped()),
-            Way::Shard(shard) => {
+        match route {
+            ShardRoute::First => Ok(self.pass(0, copied(&parts, body)).await.stamped()),
+            ShardRoute::Shard(shard) => {
                 let shard = shard.filter(|shard| usize::from(*shard) < self.routers.len());
                 let shard = shard.ok_or_else(|| Failure::not_found("machine", "ledger"))?;
                 Ok(self.pass(shard, copied(&parts, body)).await.stamped())
             }
-            Way::Tenant(tenant) => {
+            ShardRoute::Tenant(tenant) => {
                 let shard = self.home(&tenant)?;
                 Ok(self.pass(shard, copied(&parts, body)).await.stamped())
             }
-            Way::Named(of, id) if parts.method == Method::GET || parts.method == Method::HEAD => {
+            ShardRoute::Named(of, id) if parts.method == Method::GET || parts.method == Method::HEAD => {
                 self.look_up(&parts, of, &id).await
             }
-            Way::Named(of, id) => {
+            ShardRoute::Named(of, id) => {
                 let shard = self.only_one_with(of, &id).await?;
                 Ok(self.pass(shard, copied(&parts, body)).await.stamped())
             }
-            Way::List => self.list(&parts).await,
-            Way::Top => self.top(&parts).await,
-            Way::Search => self.search(&parts).await,
-            Way::Events => self.events(&parts).await,
-            Way::Body(find) => {
+            ShardRoute::List => self.list(&parts).await,
+            ShardRoute::Top => self.top(&parts).await,
+            ShardRoute::Search => self.search(&parts).await,
+            ShardRoute::Events => self.events(&parts).await,
+            ShardRoute::Body(find) => {
                 let body = receive(&parts, body).await?;
-                if find == InBody::Rehearsed && way::is_report(&body) {
-                    return self.batch(&parts, body, Parted::RehearsedRecords).await;
+                if find == InBody::Rehearsed && route::is_report(&body) {
+                    return self.batch(&parts, body, RequestParts::RehearsedRecords).await;
                 }
                 let shard = match find.find(&body) {
                     // The handler says what is wrong with the body.
-                    way::Found::Nothing => 0,
-                    way::Found::Tenant(tenant) => self.home(&tenant)?,
-                    way::Found::NewOrg(org) if find == InBody::Rehearsed => self.home(&org)?,
-                    way::Found::NewOrg(_) if !self.can_open_with(&body) => 0,
-                    way::Found::NewOrg(org) => self.place(Some(&principal), &org).await?,
-                    way::Found::Named(of, id) => self.only_one_with(of, &id).await?,
+                    route::BodySubject::Nothing => 0,
+                    route::BodySubject::Tenant(tenant) => self.home(&tenant)?,
+                    route::BodySubject::NewOrg(org) if find == InBody::Rehearsed => self.home(&org)?,
+                    route::BodySubject::NewOrg(_) if !self.can_open_with(&body) => 0,
+                    route::BodySubject::NewOrg(org) => self.place(Some(&principal), &org).await?,
+                    route::BodySubject::Named(of, id) => self.only_one_with(of, &id).await?,
                 };
                 Ok(self.pass(shard, copied(&parts, body.into())).await.stamped())
             }
-            Way::Batch(parted) => {
+            ShardRoute::Batch(parted) => {
                 let body = receive(&parts, body).await?;
                 self.batch(&parts, body, parted).await
             }
@@ -148,7 +148,7 @@ impl ShardedHandlers {
         ShardAnswer { shard, response: response.unwrap_or_else(|never| match never {}) }
     }
 
-    /// Asks a shard without a body.
+    /// Sends a request without a body to a shard.
     async fn get(&self, shard: u16, parts: &axum::http::request::Parts, uri: Uri) -> ShardAnswer {
         let mut request = copied(parts, Body::empty());
         *request.uri_mut() = uri;
@@ -161,7 +161,7 @@ impl ShardedHandlers {
         (0u16..).take(self.routers.len())
     }
 
-    /// The answer of the only shard that knows an id. If several do, which one is meant is not known.
+    /// The answer of the only shard that knows an id. If several do, the request is ambiguous.
     async fn look_up(
         &self,
         parts: &axum::http::request::Parts,
@@ -232,7 +232,7 @@ impl ShardedHandlers {
         bursar_api::json::parse(body).is_ok_and(|body| self.can_open(&body))
     }
 
-    /// The shard of an org that is opened: the one it has, or the open one with the fewest orgs.
+    /// The shard of an org that is opened: its own, or the open shard with the fewest orgs.
     async fn place(&self, principal: Option<&Principal>, org: &str) -> Result<u16, Failure> {
         let known = self.app.directory.current().assigned_shard(org);
         let may_open =
@@ -271,7 +271,7 @@ impl ShardedHandlers {
 }
 
 impl ShardAnswer {
-    /// The answer with its position as that of its ledger.
+    /// The answer with the name of the ledger before its position.
     fn stamped(mut self) -> Response {
         let number = self.response.headers().get(POSITION).and_then(|value| value.to_str().ok());
         let number = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
@@ -294,7 +294,7 @@ impl ShardAnswer {
     }
 }
 
-/// A request like another one, for handlers: matched paths of the first are not passed on.
+/// A copy of a request for handlers, without the path that the router matched.
 fn copied(parts: &axum::http::request::Parts, body: Body) -> Request {
     let mut request = Request::new(body);
     *request.method_mut() = parts.method.clone();

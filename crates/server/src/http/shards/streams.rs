@@ -20,10 +20,10 @@ use crate::operations::Operation;
 use crate::request::Failure;
 
 const LAST_EVENT_ID: &str = "last-event-id";
-/// Stands before the first event.
+/// The cursor before the first event.
 const BEGINNING: &str = "0";
 
-/// Where the stream of each shard goes on; `None` where only what happens from now on is wanted.
+/// Where the stream of each shard continues; `None` for events from now on only.
 type Vector = Vec<Option<String>>;
 
 /// Reads a cursor: a vector, or `0` for the beginning.
@@ -54,7 +54,7 @@ fn write_vector(vector: &Vector) -> String {
     known.collect::<Vec<_>>().join(",")
 }
 
-/// Blocks of the stream of a shard: each an event or a comment, with its empty line.
+/// Blocks of the stream of a shard. Each is an event or a comment with the empty line after it.
 struct Blocks {
     body: BodyDataStream,
     read: Vec<u8>,
@@ -76,7 +76,7 @@ impl Blocks {
     }
 }
 
-/// A block with the vector instead of the id of its event, on its own line and in the data.
+/// A block with the vector in place of the id of its event, both on the `id:` line and in the data.
 fn with_vector(block: &[u8], shard: usize, vector: &mut Vector) -> Vec<u8> {
     let Ok(text) = std::str::from_utf8(block) else { return block.to_vec() };
     let Some(id) = text.lines().find_map(|line| line.strip_prefix("id:")) else {

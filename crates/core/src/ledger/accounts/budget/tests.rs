@@ -4,8 +4,8 @@ use super::*;
 use crate::credits::Credits;
 use crate::ledger::accounts::tally::COUNT_STEP;
 use crate::ledger::command::{
-    AccountKind, AccountSettings, Cause, Command, Context, Envelope, GrantKind, IssueGrant,
-    OnExpiry, PlaceHold, Policy, RecalledHold, Refund, RefundOf, Usage,
+    AccountKind, AccountSettings, Cause, Command, Envelope, IssueGrant, PlaceHold, Policy,
+    RecalledHold, Refund, RefundOf, Usage,
 };
 use crate::ledger::holds::hold::HoldKind;
 use crate::ledger::invariant;
@@ -33,33 +33,12 @@ fn tenant_with_holds(ledger: &mut Ledger, tenant: &str, count: u32) {
         let settings = AccountSettings::default();
         run(ledger, &Command::OpenAccount { path: path.into(), kind, settings });
     }
-    let grant = IssueGrant {
-        id: "g".into(),
-        account: tenant.into(),
-        amount: credits(1_000_000),
-        kind: GrantKind::Purchase,
-        effective_at: None,
-        expires_at: None,
-        priority: 100,
-        restriction: None,
-        reference: None,
-        metadata: None,
-    };
+    let grant = IssueGrant::purchase("g", tenant, credits(1_000_000));
     run(ledger, &Command::IssueGrant(grant));
     for number in 0..count {
         // Every second hold is in the team.
-        let account = if number % 2 == 0 { tenant.into() } else { team.as_str().into() };
-        let hold = PlaceHold {
-            id: format!("h{number}").as_str().into(),
-            account,
-            amount: credits(10),
-            ttl_ms: None,
-            context: Context::default(),
-            on_expiry: OnExpiry::HonorHold,
-            rate: None,
-            gpu_ms: 0,
-            reference: None,
-        };
+        let account = if number % 2 == 0 { tenant } else { team.as_str() };
+        let hold = PlaceHold::new(format!("h{number}"), account, credits(10));
         run(ledger, &Command::PlaceHold(hold));
     }
 }
@@ -151,15 +130,12 @@ fn change(ledger: &mut Ledger, now: Timestamp, number: u32) {
     let usage = |micros| Usage::Total(credits(micros));
     let cause = Cause::Holder;
     let new = PlaceHold {
-        id: format!("new-{number}").as_str().into(),
-        account: if number.is_multiple_of(2) { "acme" } else { "acme:nlp" }.into(),
-        amount: credits(3),
-        ttl_ms: None,
-        context: Context::default(),
-        on_expiry: OnExpiry::HonorHold,
-        rate: None,
         gpu_ms: 7,
-        reference: None,
+        ..PlaceHold::new(
+            format!("new-{number}"),
+            if number.is_multiple_of(2) { "acme" } else { "acme:nlp" },
+            credits(3),
+        )
     };
     let command = match number % 4 {
         0 => Command::CaptureHold { tenant, hold, usage: usage(4), seq: None },
@@ -220,17 +196,28 @@ fn a_new_budget_of_a_tenant_with_many_holds_is_counted_in_bounded_steps() {
     }
 }
 
-#[test]
-fn a_count_follows_holds_that_are_forgotten_or_changed_before_it_is_used() {
+fn forgetting_after_a_minute() -> Ledger {
     let mut ledger = Ledger::new();
     ledger.forget_by_age();
     let policy = Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
     run(&mut ledger, &Command::SetPolicy(policy));
+    ledger
+}
+
+/// Ten thousand holds, of which a thousand are settled.
+fn with_settled_holds() -> Ledger {
+    let mut ledger = forgetting_after_a_minute();
     tenant_with_holds(&mut ledger, "acme", 10_000);
-    let (set, terms) = budget_of("acme", BudgetUnit::Credits, BudgetPeriod::Total);
     for number in (1..4_000).step_by(4) {
         change(&mut ledger, Timestamp::from_millis(1_577_836_800_000), number);
     }
+    ledger
+}
+
+#[test]
+fn a_count_follows_holds_that_are_forgotten_or_changed_before_it_is_used() {
+    let mut ledger = with_settled_holds();
+    let (set, terms) = budget_of("acme", BudgetUnit::Credits, BudgetPeriod::Total);
     assert!(!ledger.prepare(ledger.now, &set), "there is more to count");
     let later = ledger.now.plus_millis(600_000);
     crate::machine::advance(&mut ledger, later, |_, _| {});
@@ -246,15 +233,8 @@ fn a_count_follows_holds_that_are_forgotten_or_changed_before_it_is_used() {
 
 #[test]
 fn a_hold_in_a_slot_that_was_visited_while_free_is_counted() {
-    let mut ledger = Ledger::new();
-    ledger.forget_by_age();
-    let policy = Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
-    run(&mut ledger, &Command::SetPolicy(policy));
-    tenant_with_holds(&mut ledger, "acme", 10_000);
+    let mut ledger = with_settled_holds();
     let (set, terms) = budget_of("acme", BudgetUnit::Credits, BudgetPeriod::Total);
-    for number in (1..4_000).step_by(4) {
-        change(&mut ledger, Timestamp::from_millis(1_577_836_800_000), number);
-    }
     let later = ledger.now.plus_millis(600_000);
     crate::machine::advance(&mut ledger, later, |_, _| {});
     assert!(!ledger.prepare(later, &set), "there is more to count");
@@ -279,11 +259,7 @@ fn a_hold_in_a_slot_that_was_visited_while_free_is_counted() {
 #[test]
 fn a_budget_that_is_set_after_a_hold_came_back_does_not_count_it() {
     for in_steps in [false, true] {
-        let mut ledger = Ledger::new();
-        ledger.forget_by_age();
-        let policy =
-            Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
-        run(&mut ledger, &Command::SetPolicy(policy));
+        let mut ledger = forgetting_after_a_minute();
         tenant_with_holds(&mut ledger, "acme", 1);
         let now = ledger.now;
         let (tenant, hold): (AccountPath, HoldId) = ("acme".into(), "h0".into());

@@ -3,8 +3,7 @@ use proptest::prelude::*;
 use super::draw::split;
 use super::*;
 use crate::ledger::command::{
-    AccountKind, AccountSettings, Cause, Command, Context, GrantKind, IssueGrant, PlaceHold,
-    Restriction,
+    AccountKind, AccountSettings, Cause, Command, Context, IssueGrant, PlaceHold, Restriction,
 };
 use crate::ledger::credits::spend_order::draw::DrawRequest;
 use crate::machine::execute;
@@ -42,16 +41,12 @@ fn fragmented(amounts: &[(u8, u64)]) -> Ledger {
         run(
             &mut ledger,
             &Command::IssueGrant(IssueGrant {
-                id: format!("g{number}").as_str().into(),
-                account: if kind & 4 == 0 { "acme" } else { "acme:nlp" }.into(),
-                amount: credits(*amount),
-                kind: GrantKind::Purchase,
-                effective_at: None,
-                expires_at: None,
-                priority: 100,
                 restriction,
-                reference: None,
-                metadata: None,
+                ..IssueGrant::purchase(
+                    format!("g{number}"),
+                    if kind & 4 == 0 { "acme" } else { "acme:nlp" },
+                    credits(*amount),
+                )
             }),
         );
     }
@@ -62,15 +57,8 @@ fn fragmented(amounts: &[(u8, u64)]) -> Ledger {
         run(
             &mut ledger,
             &Command::PlaceHold(PlaceHold {
-                id: names(number),
-                account: "acme:nlp".into(),
-                amount: credits(2),
-                ttl_ms: None,
                 context: context(),
-                on_expiry: OnExpiry::HonorHold,
-                rate: None,
-                gpu_ms: 0,
-                reference: None,
+                ..PlaceHold::new(names(number), "acme:nlp", credits(2))
             }),
         );
     }

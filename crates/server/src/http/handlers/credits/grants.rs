@@ -37,7 +37,7 @@ pub(super) fn plan_issue(app: &App, body: Value) -> Result<ChangePlan, Failure> 
         kind: render::asked_grant_kind(issue.kind),
         effective_at: issue.effective_at.map(instant),
         expires_at: issue.expires_at.map(instant),
-        priority: issue.priority.unwrap_or(100),
+        priority: issue.priority.unwrap_or(command::IssueGrant::DEFAULT_PRIORITY),
         restriction: restriction(issue.restrict)?,
         reference: text(issue.reference, "reference", 1024)?,
         metadata: metadata(issue.metadata)?,

@@ -168,10 +168,10 @@ fn share(share: FairShare) -> ShareEntry {
     }
 }
 
-/// What a ledger has for queue entries: name, account, class, submission.
+/// The part of a queue entry that a ledger has: name, account, class, submission.
 type KnownJobs = BTreeMap<JobId, (JobName, AccountPath, ClassName, bursar_core::time::Timestamp)>;
 
-/// The fields of queue entries that the ledger has.
+/// Reads the parts of queue entries that a ledger has.
 fn known_jobs(ledger: &Ledger, jobs: &[JobId]) -> KnownJobs {
     let known = jobs.iter().filter_map(|id| {
         let job = ledger.job(ledger.job_of_cells(*id)?)?;
@@ -182,7 +182,7 @@ fn known_jobs(ledger: &Ledger, jobs: &[JobId]) -> KnownJobs {
     known.collect()
 }
 
-/// The same from the ledgers of all shards.
+/// Reads the parts of queue entries from the ledgers of all shards.
 pub(super) async fn all_known_jobs(app: &App, jobs: Vec<JobId>) -> Result<KnownJobs, Failure> {
     let asked = jobs.clone();
     let look = move |ledger: &Ledger| known_jobs(ledger, &asked);

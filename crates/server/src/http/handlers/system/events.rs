@@ -29,7 +29,8 @@ const MAX_UNSENT: usize = 64;
 /// The name of the event with the reason why the stream ends.
 const PROBLEM: &str = "problem";
 
-/// Marks the request for a part of a stream over several shards: the whole has its place already.
+/// Marks a request for one shard's part of a stream over several shards. The stream as a whole has taken its place
+/// among the streams of its key already.
 #[derive(Copy, Clone)]
 pub(in crate::http) struct PartOfStream;
 

@@ -1,4 +1,4 @@
-//! Which shard a request of a key of the platform concerns.
+//! The shard of a request that is sent with a key of the platform.
 
 use axum::http::{HeaderMap, Method, Uri};
 use bursar_core::name::AccountPath;
@@ -23,7 +23,7 @@ pub(super) enum Collection {
 }
 
 impl Collection {
-    /// As in paths.
+    /// Its segment in paths.
     pub(super) fn path(self) -> &'static str {
         match self {
             Collection::Grants => "grants",
@@ -36,23 +36,23 @@ impl Collection {
     }
 }
 
-/// Where to find the tenant in a body.
+/// Where a body names its tenant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum InBody {
-    /// In this field, an account or the scope of a key.
+    /// In this field: an account, or the scope of a key.
     Account(&'static str),
     /// In the path of the account that is opened.
     NewAccount,
-    /// By the charge, hold or job that is refunded.
+    /// Through the charge, hold or job that is refunded.
     Refunded,
-    /// In the operation that is rehearsed.
+    /// In the operation of a dry run.
     Rehearsed,
 }
 
-/// What a body names.
+/// What decides the shard of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Nothing that is known here.
+pub(super) enum BodySubject {
+    /// Its fields name no tenant, account or id.
     Nothing,
     Tenant(AccountPath),
     /// An org that may be new.
@@ -60,37 +60,37 @@ pub(super) enum Found {
     Named(Collection, String),
 }
 
-/// What has several parts that may belong to several shards.
+/// A request whose parts may belong to several shards.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Parted {
+pub(super) enum RequestParts {
     Operations,
     UsageRecords,
-    /// Records of a report that is rehearsed.
+    /// Records in the dry run of a report.
     RehearsedRecords,
 }
 
-/// Which shard a request concerns.
+/// How the shard of a request is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// What it concerns is no ledger's, or every ledger's.
+pub(super) enum ShardRoute {
+    /// The first shard: the request concerns no ledger, or all ledgers in the same way.
     First,
-    /// That with this number, if there is one.
+    /// The shard with this number, if it exists.
     Shard(Option<u16>),
-    /// That of a tenant.
+    /// The shard of a tenant.
     Tenant(AccountPath),
-    /// That which knows an id.
+    /// The shard that knows an id.
     Named(Collection, String),
-    /// That of what its body names.
+    /// The shard of what the body names.
     Body(InBody),
-    /// Those of its parts.
-    Batch(Parted),
-    /// All: a list.
+    /// The shards of its parts.
+    Batch(RequestParts),
+    /// All shards: a list.
     List,
-    /// All: a ranking.
+    /// All shards: a ranking.
     Top,
-    /// All: a search.
+    /// All shards: a search.
     Search,
-    /// All: a stream of events.
+    /// All shards: a stream of events.
     Events,
 }
 
@@ -109,15 +109,15 @@ fn tenant_in(segment: &str) -> AccountPath {
     tenant(&decoded(segment))
 }
 
-/// A list of what the accounts of a parameter have, or of all.
-fn listed(uri: &Uri, name: &str) -> Way {
-    parameter(uri, name).map_or(Way::List, |account| Way::Tenant(tenant(&account)))
+/// A list filtered by the account in a query parameter; without it a list over all shards.
+fn listed(uri: &Uri, name: &str) -> ShardRoute {
+    parameter(uri, name).map_or(ShardRoute::List, |account| ShardRoute::Tenant(tenant(&account)))
 }
 
-/// Which shard a request concerns.
-pub(super) fn way(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Way, Failure> {
+/// How the shard of a request is found.
+pub(super) fn route(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<ShardRoute, Failure> {
     let Some((operation, params)) = Operation::find(method.as_str(), uri.path()) else {
-        return Ok(Way::First);
+        return Ok(ShardRoute::First);
     };
     let id = params.get("id").unwrap_or_default();
     let asked = headers.get("bursar-tenant").and_then(|value| value.to_str().ok());
@@ -126,21 +126,21 @@ pub(super) fn way(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Way
     Ok(match (asked, found) {
         (
             Some(asked),
-            Way::Named(..) | Way::Batch(_) | Way::Body(InBody::Refunded | InBody::Rehearsed),
-        ) => Way::Tenant(tenant(asked)),
+            ShardRoute::Named(..) | ShardRoute::Batch(_) | ShardRoute::Body(InBody::Refunded | InBody::Rehearsed),
+        ) => ShardRoute::Tenant(tenant(asked)),
         (_, found) => found,
     })
 }
 
-fn of_operation(operation: Operation, id: &str, uri: &Uri) -> Way {
+fn of_operation(operation: Operation, id: &str, uri: &Uri) -> ShardRoute {
     use Operation as Of;
-    let named = |of: Collection| Way::Named(of, id.to_owned());
+    let named = |of: Collection| ShardRoute::Named(of, id.to_owned());
     match operation {
-        Of::OpenAccount => Way::Body(InBody::NewAccount),
+        Of::OpenAccount => ShardRoute::Body(InBody::NewAccount),
         Of::ListAccounts => {
             let prefix = parameter(uri, "prefix").filter(|prefix| prefix.contains(':'));
             let within = parameter(uri, "parent").or(prefix);
-            within.map_or(Way::List, |path| Way::Tenant(tenant(&path)))
+            within.map_or(ShardRoute::List, |path| ShardRoute::Tenant(tenant(&path)))
         }
         Of::GetAccount
         | Of::ChangeAccount
@@ -161,15 +161,15 @@ fn of_operation(operation: Operation, id: &str, uri: &Uri) -> Way {
         | Of::RemoveBudget
         | Of::SetQuota
         | Of::GetQuota
-        | Of::RemoveQuota => Way::Tenant(tenant_in(id)),
-        Of::GetTop => Way::Top,
+        | Of::RemoveQuota => ShardRoute::Tenant(tenant_in(id)),
+        Of::GetTop => ShardRoute::Top,
         Of::IssueGrant | Of::PlaceHold | Of::CreateCharge | Of::SubmitJob | Of::GetQuote => {
-            Way::Body(InBody::Account("account"))
+            ShardRoute::Body(InBody::Account("account"))
         }
-        Of::CreateTransfer => Way::Body(InBody::Account("from")),
-        Of::CreateKey => Way::Body(InBody::Account("scope")),
-        Of::CreateRefund => Way::Body(InBody::Refunded),
-        Of::DryRun => Way::Body(InBody::Rehearsed),
+        Of::CreateTransfer => ShardRoute::Body(InBody::Account("from")),
+        Of::CreateKey => ShardRoute::Body(InBody::Account("scope")),
+        Of::CreateRefund => ShardRoute::Body(InBody::Refunded),
+        Of::DryRun => ShardRoute::Body(InBody::Rehearsed),
         Of::ListGrants
         | Of::ListHolds
         | Of::ListCharges
@@ -192,10 +192,10 @@ fn of_operation(operation: Operation, id: &str, uri: &Uri) -> Way {
         | Of::ExplainJob
         | Of::GetJobTimeline
         | Of::GetJobLogs => named(Collection::Jobs),
-        Of::RunBatch => Way::Batch(Parted::Operations),
-        Of::ReportUsage => Way::Batch(Parted::UsageRecords),
-        Of::Search => Way::Search,
-        Of::FollowEvents => Way::Events,
+        Of::RunBatch => ShardRoute::Batch(RequestParts::Operations),
+        Of::ReportUsage => ShardRoute::Batch(RequestParts::UsageRecords),
+        Of::Search => ShardRoute::Search,
+        Of::FollowEvents => ShardRoute::Events,
         Of::ListAudit | Of::GetCheckpoint | Of::GetProof => of_audit(uri),
         Of::SetPrice
         | Of::ListPrices
@@ -232,47 +232,47 @@ fn of_operation(operation: Operation, id: &str, uri: &Uri) -> Way {
         | Of::OpenShard
         | Of::GetClock
         | Of::MoveClock
-        | Of::AcceptClock => Way::First,
+        | Of::AcceptClock => ShardRoute::First,
     }
 }
 
-/// The journal of the machine that is named, or that of the account or job.
-fn of_audit(uri: &Uri) -> Way {
+/// The shard of the machine in the query, or of the account or job.
+fn of_audit(uri: &Uri) -> ShardRoute {
     // The account or job of a record of a cell is known to its ledger.
     let ledger = parameter(uri, "machine").filter(|machine| machine.starts_with("ledger-"));
     if let Some(machine) = ledger {
-        return Way::Shard(shard_named(&machine));
+        return ShardRoute::Shard(shard_named(&machine));
     }
     if let Some(account) = parameter(uri, "account") {
-        return Way::Tenant(tenant(&account));
+        return ShardRoute::Tenant(tenant(&account));
     }
     match parameter(uri, "job") {
-        Some(job) => Way::Named(Collection::Jobs, job),
-        None => Way::First,
+        Some(job) => ShardRoute::Named(Collection::Jobs, job),
+        None => ShardRoute::First,
     }
 }
 
 impl InBody {
     /// Finds what the body names.
-    pub(super) fn find(self, body: &[u8]) -> Found {
+    pub(super) fn find(self, body: &[u8]) -> BodySubject {
         match bursar_api::json::parse(body) {
             Ok(body) => self.find_in(&body),
-            Err(_) => Found::Nothing,
+            Err(_) => BodySubject::Nothing,
         }
     }
 
-    fn find_in(self, body: &Value) -> Found {
+    fn find_in(self, body: &Value) -> BodySubject {
         let text = |field: &str| body.get(field).and_then(Value::as_str);
         match self {
             InBody::Account(field) => match text(field) {
-                Some(account) if AccountPath::is_valid(account) => Found::Tenant(tenant(account)),
-                _ => Found::Nothing,
+                Some(account) if AccountPath::is_valid(account) => BodySubject::Tenant(tenant(account)),
+                _ => BodySubject::Nothing,
             },
             InBody::NewAccount => match text("id") {
-                Some(path) if !AccountPath::is_valid(path) => Found::Nothing,
-                Some(path) if tenant_of(path) == path => Found::NewOrg(tenant(path)),
-                Some(path) => Found::Tenant(tenant(path)),
-                None => Found::Nothing,
+                Some(path) if !AccountPath::is_valid(path) => BodySubject::Nothing,
+                Some(path) if tenant_of(path) == path => BodySubject::NewOrg(tenant(path)),
+                Some(path) => BodySubject::Tenant(tenant(path)),
+                None => BodySubject::Nothing,
             },
             InBody::Refunded => {
                 let fields = [
@@ -281,17 +281,17 @@ impl InBody {
                     ("job", Collection::Jobs),
                 ];
                 let mut named = fields.into_iter().filter_map(|(field, of)| {
-                    text(field).map(|id| Found::Named(of, id.to_owned()))
+                    text(field).map(|id| BodySubject::Named(of, id.to_owned()))
                 });
-                named.next().unwrap_or(Found::Nothing)
+                named.next().unwrap_or(BodySubject::Nothing)
             }
-            InBody::Rehearsed => of_part(body).unwrap_or(Found::Nothing),
+            InBody::Rehearsed => of_part(body).unwrap_or(BodySubject::Nothing),
         }
     }
 }
 
-/// What an operation of a batch names; `None` if it is not an operation.
-pub(super) fn of_part(operation: &Value) -> Option<Found> {
+/// What decides the shard of an operation in a batch; `None` if it is not an operation.
+pub(super) fn of_part(operation: &Value) -> Option<BodySubject> {
     let method = operation.get("method")?.as_str()?;
     let path = operation.get("path")?.as_str()?;
     let uri = Uri::try_from(path).ok()?;
@@ -299,22 +299,22 @@ pub(super) fn of_part(operation: &Value) -> Option<Found> {
     let nothing = Value::Null;
     let body = operation.get("body").unwrap_or(&nothing);
     Some(match of_operation(found, params.get("id").unwrap_or_default(), &uri) {
-        Way::Tenant(tenant) => Found::Tenant(tenant),
-        Way::Named(of, id) => Found::Named(of, id),
+        ShardRoute::Tenant(tenant) => BodySubject::Tenant(tenant),
+        ShardRoute::Named(of, id) => BodySubject::Named(of, id),
         // An operation of a batch is no batch.
-        Way::Body(InBody::Rehearsed) => Found::Nothing,
-        Way::Body(find) => find.find_in(body),
-        Way::First
-        | Way::Shard(_)
-        | Way::Batch(_)
-        | Way::List
-        | Way::Top
-        | Way::Search
-        | Way::Events => Found::Nothing,
+        ShardRoute::Body(InBody::Rehearsed) => BodySubject::Nothing,
+        ShardRoute::Body(find) => find.find_in(body),
+        ShardRoute::First
+        | ShardRoute::Shard(_)
+        | ShardRoute::Batch(_)
+        | ShardRoute::List
+        | ShardRoute::Top
+        | ShardRoute::Search
+        | ShardRoute::Events => BodySubject::Nothing,
     })
 }
 
-/// Whether an operation that is rehearsed is a report of usage.
+/// Whether the operation of a dry run is a report of usage.
 pub(super) fn is_report(operation: &[u8]) -> bool {
     let Ok(operation) = bursar_api::json::parse(operation) else { return false };
     let text = |field: &str| operation.get(field).and_then(Value::as_str);
@@ -323,13 +323,13 @@ pub(super) fn is_report(operation: &[u8]) -> bool {
     matches!(Operation::find(method, path), Some((Operation::ReportUsage, _)))
 }
 
-/// What a record of usage names.
-pub(super) fn of_record(record: &Value) -> Found {
+/// What decides the shard of a record of usage.
+pub(super) fn of_record(record: &Value) -> BodySubject {
     let text = |field: &str| record.get(field).and_then(Value::as_str).map(str::to_owned);
     match (text("job"), text("hold")) {
-        (Some(job), _) => Found::Named(Collection::Jobs, job),
-        (None, Some(hold)) => Found::Named(Collection::Holds, hold),
-        (None, None) => Found::Nothing,
+        (Some(job), _) => BodySubject::Named(Collection::Jobs, job),
+        (None, Some(hold)) => BodySubject::Named(Collection::Holds, hold),
+        (None, None) => BodySubject::Nothing,
     }
 }
 
@@ -352,54 +352,54 @@ mod tests {
 
     use super::*;
 
-    fn found(method: &str, uri: &str) -> Way {
+    fn found(method: &str, uri: &str) -> ShardRoute {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let uri = Uri::try_from(uri).expect("a path");
-        way(&method, &uri, &HeaderMap::new()).expect("it is known")
+        route(&method, &uri, &HeaderMap::new()).expect("it is known")
     }
 
     #[test]
     fn the_way_of_a_request_follows_from_what_it_names() {
-        let acme = || Way::Tenant("acme".into());
+        let acme = || ShardRoute::Tenant("acme".into());
         assert_eq!(found("GET", "/v1/accounts/acme:nlp/balance"), acme());
         assert_eq!(found("GET", "/v1/accounts/acme%3Anlp"), acme());
         assert_eq!(found("GET", "/v1/accounts?parent=acme:nlp"), acme());
         assert_eq!(found("GET", "/v1/accounts?prefix=acme%3Anl"), acme());
-        assert_eq!(found("GET", "/v1/accounts?prefix=ac"), Way::List);
+        assert_eq!(found("GET", "/v1/accounts?prefix=ac"), ShardRoute::List);
         assert_eq!(found("GET", "/v1/grants?account=acme:nlp&limit=3"), acme());
-        assert_eq!(found("GET", "/v1/grants"), Way::List);
-        assert_eq!(found("HEAD", "/v1/holds/h1"), Way::Named(Collection::Holds, "h1".into()));
-        assert_eq!(found("POST", "/v1/holds"), Way::Body(InBody::Account("account")));
-        assert_eq!(found("GET", "/v1/audit?machine=ledger-1"), Way::Shard(Some(1)));
-        assert_eq!(found("GET", "/v1/audit?machine=ledger-x"), Way::Shard(None));
-        assert_eq!(found("GET", "/v1/audit?machine=cell-eu"), Way::First);
+        assert_eq!(found("GET", "/v1/grants"), ShardRoute::List);
+        assert_eq!(found("HEAD", "/v1/holds/h1"), ShardRoute::Named(Collection::Holds, "h1".into()));
+        assert_eq!(found("POST", "/v1/holds"), ShardRoute::Body(InBody::Account("account")));
+        assert_eq!(found("GET", "/v1/audit?machine=ledger-1"), ShardRoute::Shard(Some(1)));
+        assert_eq!(found("GET", "/v1/audit?machine=ledger-x"), ShardRoute::Shard(None));
+        assert_eq!(found("GET", "/v1/audit?machine=cell-eu"), ShardRoute::First);
         assert_eq!(found("GET", "/v1/audit?account=acme:x"), acme());
-        assert_eq!(found("GET", "/nowhere"), Way::First);
+        assert_eq!(found("GET", "/nowhere"), ShardRoute::First);
         let mut headers = HeaderMap::new();
         headers.insert("bursar-tenant", "acme".parse().expect("a value"));
         let asked = |method, uri: &'static str| {
-            way(&method, &Uri::from_static(uri), &headers).expect("it is known")
+            route(&method, &Uri::from_static(uri), &headers).expect("it is known")
         };
         assert_eq!(asked(Method::GET, "/v1/holds/h1"), acme());
-        assert_eq!(asked(Method::GET, "/v1/holds"), Way::List, "the header says whose id is meant");
-        assert_eq!(asked(Method::PUT, "/v1/prices/H100"), Way::First);
+        assert_eq!(asked(Method::GET, "/v1/holds"), ShardRoute::List, "the header says whose id is meant");
+        assert_eq!(asked(Method::PUT, "/v1/prices/H100"), ShardRoute::First);
     }
 
     #[test]
     fn a_body_names_its_tenant() {
         let find = |find: InBody, body: Value| find.find(body.to_string().as_bytes());
         let account = InBody::Account("account");
-        assert_eq!(find(account, json!({"account": "a:b"})), Found::Tenant("a".into()));
+        assert_eq!(find(account, json!({"account": "a:b"})), BodySubject::Tenant("a".into()));
         for wrong in [json!({}), json!({"account": 3}), json!({"account": "A B"}), json!([])] {
-            assert_eq!(find(account, wrong), Found::Nothing);
+            assert_eq!(find(account, wrong), BodySubject::Nothing);
         }
-        assert_eq!(find(InBody::NewAccount, json!({"id": "a"})), Found::NewOrg("a".into()));
-        assert_eq!(find(InBody::NewAccount, json!({"id": "a:b"})), Found::Tenant("a".into()));
-        let hold = Found::Named(Collection::Holds, "h".into());
+        assert_eq!(find(InBody::NewAccount, json!({"id": "a"})), BodySubject::NewOrg("a".into()));
+        assert_eq!(find(InBody::NewAccount, json!({"id": "a:b"})), BodySubject::Tenant("a".into()));
+        let hold = BodySubject::Named(Collection::Holds, "h".into());
         assert_eq!(find(InBody::Refunded, json!({"hold": "h"})), hold);
         let operation = json!({"method": "POST", "path": "/v1/holds/h/settle", "body": {}});
         assert_eq!(find(InBody::Rehearsed, operation), hold);
         let operation = json!({"method": "POST", "path": "/v1/charges", "body": {"account": "a"}});
-        assert_eq!(find(InBody::Rehearsed, operation), Found::Tenant("a".into()));
+        assert_eq!(find(InBody::Rehearsed, operation), BodySubject::Tenant("a".into()));
     }
 }
