@@ -5,6 +5,7 @@ mod archive_moves;
 mod cluster;
 mod file_table;
 mod files;
+mod forms;
 mod forwarding;
 mod migrate;
 mod postgres;
