@@ -60,6 +60,9 @@ pub(crate) struct ServeArguments {
     /// Accept a PostgreSQL on another machine without encryption (sslmode=disable).
     #[arg(long)]
     unsafe_plaintext_postgres: bool,
+    /// Read and announce only forms of a store up to this one, to test upgrades.
+    #[arg(long, value_name = "N", hide = true)]
+    unsafe_store_form: Option<u32>,
     /// A region; repeat for several. One called `default` if none is given.
     #[arg(long = "region", value_name = "NAME")]
     regions: Vec<String>,
@@ -115,6 +118,7 @@ impl ServeArguments {
         config.cluster_secret_file = self.cluster_secret_file.or(config.cluster_secret_file);
         config.unsafe_single_postgres |= self.unsafe_single_postgres;
         config.unsafe_plaintext_postgres |= self.unsafe_plaintext_postgres;
+        config.unsafe_store_form = self.unsafe_store_form;
         if !self.regions.is_empty() {
             config.regions = self.regions;
         }

@@ -194,7 +194,7 @@ fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
         ALTER TABLE bursar_store DROP COLUMN store, DROP COLUMN format,
           DROP COLUMN incarnation_base, DROP COLUMN clean, DROP COLUMN signer,
           DROP COLUMN earlier_signers, DROP COLUMN loss, DROP COLUMN losses_accepted,
-          DROP COLUMN lease_ms;
+          DROP COLUMN lease_ms, DROP COLUMN form;
         DELETE FROM bursar_schema WHERE version >= 3";
     server.sql(earlier);
     server.sql("CREATE TABLE batches AS TABLE bursar_batch; DELETE FROM bursar_batch");
@@ -224,7 +224,7 @@ fn a_manifest_without_a_signing_key_is_read_and_kept() {
     server.sql(
         "ALTER TABLE bursar_store DROP COLUMN signer, DROP COLUMN earlier_signers,
            DROP COLUMN loss, DROP COLUMN losses_accepted,
-          DROP COLUMN lease_ms;
+          DROP COLUMN lease_ms, DROP COLUMN form;
          DELETE FROM bursar_schema WHERE version >= 4;
          UPDATE bursar_store SET incarnation_base = 9",
     );

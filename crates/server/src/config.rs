@@ -79,6 +79,9 @@ pub struct Config {
     pub unsafe_single_postgres: bool,
     /// Accept a PostgreSQL on another machine without encryption.
     pub unsafe_plaintext_postgres: bool,
+    /// A lower newest form of a store than this build reads, to test upgrades.
+    #[serde(skip)]
+    pub unsafe_store_form: Option<u32>,
     /// The regions; one called `default` if none are given.
     pub regions: Vec<String>,
     /// The number of ledger shards of a new store; one if absent. A store that has been started keeps what it has.
@@ -143,6 +146,7 @@ impl Default for Config {
             cluster_secret_file: None,
             unsafe_single_postgres: false,
             unsafe_plaintext_postgres: false,
+            unsafe_store_form: None,
             regions: Vec::new(),
             shards: None,
             clock: ClockKind::Wall,

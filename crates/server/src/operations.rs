@@ -174,6 +174,7 @@ operations! {
     DrainMember          POST   "/v1/cluster/members/{id}/drain"   MACHINES Platform Change   ByNature Never,
     ResumeMember         POST   "/v1/cluster/members/{id}/resume"  MACHINES Platform Change   ByNature Never,
     EvictMember          POST   "/v1/cluster/members/{id}/evict"   MACHINES Platform Change   ByNature Never,
+    UpgradeCluster       POST   "/v1/cluster/upgrade"              MACHINES Platform Change   ByNature Never,
     ListShards           GET    "/v1/shards"                       MACHINES Platform Read     NoEffect Never,
     AddShard             POST   "/v1/shards"                       MACHINES Platform Change   Stored   Never,
     DrainShard           POST   "/v1/shards/{id}/drain"            MACHINES Platform Change   Stored   Never,

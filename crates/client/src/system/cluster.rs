@@ -24,6 +24,11 @@ pub fn evict(id: &str) -> Call<Cluster> {
     change(id, "evict")
 }
 
+/// Raises the form of the store to the newest that all members read.
+pub fn upgrade() -> Call<Cluster> {
+    Call::new(Method::Post, path(&["v1", "cluster", "upgrade"]))
+}
+
 fn change(id: &str, verb: &str) -> Call<Cluster> {
     Call::new(Method::Post, path(&["v1", "cluster", "members", id, verb]))
 }

@@ -101,7 +101,8 @@ impl PostgresLeader {
     ) -> Result<Claim, JournalError> {
         self.ask(ttl / 3, async |session, options| {
             fitness::check_running(session, options).await?;
-            leases::claim_leadership(session, (holder, url), ttl, seen).await
+            let newest = options.newest_form;
+            leases::claim_leadership(session, (holder, url), (ttl, newest), seen).await
         })
     }
 
@@ -120,7 +121,7 @@ impl PostgresLeader {
     pub fn renew(&self, term: u64, ttl: Duration) -> Result<bool, JournalError> {
         self.ask(ttl / 3, async |session, options| {
             fitness::check_running(session, options).await?;
-            leases::extend_leadership(session, term, ttl).await
+            leases::extend_leadership(session, term, (ttl, options.newest_form)).await
         })
     }
 
@@ -129,8 +130,9 @@ impl PostgresLeader {
     /// # Errors
     /// The store does not answer. The lease then expires.
     pub fn release(&self, term: u64, ttl: Duration) -> Result<(), JournalError> {
-        let ended = async |session: &Session, _: &PostgresOptions| {
-            leases::extend_leadership(session, term, Duration::ZERO).await
+        let ended = async |session: &Session, options: &PostgresOptions| {
+            let until = (Duration::ZERO, options.newest_form);
+            leases::extend_leadership(session, term, until).await
         };
         self.ask(ttl / 3, ended).map(drop)
     }

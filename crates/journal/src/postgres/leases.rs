@@ -81,7 +81,7 @@ pub(super) async fn extend_lease(
 pub(super) async fn claim_leadership(
     session: &Session,
     (holder, url): (&str, &str),
-    ttl: Duration,
+    (ttl, newest_form): (Duration, u32),
     seen: &LeadRow,
 ) -> Result<Claim, JournalError> {
     let doing = "asking to lead";
@@ -91,9 +91,12 @@ pub(super) async fn claim_leadership(
             "UPDATE bursar_store SET term = term + 1, holder = $1, url = $2,
                until = clock_timestamp() + make_interval(secs => $3),
                lease_ms = CASE WHEN holder = $1 THEN greatest(lease_ms, $6) ELSE $6 END
-             WHERE loss IS NULL AND (holder = $1 OR (until < clock_timestamp()
+             WHERE loss IS NULL AND form <= $7::bigint AND (holder = $1 OR (until < clock_timestamp()
                AND term = $4 AND extract(epoch FROM until)::text = $5)) RETURNING term",
-            &[&holder, &url, &ttl.as_secs_f64(), &stored(seen.term), &seen.until, &millis(ttl)],
+            &[
+                &holder, &url, &ttl.as_secs_f64(), &stored(seen.term), &seen.until, &millis(ttl),
+                &i64::from(newest_form),
+            ],
         )
         .await?;
     if let Some(row) = taken.first() {
@@ -126,7 +129,7 @@ pub(super) async fn look_at_leadership(session: &Session) -> Result<StoredLead, 
 pub(super) async fn extend_leadership(
     session: &Session,
     term: u64,
-    ttl: Duration,
+    (ttl, newest_form): (Duration, u32),
 ) -> Result<bool, JournalError> {
     let rows = session
         .query(
@@ -134,8 +137,9 @@ pub(super) async fn extend_leadership(
             "UPDATE bursar_store SET until = CASE WHEN $2::double precision = 0 THEN '-infinity'
                  ELSE clock_timestamp() + make_interval(secs => $2) END,
                clean = clean AND $2::double precision = 0, lease_ms = greatest(lease_ms, $3)
-             WHERE term = $1 AND (loss IS NULL OR $2::double precision = 0) RETURNING term",
-            &[&stored(term), &ttl.as_secs_f64(), &millis(ttl)],
+             WHERE term = $1 AND (loss IS NULL AND form <= $4::bigint OR $2::double precision = 0)
+             RETURNING term",
+            &[&stored(term), &ttl.as_secs_f64(), &millis(ttl), &i64::from(newest_form)],
         )
         .await?;
     Ok(!rows.is_empty())

@@ -6,13 +6,16 @@
 
 use std::time::Duration;
 
+use tokio_postgres::Row;
+
+use super::forms::{stored_form, too_old};
 use super::leader::PostgresLeader;
 use super::schema::{number, schema_version};
 use super::session::Session;
 use crate::error::JournalError;
 
 /// A member that was not seen for this long is gone.
-const GONE_AFTER_SECONDS: f64 = 15.0;
+pub(super) const GONE_AFTER_SECONDS: f64 = 15.0;
 /// A member that was not seen for this long is removed from the table.
 const FORGOTTEN_AFTER_SECONDS: f64 = 24.0 * 3600.0;
 
@@ -38,6 +41,8 @@ pub struct MemberStanding {
     pub has_successor: bool,
     /// Whether another process that still runs uses the same name.
     pub has_namesake: bool,
+    /// Why it must not own anything: the store may contain what it cannot read.
+    pub too_old: Option<String>,
 }
 
 /// The state of a member.
@@ -62,6 +67,8 @@ pub struct KnownMember {
     pub url: String,
     /// The version of its program.
     pub build: String,
+    /// The newest form of a store that it reads.
+    pub form: u32,
     /// Its state.
     pub state: MemberState,
     /// When it was last seen, in milliseconds since 1970 of the store's clock.
@@ -86,6 +93,8 @@ pub struct OwnedMachine {
 pub struct Membership {
     /// The version of the tables.
     pub version: u64,
+    /// The form of what is stored.
+    pub form: u32,
     /// The members, by name.
     pub members: Vec<KnownMember>,
     /// The machines, by name.
@@ -100,7 +109,7 @@ pub enum MemberChange {
     /// There is no such member.
     Unknown,
     /// The state of the members does not allow it.
-    Refused(&'static str),
+    Refused(String),
 }
 
 const NO_SUCCESSOR: &str =
@@ -119,7 +128,9 @@ impl PostgresLeader {
         member: &Announcement,
         within: Duration,
     ) -> Result<MemberStanding, JournalError> {
-        self.ask(within, async |session, _| announce(session, member).await)
+        self.ask(within, async |session, options| {
+            announce(session, member, options.newest_form).await
+        })
     }
 
     /// Removes the row of a member that ends, unless it is draining: that lasts until it is resumed.
@@ -167,6 +178,7 @@ impl PostgresLeader {
 async fn announce(
     session: &Session,
     member: &Announcement,
+    newest_form: u32,
 ) -> Result<MemberStanding, JournalError> {
     let Announcement { name, start, url, build } = member;
     let rows = session
@@ -176,6 +188,7 @@ async fn announce(
                SELECT set_config('synchronous_commit', 'local', true) AS setting),
              others AS MATERIALIZED (
                SELECT coalesce(bool_or(member <> $1 AND NOT draining
+                        AND form >= (SELECT form FROM bursar_store)
                         AND seen >= clock_timestamp() - make_interval(secs => $5)), false) AS able,
                       coalesce(bool_or(member = $1 AND start <> $2
                         AND seen >= clock_timestamp() - make_interval(secs => $5 / 3)), false) AS same
@@ -184,18 +197,30 @@ async fn announce(
                DELETE FROM bursar_member WHERE member <> $1
                  AND seen < clock_timestamp() - make_interval(secs => $6)),
              written AS (
-               INSERT INTO bursar_member AS known (member, start, url, build, draining, seen)
-               SELECT $1, $2, $3, $4, false, clock_timestamp() FROM quiet
+               INSERT INTO bursar_member AS known (member, start, url, build, form, draining, seen)
+               SELECT $1, $2, $3, $4, $7::bigint, false, clock_timestamp() FROM quiet
                ON CONFLICT (member) DO UPDATE
                SET start = excluded.start, url = excluded.url, build = excluded.build,
-                   seen = excluded.seen
+                   form = excluded.form, seen = excluded.seen
                RETURNING draining)
-             SELECT draining, able, same FROM written, others",
-            &[name, start, url, build, &GONE_AFTER_SECONDS, &FORGOTTEN_AFTER_SECONDS],
+             SELECT draining, able, same, bursar_store.form FROM written, others, bursar_store",
+            &[
+                name, start, url, build, &GONE_AFTER_SECONDS, &FORGOTTEN_AFTER_SECONDS,
+                &i64::from(newest_form),
+            ],
         )
         .await?;
     let row = rows.first().ok_or_else(memberless)?;
-    Ok(MemberStanding { draining: row.get(0), has_successor: row.get(1), has_namesake: row.get(2) })
+    Ok(MemberStanding {
+        draining: row.get(0),
+        has_successor: row.get(1),
+        has_namesake: row.get(2),
+        too_old: too_old(form_in(row, 3), newest_form),
+    })
+}
+
+fn form_in(row: &Row, column: usize) -> u32 {
+    u32::try_from(row.get::<_, i32>(column)).unwrap_or(u32::MAX)
 }
 
 fn memberless() -> JournalError {
@@ -209,7 +234,7 @@ async fn membership(session: &Session) -> Result<Membership, JournalError> {
             doing,
             "SELECT member, start, url, build,
                seen < clock_timestamp() - make_interval(secs => $1), draining,
-               floor(extract(epoch FROM seen) * 1000)::bigint
+               floor(extract(epoch FROM seen) * 1000)::bigint, form
              FROM bursar_member ORDER BY member",
             &[&GONE_AFTER_SECONDS],
         )
@@ -219,6 +244,7 @@ async fn membership(session: &Session) -> Result<Membership, JournalError> {
         start: row.get(1),
         url: row.get(2),
         build: row.get(3),
+        form: form_in(row, 7),
         state: match (row.get(4), row.get(5)) {
             (true, _) => MemberState::Gone,
             (false, true) => MemberState::Draining,
@@ -244,7 +270,8 @@ async fn membership(session: &Session) -> Result<Membership, JournalError> {
     });
     let machines = machines.collect();
     let version = schema_version(session).await?;
-    Ok(Membership { version, members, machines })
+    let form = stored_form(session).await?;
+    Ok(Membership { version, form, members, machines })
 }
 
 async fn set_draining(
@@ -257,9 +284,10 @@ async fn set_draining(
         .query(
             "changing a member",
             "WITH locked AS MATERIALIZED (
-               SELECT member, draining, seen FROM bursar_member ORDER BY member FOR UPDATE),
+               SELECT member, draining, seen, form FROM bursar_member ORDER BY member FOR UPDATE),
              able AS MATERIALIZED (
                SELECT coalesce(bool_or(member <> $1 AND NOT draining
+                        AND form >= (SELECT form FROM bursar_store)
                         AND seen >= clock_timestamp() - make_interval(secs => $3)), false) AS other,
                       coalesce(bool_or(member = $1), false) AS there,
                       coalesce(bool_or(member = $1 AND draining), false) AS before
@@ -273,7 +301,7 @@ async fn set_draining(
         .await?;
     Ok(match changed.first().map(|row| (row.get(0), row.get(1))) {
         Some((true, true)) => MemberChange::Done,
-        Some((true, false)) => MemberChange::Refused(NO_SUCCESSOR),
+        Some((true, false)) => MemberChange::Refused(NO_SUCCESSOR.into()),
         Some((false, _)) | None => MemberChange::Unknown,
     })
 }
@@ -294,7 +322,7 @@ async fn evict(session: &Session, name: &str) -> Result<MemberChange, JournalErr
         .await?;
     Ok(match rows.first().map(|row| (row.get(0), row.get(1))) {
         Some((true, true)) => MemberChange::Done,
-        Some((true, false)) => MemberChange::Refused(NOT_GONE),
+        Some((true, false)) => MemberChange::Refused(NOT_GONE.into()),
         Some((false, _)) | None => MemberChange::Unknown,
     })
 }

@@ -10,6 +10,7 @@ mod address;
 mod archive;
 mod archive_rows;
 mod fitness;
+mod forms;
 mod laws;
 mod leader;
 mod leases;
@@ -38,6 +39,7 @@ use crate::record::Batch;
 use crate::segment::{OpenSegment, Sealing, SegmentMark, SegmentStore};
 use crate::snapshot::{KEPT_SNAPSHOTS, Snapshot, SnapshotMark};
 pub use archive::PostgresTables;
+pub use forms::NEWEST_FORM;
 pub use laws::{BrokenLaw, LawOutcome, test_store};
 pub use leader::{Claim, LeadRow, PostgresLeader, StoredLead};
 use links::{Link, Shared};
@@ -78,6 +80,8 @@ pub struct PostgresOptions {
     /// Accept `sslmode=disable` to another machine. An attacker in between can then read and change
     /// everything.
     pub unsafe_plaintext: bool,
+    /// The newest form of a store that is used. Only tests have a lower one than [`NEWEST_FORM`].
+    pub newest_form: u32,
 }
 
 impl PostgresOptions {
@@ -90,6 +94,7 @@ impl PostgresOptions {
             query_deadline: Duration::from_secs(30),
             unsafe_single: false,
             unsafe_plaintext: false,
+            newest_form: NEWEST_FORM,
         }
     }
 }

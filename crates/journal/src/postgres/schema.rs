@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 
 use super::PostgresOptions;
 use super::fitness::{check_rights, check_server};
+use super::forms::{self, FORMS_SINCE};
 use super::manifest;
 use super::session::{Session, described};
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
@@ -123,6 +124,10 @@ CREATE TABLE bursar_segment_place (
   machine text NOT NULL REFERENCES bursar_journal, digest bytea NOT NULL, folder text NOT NULL,
   PRIMARY KEY (machine, digest));
 ",
+    "
+ALTER TABLE bursar_store ADD COLUMN form integer NOT NULL DEFAULT 0;
+ALTER TABLE bursar_member ADD COLUMN form integer NOT NULL DEFAULT 0;
+",
 ];
 
 /// The first version with a manifest.
@@ -131,6 +136,8 @@ const MANIFEST_SINCE: usize = 3;
 const SEGMENTS_SINCE: usize = 6;
 /// The first version whose manifest names the key that signs checkpoints.
 const SIGNER_SINCE: usize = 4;
+/// The first version whose members say which build they are.
+const MEMBERS_SINCE: usize = 8;
 
 /// The optional parts of a store's tables. Tables of earlier builds lack some.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -155,12 +162,21 @@ pub(super) async fn prepare_store(
     session: &Session,
     options: &PostgresOptions,
 ) -> Result<(), JournalError> {
-    check_server(session, options).await?;
-    if version(session).await? != Some(MIGRATIONS.len()) {
-        migrate(session).await?;
-    }
-    check_rights(session).await?;
+    prepare_tables(session, options).await?;
     manifest::check(session, None).await.map(drop)
+}
+
+async fn prepare_tables(session: &Session, options: &PostgresOptions) -> Result<(), JournalError> {
+    check_server(session, options).await?;
+    let known = version(session).await?.unwrap_or(0);
+    if known > MIGRATIONS.len() {
+        return Err(too_new(known));
+    }
+    if known < FORMS_SINCE {
+        migrate(session, options).await?;
+    }
+    forms::check(session, options).await?;
+    check_rights(session).await
 }
 
 /// Checks a store that is only read. Returns which parts its tables have.
@@ -180,6 +196,9 @@ pub(super) async fn look(
         }
         Some(known) if known > MIGRATIONS.len() => Err(too_new(known)),
         Some(known) => {
+            if known >= FORMS_SINCE {
+                forms::check(session, options).await?;
+            }
             Ok(Parts { manifest: known >= MANIFEST_SINCE, signer: known >= SIGNER_SINCE })
         }
     }
@@ -218,11 +237,7 @@ pub(super) async fn prepare(
     session: &Session,
     options: &PostgresOptions,
 ) -> Result<JournalId, JournalError> {
-    check_server(session, options).await?;
-    if version(session).await? != Some(MIGRATIONS.len()) {
-        migrate(session).await?;
-    }
-    check_rights(session).await?;
+    prepare_tables(session, options).await?;
     manifest::check(session, Some(&options.machine)).await?;
     let fresh = JournalId::random()?;
     let genesis = Head::genesis(fresh);
@@ -350,14 +365,14 @@ pub(super) async fn end<T>(
 }
 
 /// Applies missing migrations, if the store is complete after them.
-async fn migrate(session: &Session) -> Result<(), JournalError> {
+async fn migrate(session: &Session, options: &PostgresOptions) -> Result<(), JournalError> {
     begin_alone(session).await?;
-    let migrated = apply_missing(session).await;
+    let migrated = apply_missing(session, options.newest_form).await;
     end(session, migrated).await
 }
 
-/// Applies missing migrations inside a transaction.
-pub(super) async fn apply_missing(session: &Session) -> Result<(), JournalError> {
+/// Applies missing migrations inside a transaction. A new store has the form `newest`.
+pub(super) async fn apply_missing(session: &Session, newest: u32) -> Result<(), JournalError> {
     let known = version(session).await?.unwrap_or(0);
     if known == 0 {
         check_untouched(session).await?;
@@ -368,10 +383,16 @@ pub(super) async fn apply_missing(session: &Session) -> Result<(), JournalError>
     if known >= 2 {
         manifest::check_count(session).await?;
     }
+    if (MEMBERS_SINCE..FORMS_SINCE).contains(&known) {
+        forms::check_members_gone(session).await?;
+    }
     for (index, sql) in missing.iter().enumerate() {
         run(session, sql).await?;
         let version = known + index + 1;
         run(session, &format!("INSERT INTO bursar_schema VALUES ({version})")).await?;
+    }
+    if known == 0 {
+        run(session, &format!("UPDATE bursar_store SET form = {newest}")).await?;
     }
     manifest::check(session, None).await.map(drop)
 }

@@ -145,7 +145,7 @@ impl PostgresStore {
             fitness::check_server(&session, options).await?;
             schema::begin_alone(&session).await?;
             check_empty(&session).await?;
-            schema::apply_missing(&session).await?;
+            schema::apply_missing(&session, options.newest_form).await?;
             let sql = "UPDATE bursar_store SET incarnation_base = $1, clean = true, signer = $2,
                  earlier_signers = $3";
             let base = i64::from(incarnation_base);

@@ -102,6 +102,7 @@ fn keyed() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(cluster::drain))
         .routes(routes!(cluster::resume))
         .routes(routes!(cluster::evict))
+        .routes(routes!(cluster::upgrade))
         .routes(routes!(shards::list, shards::add))
         .routes(routes!(shards::drain))
         .routes(routes!(shards::open))

@@ -55,6 +55,8 @@ pub(super) struct Campaign {
     /// When this member was announced last, and whether it shall own nothing.
     announced: Option<Duration>,
     must_wait: bool,
+    /// Why it must own nothing, if the store may contain what it cannot read.
+    too_old: Option<String>,
     /// Whether other members are there, as far as is known.
     has_others: bool,
     losses: Losses,
@@ -84,6 +86,7 @@ impl Campaign {
             term: None,
             announced: None,
             must_wait: false,
+            too_old: None,
             has_others: true,
             losses,
             seen: SeenLead::default(),
@@ -140,7 +143,8 @@ impl Campaign {
     fn announce_now(&mut self, within: Duration) -> bool {
         let member = &self.candidate.member;
         match self.store.announce(member, within) {
-            Ok(MemberStanding { draining, has_successor, has_namesake }) => {
+            Ok(MemberStanding { draining, has_successor, has_namesake, too_old }) => {
+                self.too_old = too_old;
                 if has_namesake {
                     tracing::error!(member.name, "another process uses this name: set --member");
                 }
@@ -163,6 +167,10 @@ impl Campaign {
     fn claim(&mut self) -> Duration {
         let later = LEAD_POLL_INTERVAL + Duration::from_millis(random_bits() % LEAD_POLL_JITTER_MS);
         let must_wait = self.announce(CHECK_TIMEOUT);
+        if let Some(reason) = self.too_old.clone() {
+            self.stand_by(None, reason);
+            return later;
+        }
         match self.compare_clocks(LEAD_TTL / 3) {
             Ok((owner, _)) if must_wait => {
                 self.stand_by(owner, DRAINING.into());

@@ -279,6 +279,8 @@ pub(super) fn postgres(url: &str, machine: &str, config: &Config) -> PostgresOpt
     let mut options = PostgresOptions::new(url, machine);
     options.unsafe_single = config.unsafe_single_postgres;
     options.unsafe_plaintext = config.unsafe_plaintext_postgres;
+    let newest = options.newest_form;
+    options.newest_form = config.unsafe_store_form.map_or(newest, |form| form.min(newest));
     options
 }
 

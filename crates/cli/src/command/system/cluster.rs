@@ -35,6 +35,15 @@ pub(crate) enum ClusterCommand {
         #[command(flatten)]
         change: ChangeArguments,
     },
+    /// Raise the form of the store, so that servers may store what earlier builds cannot read. Refused while a server
+    /// runs that cannot read it.
+    #[command(after_help = "Example:\n  bursar cluster upgrade\n\n\
+        When every server runs the new build. Earlier builds are then refused. `bursar cluster status` shows the \
+        form of the store, what each server reads, and which of them hold back an upgrade.")]
+    Upgrade {
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
     /// Accept that the store has lost changes, so that it is served as it is. Works on the database itself, because no
     /// server answers until the loss is accepted.
     #[command(
@@ -63,6 +72,9 @@ pub(crate) async fn run(session: &Session, command: ClusterCommand) -> Result<()
         ClusterCommand::Resume { member, change } => {
             session.change(cluster::resume(&member), &change, no_more_known).await
         }
+        ClusterCommand::Upgrade { change } => {
+            session.change(cluster::upgrade(), &change, no_more_known).await
+        }
         ClusterCommand::AcceptLoss(arguments) => arguments.run(),
         ClusterCommand::Evict { member, change } => {
             session.change(cluster::evict(&member), &change, no_more_known).await
@@ -72,13 +84,26 @@ pub(crate) async fn run(session: &Session, command: ClusterCommand) -> Result<()
 
 impl View for Cluster {
     fn sheet(&self) -> Sheet {
-        Sheet::list(&self.members).with_section("machines", Sheet::list(&self.machines))
+        let raise = self.next_form.map(|next| match self.held_back_by.as_slice() {
+            [] => format!("to {next}: bursar cluster upgrade"),
+            members => format!("to {next}: held back by {}", members.join(", ")),
+        });
+        let form = [("form", Cell::new(self.form)), ("upgrade", Cell::maybe(raise.as_ref()))];
+        Sheet::list(&self.members)
+            .with_section("machines", Sheet::list(&self.machines))
+            .with_section("store", Sheet::record(form))
     }
 }
 
 impl Row for ClusterMember {
-    const COLUMNS: &'static [Column] =
-        &[words("id"), words("state"), words("url"), words("build"), words("seen_at")];
+    const COLUMNS: &'static [Column] = &[
+        words("id"),
+        words("state"),
+        words("url"),
+        words("build"),
+        numbers("form"),
+        words("seen_at"),
+    ];
 
     fn cells(&self) -> Vec<Cell> {
         let tone = match self.state {
@@ -91,6 +116,7 @@ impl Row for ClusterMember {
             Cell::word(&self.state).with_tone(tone),
             Cell::new(&self.url),
             Cell::new(&self.build),
+            Cell::new(self.form),
             Cell::time(self.seen_at),
         ]
     }

@@ -197,6 +197,7 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "resume_member" => {
             ("POST", "/v1/cluster/members/server/resume".into(), json!({}), NotFound)
         }
+        "upgrade_cluster" => ("POST", "/v1/cluster/upgrade".into(), json!({}), NotFound),
         "list_shards" => ("GET", "/v1/shards".into(), Value::Null, NotFound),
         "add_shard" => ("POST", "/v1/shards".into(), json!({}), NotFound),
         "drain_shard" | "open_shard" => {
@@ -426,7 +427,7 @@ async fn every_operation_rejects_every_key_without_permission() {
 }
 
 /// Operations whose repeats are recognised by their own numbers, and those that store nothing.
-const WITHOUT_KEY: [&str; 9] = [
+const WITHOUT_KEY: [&str; 10] = [
     "heartbeat_node",
     "send_node_log",
     "get_quote",
@@ -437,6 +438,7 @@ const WITHOUT_KEY: [&str; 9] = [
     "drain_member",
     "resume_member",
     "evict_member",
+    "upgrade_cluster",
 ];
 
 #[tokio::test]

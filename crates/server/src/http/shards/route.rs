@@ -226,6 +226,7 @@ fn of_operation(operation: Operation, id: &str, uri: &Uri) -> ShardRoute {
         | Of::DrainMember
         | Of::ResumeMember
         | Of::EvictMember
+        | Of::UpgradeCluster
         | Of::ListShards
         | Of::AddShard
         | Of::DrainShard

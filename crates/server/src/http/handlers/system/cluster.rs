@@ -9,7 +9,9 @@ use bursar_api::json::convert;
 use bursar_api::system::cluster::{Cluster, ClusterMachine, ClusterMember, ClusterMemberState};
 use bursar_api::{Code, Time};
 use bursar_journal::JournalError;
-use bursar_journal::postgres::{MemberChange, MemberState, Membership, PostgresLeader};
+use bursar_journal::postgres::{
+    MemberChange, MemberState, Membership, NEWEST_FORM, PostgresLeader,
+};
 
 use crate::app::App;
 use crate::http::extract::{Path, Tree};
@@ -94,6 +96,24 @@ pub(in crate::http) async fn evict(
     change(&app, id, Standalone::Refused, |store, id| store.evict(id, MEMBER_REQUEST_TIMEOUT)).await
 }
 
+/// Raises the form of the store to the newest that the members read, so that they may store what earlier builds cannot
+/// read. Refused while a member runs that cannot read it.
+#[utoipa::path(post, path = "/v1/cluster/upgrade", tag = "operations", operation_id = "upgrade_cluster",
+    request_body = Release,
+    responses((status = 200, description = "The members and machines", body = Cluster)))]
+pub(in crate::http) async fn upgrade(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let Release {} = convert(body)?;
+    caller.principal.require(Operation::UpgradeCluster)?;
+    change(&app, ALONE.to_owned(), Standalone::NothingToDo, |store, _| {
+        store.raise(MEMBER_REQUEST_TIMEOUT)
+    })
+    .await
+}
+
 /// What a server alone does with a change of itself.
 enum Standalone {
     Refused,
@@ -108,13 +128,13 @@ async fn change(
     work: impl FnOnce(&PostgresLeader, &str) -> Result<MemberChange, JournalError> + Send + 'static,
 ) -> Answer {
     let missing = Failure::not_found("member", &id);
-    let conflict = |reason: &str| Failure::new(Code::Conflict, reason);
+    let conflict = |reason: String| Failure::new(Code::Conflict, reason);
     let Some(leader) = &app.leader else {
         if id != ALONE {
             return Err(missing);
         }
         return match of_folder {
-            Standalone::Refused => Err(conflict(HAS_ONE)),
+            Standalone::Refused => Err(conflict(HAS_ONE.to_owned())),
             Standalone::NothingToDo => Ok(json(StatusCode::OK, &alone(app))),
         };
     };
@@ -142,7 +162,11 @@ async fn asked<T: Send + 'static>(
 }
 
 fn of_store(membership: Membership) -> Cluster {
-    let Membership { version, members, machines } = membership;
+    let Membership { version, form, members, machines } = membership;
+    let running = || members.iter().filter(|member| member.state != MemberState::Gone);
+    let next = running().map(|member| member.form).max().filter(|newest| *newest > form);
+    let held_back = running().filter(|member| next.is_some_and(|next| member.form < next));
+    let held_back_by = held_back.map(|member| member.name.clone()).collect();
     let named = |start: Option<String>| {
         let owner = members.iter().find(|member| Some(&member.start) == start.as_ref());
         // A member that was forgotten is still named, by its start.
@@ -166,9 +190,11 @@ fn of_store(membership: Membership) -> Cluster {
             MemberState::Gone => ClusterMemberState::Gone,
         },
         build: member.build,
+        form: member.form,
         seen_at: Time::from_millis(member.seen_ms),
     });
-    Cluster { version, members: members.collect(), machines }
+    let members = members.collect();
+    Cluster { version, form, next_form: next, held_back_by, members, machines }
 }
 
 /// The only server of a data folder.
@@ -178,6 +204,7 @@ fn alone(app: &App) -> Cluster {
         url: app.base_url.to_string(),
         state: ClusterMemberState::Active,
         build: env!("CARGO_PKG_VERSION").to_owned(),
+        form: NEWEST_FORM,
         seen_at: time(app.clock.now()),
     };
     let machines = app.machine_ends().into_iter().map(|(id, epoch, position)| ClusterMachine {
@@ -188,5 +215,12 @@ fn alone(app: &App) -> Cluster {
         position,
         follower_lag_ms: None,
     });
-    Cluster { version: 0, members: vec![member], machines: machines.collect() }
+    Cluster {
+        version: 0,
+        form: NEWEST_FORM,
+        next_form: None,
+        held_back_by: Vec::new(),
+        members: vec![member],
+        machines: machines.collect(),
+    }
 }
