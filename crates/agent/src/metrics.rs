@@ -161,7 +161,7 @@ pub async fn serve(metrics: Arc<AgentMetrics>, address: SocketAddr) -> std::io::
 mod tests {
     use super::*;
     use crate::clock::BootTime;
-    use crate::gpu::{Gpus, GpuUse};
+    use crate::gpu::{GpuUse, Gpus};
     use std::collections::BTreeMap;
 
     #[test]

@@ -81,6 +81,39 @@ impl TestPostgres {
         Self::launch(directory, &arguments).with_a_database()
     }
 
+    /// A new, empty primary that copies each finished file of its log to a folder.
+    pub fn archiving() -> TestPostgres {
+        let directory = Self::initialized();
+        let log = directory.path().join("wal");
+        Self::open_to_all(&log);
+        let command = format!("archive_command=cp %p {}/%f", log.display());
+        Self::launch(directory, &["-h", "", "-c", "archive_mode=on", "-c", &command])
+            .with_a_database()
+    }
+
+    /// Names this point, and waits until the log up to it is in the folder.
+    pub fn restore_point(&self, name: &str) {
+        let file = self.sql(&format!("SELECT pg_walfile_name(pg_create_restore_point('{name}'))"));
+        self.sql("SELECT pg_switch_wal()");
+        let archived = format!("SELECT last_archived_wal >= '{file}' FROM pg_stat_archiver");
+        self.wait_for(&archived, "t");
+    }
+
+    /// A copy of the files of a running server, and with the log of it a server as it was at a named point.
+    pub fn base_backup(&self) -> impl FnOnce(&str) -> TestPostgres {
+        let directory = self.copied("backup", &[]);
+        let log = self.directory.path().join("wal").display().to_string();
+        move |point| {
+            Self::put(&directory.path().join("data/recovery.signal"), "");
+            let command = format!("restore_command=cp {log}/%f %p");
+            let point = format!("recovery_target_name={point}");
+            let settings = ["-c", &command, "-c", &point, "-c", "recovery_target_action=promote"];
+            let recovered = Self::launch(directory, &[&["-h", ""], &settings[..]].concat());
+            recovered.wait_for("SELECT pg_is_in_recovery()", "f");
+            recovered
+        }
+    }
+
     /// An ordinary role, and a database that it owns.
     fn with_a_database(self) -> TestPostgres {
         let statements = [
@@ -119,6 +152,11 @@ impl TestPostgres {
 
     /// A standby of this server, named `name` in `synchronous_standby_names`.
     pub fn standby(&self, name: &str) -> TestPostgres {
+        Self::launch(self.copied(name, &["--write-recovery-conf"]), &["-h", ""])
+    }
+
+    /// A copy of the files of the running server.
+    fn copied(&self, name: &str, flags: &[&str]) -> TempDir {
         let directory = Self::open_directory();
         let source = format!(
             "host={} port={} user={ADMINISTRATOR} application_name={name}",
@@ -128,21 +166,26 @@ impl TestPostgres {
         run(unprivileged(&binaries().join("pg_basebackup"))
             .arg("-D")
             .arg(directory.path().join("data"))
-            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
-            .args(["--dbname", &source]));
-        Self::launch(directory, &["-h", ""])
+            .args(["--checkpoint=fast", "--no-sync", "--dbname", &source])
+            .args(flags));
+        directory
     }
 
     fn open_directory() -> TempDir {
         let directory = TempDir::new();
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777))
-            .expect("the directory is ours");
+        Self::open_to_all(directory.path());
         directory
+    }
+
+    /// A directory in which the server's user may write.
+    fn open_to_all(directory: &Path) {
+        fs::create_dir_all(directory).expect("it is ours");
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).expect("it is ours");
     }
 
     fn launch(directory: TempDir, arguments: &[&str]) -> TestPostgres {
         let port = match arguments {
-            ["-h", ""] => NEXT_PORT.fetch_add(1, Ordering::Relaxed),
+            ["-h", "", ..] => NEXT_PORT.fetch_add(1, Ordering::Relaxed),
             _ => free_port(),
         };
         let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();

@@ -9,6 +9,7 @@ mod files;
 mod forms;
 mod forwarding;
 mod migrate;
+mod point_in_time;
 mod postgres;
 pub(crate) mod postgres_serve;
 pub(crate) mod postgres_store;
