@@ -59,7 +59,11 @@ impl IdleWatch {
 
     /// Considers samples, which are in the order of time, and returns the steps that are due. A step is
     /// due until it is [taken](Self::took). A GPU that is not known counts as busy.
-    pub fn observe(&mut self, observed: &[Observed], samples: &[GpuSample]) -> Vec<(String, IdleStep)> {
+    pub fn observe(
+        &mut self,
+        observed: &[Observed],
+        samples: &[GpuSample],
+    ) -> Vec<(String, IdleStep)> {
         let Some(limits) = self.limits else { return Vec::new() };
         self.idle.retain(|attempt, _| {
             observed.iter().any(|one| one.attempt == *attempt && started(one).is_some())

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::{Gpus, GpuUse};
+use super::{GpuUse, Gpus};
 use crate::clock::BootTime;
 
 /// The longest time between two samples, unless one takes longer.
@@ -84,7 +84,10 @@ mod tests {
             samples.extend(sampler.take());
         }
         assert!(samples.is_sorted_by_key(|sample| sample.at));
-        assert!(samples.iter().all(|sample| sample.percent("GPU-fake-n1-1") == Some(37)), "{samples:?}");
+        assert!(
+            samples.iter().all(|sample| sample.percent("GPU-fake-n1-1") == Some(37)),
+            "{samples:?}"
+        );
         assert_eq!(samples[0].percent("another"), None);
         let is_full = || sampler.0.lock().expect("not poisoned").len() == MAX_SAMPLES;
         while !is_full() {

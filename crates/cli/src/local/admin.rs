@@ -323,7 +323,8 @@ impl BackupArguments {
             ));
         }
         let (key, state) = (self.checkpoint_key.as_deref(), self.state.as_deref());
-        postgres::backup(&self.from.options(), &LocalFiles { key, state }, &self.target, bar).map_err(failed)
+        postgres::backup(&self.from.options(), &LocalFiles { key, state }, &self.target, bar)
+            .map_err(failed)
     }
 }
 

@@ -11,7 +11,7 @@ use axum::response::Response;
 use bursar_api::json::{convert, parse};
 use serde_json::Value;
 
-use super::route::{Collection, BodySubject, RequestParts, created, of_part, of_record};
+use super::route::{BodySubject, Collection, RequestParts, created, of_part, of_record};
 use super::{ShardedHandlers, ambiguous, copied};
 use crate::auth::Principal;
 use crate::http::handlers::credits::{batch, usage};
@@ -95,7 +95,9 @@ impl ShardedHandlers {
         // Before anything is looked up for it.
         if let Some(principal) = parts.extensions.get::<Principal>() {
             match parted {
-                RequestParts::Operations => batch::admit(&self.app, principal, &convert(read.clone())?)?,
+                RequestParts::Operations => {
+                    batch::admit(&self.app, principal, &convert(read.clone())?)?
+                }
                 RequestParts::UsageRecords | RequestParts::RehearsedRecords => {
                     usage::admit(&self.app, principal, &convert(read.clone())?)?;
                 }

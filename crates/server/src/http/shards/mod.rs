@@ -3,8 +3,8 @@
 
 mod batches;
 mod lists;
-mod streams;
 mod route;
+mod streams;
 
 use std::sync::Arc;
 
@@ -88,8 +88,13 @@ impl ShardedHandlers {
             return Ok(self.pass(shard, copied(&parts, body)).await.stamped());
         }
         let route = route(request.method(), request.uri(), request.headers())?;
-        let asks_all = matches!(route, ShardRoute::List | ShardRoute::Top | ShardRoute::Search | ShardRoute::Events)
-            || matches!((&route, request.method()), (ShardRoute::Named(..), &Method::GET | &Method::HEAD));
+        let asks_all = matches!(
+            route,
+            ShardRoute::List | ShardRoute::Top | ShardRoute::Search | ShardRoute::Events
+        ) || matches!(
+            (&route, request.method()),
+            (ShardRoute::Named(..), &Method::GET | &Method::HEAD)
+        );
         if asks_all && matches!(meta::min_position(), Some(MinPosition::Home(_))) {
             let reason = "this request is asked of several shards: pass the whole `Bursar-Position` of an earlier \
                           answer, such as ledger-0:5,ledger-1:9, or name the tenant";
@@ -107,7 +112,9 @@ impl ShardedHandlers {
                 let shard = self.home(&tenant)?;
                 Ok(self.pass(shard, copied(&parts, body)).await.stamped())
             }
-            ShardRoute::Named(of, id) if parts.method == Method::GET || parts.method == Method::HEAD => {
+            ShardRoute::Named(of, id)
+                if parts.method == Method::GET || parts.method == Method::HEAD =>
+            {
                 self.look_up(&parts, of, &id).await
             }
             ShardRoute::Named(of, id) => {
@@ -127,7 +134,9 @@ impl ShardedHandlers {
                     // The handler says what is wrong with the body.
                     route::BodySubject::Nothing => 0,
                     route::BodySubject::Tenant(tenant) => self.home(&tenant)?,
-                    route::BodySubject::NewOrg(org) if find == InBody::Rehearsed => self.home(&org)?,
+                    route::BodySubject::NewOrg(org) if find == InBody::Rehearsed => {
+                        self.home(&org)?
+                    }
                     route::BodySubject::NewOrg(_) if !self.can_open_with(&body) => 0,
                     route::BodySubject::NewOrg(org) => self.place(Some(&principal), &org).await?,
                     route::BodySubject::Named(of, id) => self.only_one_with(of, &id).await?,

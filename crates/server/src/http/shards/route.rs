@@ -115,7 +115,11 @@ fn listed(uri: &Uri, name: &str) -> ShardRoute {
 }
 
 /// How the shard of a request is found.
-pub(super) fn route(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<ShardRoute, Failure> {
+pub(super) fn route(
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<ShardRoute, Failure> {
     let Some((operation, params)) = Operation::find(method.as_str(), uri.path()) else {
         return Ok(ShardRoute::First);
     };
@@ -126,7 +130,9 @@ pub(super) fn route(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<S
     Ok(match (asked, found) {
         (
             Some(asked),
-            ShardRoute::Named(..) | ShardRoute::Batch(_) | ShardRoute::Body(InBody::Refunded | InBody::Rehearsed),
+            ShardRoute::Named(..)
+            | ShardRoute::Batch(_)
+            | ShardRoute::Body(InBody::Refunded | InBody::Rehearsed),
         ) => ShardRoute::Tenant(tenant(asked)),
         (_, found) => found,
     })
@@ -266,7 +272,9 @@ impl InBody {
         let text = |field: &str| body.get(field).and_then(Value::as_str);
         match self {
             InBody::Account(field) => match text(field) {
-                Some(account) if AccountPath::is_valid(account) => BodySubject::Tenant(tenant(account)),
+                Some(account) if AccountPath::is_valid(account) => {
+                    BodySubject::Tenant(tenant(account))
+                }
                 _ => BodySubject::Nothing,
             },
             InBody::NewAccount => match text("id") {
@@ -369,7 +377,10 @@ mod tests {
         assert_eq!(found("GET", "/v1/accounts?prefix=ac"), ShardRoute::List);
         assert_eq!(found("GET", "/v1/grants?account=acme:nlp&limit=3"), acme());
         assert_eq!(found("GET", "/v1/grants"), ShardRoute::List);
-        assert_eq!(found("HEAD", "/v1/holds/h1"), ShardRoute::Named(Collection::Holds, "h1".into()));
+        assert_eq!(
+            found("HEAD", "/v1/holds/h1"),
+            ShardRoute::Named(Collection::Holds, "h1".into())
+        );
         assert_eq!(found("POST", "/v1/holds"), ShardRoute::Body(InBody::Account("account")));
         assert_eq!(found("GET", "/v1/audit?machine=ledger-1"), ShardRoute::Shard(Some(1)));
         assert_eq!(found("GET", "/v1/audit?machine=ledger-x"), ShardRoute::Shard(None));
@@ -382,7 +393,11 @@ mod tests {
             route(&method, &Uri::from_static(uri), &headers).expect("it is known")
         };
         assert_eq!(asked(Method::GET, "/v1/holds/h1"), acme());
-        assert_eq!(asked(Method::GET, "/v1/holds"), ShardRoute::List, "the header says whose id is meant");
+        assert_eq!(
+            asked(Method::GET, "/v1/holds"),
+            ShardRoute::List,
+            "the header says whose id is meant"
+        );
         assert_eq!(asked(Method::PUT, "/v1/prices/H100"), ShardRoute::First);
     }
 
