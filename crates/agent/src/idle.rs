@@ -30,7 +30,7 @@ pub enum IdleStep {
     Warn,
     /// The second warning.
     WarnAgain,
-    /// It is stopped.
+    /// The stop.
     Stop,
 }
 

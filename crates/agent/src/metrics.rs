@@ -92,10 +92,10 @@ impl AgentMetrics {
             let device = Device { gpu: gpu.uuid.clone() };
             self.allocated.get_or_create(&device).set(i64::from(observed.iter().any(uses)));
             let Some(sample) = sample else { continue };
-            if let Some(used) = sample.uses.get(&gpu.uuid) {
-                let used = i64::try_from(used.memory_used_bytes).unwrap_or(i64::MAX);
+            if let Some(gpu_use) = sample.uses.get(&gpu.uuid) {
+                let used = i64::try_from(gpu_use.memory_used_bytes).unwrap_or(i64::MAX);
                 self.memory.get_or_create(&device).set(used);
-                let ratio = f64::from(used.utilization_percent) / 100.0;
+                let ratio = f64::from(gpu_use.utilization_percent) / 100.0;
                 self.utilization.get_or_create(&device).set(ratio);
             } else {
                 self.memory.remove(&device);

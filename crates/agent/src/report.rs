@@ -18,7 +18,7 @@ const MAX_MESSAGE_BYTES: usize = 800;
 const MAX_REPORTED: usize = 1024;
 
 /// The fewest samples of which an average is reported.
-const MIN_LOOKS: u32 = 3;
+const MIN_SAMPLES: u32 = 3;
 
 /// Looks this soon after the start do not count: a GPU reports how busy it was in a time before.
 const WARM_UP_WINDOW: Duration = Duration::from_secs(5);
@@ -66,7 +66,7 @@ impl AttemptUtilization {
 
     /// The average of an attempt, for people; `None` if too little of it was sampled.
     fn words(&self, one: &Observed) -> Option<String> {
-        let sum = self.0.get(&one.attempt).filter(|sum| sum.count >= MIN_LOOKS)?;
+        let sum = self.0.get(&one.attempt).filter(|sum| sum.count >= MIN_SAMPLES)?;
         let most = u128::from(sum.covered_ms) * 2 >= one.running_time.as_millis();
         let percent =
             (sum.busy + sum.covered_ms / 2).checked_div(sum.covered_ms).filter(|_| most)?;

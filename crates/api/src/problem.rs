@@ -115,7 +115,7 @@ pub struct Problem {
     #[serde(rename = "type")]
     #[schema(example = "/docs/problems/insufficient_credits")]
     pub kind: String,
-    /// The same for every problem with this code.
+    /// A title. Every problem with this code has the same one.
     pub title: String,
     /// The HTTP status.
     #[schema(example = 402)]

@@ -25,7 +25,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_except(text, &[])
 }
 
-/// The same, but line feeds and tabs are kept.
+/// Text in which every character that a terminal interprets is escaped, except line feeds and tabs.
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     escaped_except(text, &['\n', '\t'])
 }

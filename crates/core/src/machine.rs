@@ -43,7 +43,7 @@ pub trait Machine {
         true
     }
 
-    /// The same for commands that are decided together, each in the state that those before it leave. In
+    /// Prepares commands that are decided together, each in the state that those before it leave. In
     /// the group, [`Machine::prepare`] is asked once more before each.
     fn prepare_group(
         &mut self,

@@ -39,9 +39,14 @@ fn preempted_for(world: &World, gang: JobId) -> Vec<JobId> {
 /// Two nodes. The first runs a job without a longest runtime that is not preemptible, and a gang
 /// waits for both.
 fn waiting_gang() -> (World, JobId, JobId) {
+    gang_behind(None)
+}
+
+/// The same, where the job has this longest runtime.
+fn gang_behind(max_runtime_ms: Option<i64>) -> (World, JobId, JobId) {
     let mut world = World::with_nodes(2, "H100");
     let mut host = world.spec("host", 8, 2 * HOUR);
-    host.max_runtime_ms = None;
+    host.max_runtime_ms = max_runtime_ms;
     host.preemptible = false;
     let host = world.submit(host);
     world.pass(MINUTE, MINUTE);
@@ -103,16 +108,7 @@ fn a_guest_that_ends_by_itself_is_not_preempted() {
 
 #[test]
 fn there_are_no_guests_where_the_reserved_start_is_exact() {
-    let mut world = World::with_nodes(2, "H100");
-    let mut host = world.spec("host", 8, 2 * HOUR);
-    host.preemptible = false;
-    world.submit(host);
-    world.pass(MINUTE, MINUTE);
-    let mut gang = world.spec("gang", 8, HOUR);
-    gang.nodes = 2;
-    gang.preemptible = false;
-    let gang = world.submit(gang);
-    world.pass(MINUTE, MINUTE);
+    let (mut world, _, gang) = gang_behind(Some(2 * HOUR));
     assert_eq!(promise(&world, gang).map(|(_, guests)| guests), Some(false));
     let long = world.run("guest", 8, 10 * HOUR);
     let short = world.run("guest", 8, HOUR);

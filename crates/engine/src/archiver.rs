@@ -152,7 +152,7 @@ pub fn build_archive(
     build_with(journal, archive, (retained_from, None))
 }
 
-/// The same. `known` is what the ledger says of what was forgotten by its age alone.
+/// Builds an archive. `known` is what the ledger says of records that were forgotten by their age alone.
 fn build_with(
     journal: &dyn Journal,
     archive: &Archive,
@@ -357,7 +357,7 @@ impl Archiver {
         Archiver::watched((journal, durable), ledger, archive, (window, pace), || None, |_| {})
     }
 
-    /// The same. It writes as the owner of the epoch that `epoch` returns, where the store asks for one. `note` receives
+    /// Starts the archiver. It writes as the owner of the epoch that `epoch` returns, where the store asks for one. `note` receives
     /// the outcome of every step.
     pub fn watched(
         (journal, durable): (Arc<dyn Journal>, Arc<Durable>),

@@ -22,7 +22,7 @@ const DIVERGENCE_MS: i64 = 2_000;
 const ANCHOR_MS: i64 = 60_000;
 /// How far answers may be ahead of the last record: an error of the clock may be undetected.
 const MARK_MS: i64 = 60_000;
-/// The same limit after the wall clock was found wrong.
+/// How far answers may be ahead of the last record after the wall clock was found wrong.
 const WRONG_MARK_MS: i64 = 2_000;
 /// The speed of time while the wall clock is behind, as a fraction of the monotonic clock.
 const SLOW: (i64, i64) = (9, 10);

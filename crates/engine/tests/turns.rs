@@ -48,15 +48,27 @@ fn a_message_of_another_sender_waits_for_one_message_of_each_sender() {
     assert!(own.is_sorted() && own.len() == 1000, "each sender's order is kept");
 }
 
+/// The names of messages in the order in which they were answered.
+#[derive(Default)]
+struct Log(Arc<Mutex<Vec<&'static str>>>);
+
+impl Log {
+    fn note(&self, name: &'static str) -> impl FnOnce() + Send + use<> {
+        let log = Arc::clone(&self.0);
+        move || log.lock().expect("not poisoned").push(name)
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        self.0.lock().expect("not poisoned").clone()
+    }
+}
+
 #[test]
 fn a_message_sent_during_large_ones_waits_for_a_bounded_part_of_them() {
     let engine = till(Arc::new(memory(1)));
     engine.handle().settle().expect("it serves");
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let note = |who: &'static str| {
-        let log = Arc::clone(&log);
-        move || log.lock().expect("not poisoned").push(who)
-    };
+    let log = Log::default();
+    let note = |name| log.note(name);
     let (done, all) = channel();
     for number in 0..100 {
         let (large, small, done) = (note("large"), note("small"), done.clone());
@@ -74,7 +86,7 @@ fn a_message_sent_during_large_ones_waits_for_a_bounded_part_of_them() {
         );
     }
     assert!(all.iter().take(100).all(|done| done));
-    let log = log.lock().expect("not poisoned");
+    let log = log.names();
     let place = log.iter().position(|who| *who == "small").expect("it was answered");
     assert!(place <= 4, "after 256 KiB others have their turns, not at place {place}");
 }
@@ -83,11 +95,8 @@ fn a_message_sent_during_large_ones_waits_for_a_bounded_part_of_them() {
 fn a_read_waits_for_a_bounded_part_of_large_changes_that_do_not_end() {
     let engine = till(Arc::new(memory(1)));
     engine.handle().settle().expect("it serves");
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let note = |name: &'static str| {
-        let log = Arc::clone(&log);
-        move || log.lock().expect("not poisoned").push(name)
-    };
+    let log = Log::default();
+    let note = |name| log.note(name);
     let (done, all) = channel();
     for number in 0..100 {
         let (large, read, settled, done) =
@@ -108,7 +117,7 @@ fn a_read_waits_for_a_bounded_part_of_large_changes_that_do_not_end() {
         );
     }
     assert!(all.iter().take(100).all(|done| done));
-    let log = log.lock().expect("not poisoned");
+    let log = log.names();
     for name in ["read", "settled"] {
         let place = log.iter().position(|noted| *noted == name).expect("it was answered");
         assert!(place <= 3, "{name} has its turn before the second large change, not at {place}");

@@ -272,6 +272,12 @@ fn rigged_till(
     (engine, clock)
 }
 
+fn tick(readings: &Mutex<Readings>, wall: i64, monotonic: i64) {
+    let mut readings = readings.lock().expect("no panic");
+    readings.wall += wall;
+    readings.monotonic += monotonic;
+}
+
 /// The instant of the till's answers.
 fn as_of(engine: &Engine<TillCodec>) -> i64 {
     engine.handle().read(|till: &Till| till.total).expect("it serves").at.millis()
@@ -282,11 +288,7 @@ fn answers_never_go_back_in_time_over_a_restart_when_the_clock_was_set_back() {
     const HOUR: i64 = 3_600_000;
     let journal = memory(1);
     let readings = Arc::new(Mutex::new(Readings { wall: 1_000_000, monotonic: 0 }));
-    let tick = |wall: i64, monotonic: i64| {
-        let mut readings = readings.lock().expect("no panic");
-        readings.wall += wall;
-        readings.monotonic += monotonic;
-    };
+    let tick = |wall, monotonic| tick(&readings, wall, monotonic);
     let (engine, clock) = rigged_till(&journal, &readings);
     engine.handle().execute((), add(1)).expect("it serves").value.expect("accepted");
     // The clock is an hour ahead, and an operator accepts it. Only reads follow.
@@ -316,11 +318,7 @@ fn after_a_kill_answers_go_back_by_at_most_a_minute_under_an_undetected_clock_er
     let journal = memory(1);
     // The clock is an hour ahead from the start, which cannot be detected.
     let readings = Arc::new(Mutex::new(Readings { wall: 1_000_000 + HOUR, monotonic: 0 }));
-    let tick = |wall: i64, monotonic: i64| {
-        let mut readings = readings.lock().expect("no panic");
-        readings.wall += wall;
-        readings.monotonic += monotonic;
-    };
+    let tick = |wall, monotonic| tick(&readings, wall, monotonic);
     let (engine, clock) = rigged_till(&journal, &readings);
     engine.handle().execute((), add(1)).expect("it serves").value.expect("accepted");
     let records = || replay_times(&journal).len();

@@ -10,7 +10,7 @@ use crate::record::Batch;
 
 /// Separates the hash of a batch from every other use of BLAKE3 in this project.
 const BATCH_TAG: &[u8; 16] = b"bursar batch v1\0";
-/// The same for the hash that the first batch follows.
+/// Separates the hash that the first batch follows from every other use of BLAKE3 in this project.
 const GENESIS_TAG: &[u8; 16] = b"bursar genesis1\0";
 
 /// The identity of a journal: 128 random bits, generated when it is created. The chain starts from

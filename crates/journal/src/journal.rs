@@ -99,7 +99,7 @@ pub trait Journal: Send + Sync + 'static {
         self.head_before_from(Head::genesis(self.id()), position)
     }
 
-    /// The same among the batches after a head that ends before `position`. It reads none before that head, which may
+    /// The same head, searched after a head that ends before `position`. It reads no batch before that head, which may
     /// be in segments that are away.
     fn head_before_from(&self, low: Head, position: u64) -> Result<Head, JournalError> {
         let mut low = low;

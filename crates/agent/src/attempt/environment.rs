@@ -17,7 +17,7 @@ pub const PLACE: &str = "BURSAR_PLACE";
 
 /// Variables of the machine that jobs inherit.
 const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL"];
-/// Those of them that belong to the agent's user.
+/// Inherited variables that belong to the user of the agent.
 const OF_AGENT_USER: [&str; 4] = ["HOME", "USER", "TMPDIR", "SHELL"];
 /// The search path of programs if the agent has none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -98,7 +98,7 @@ impl fmt::Display for Gpu {
 pub enum GpuSource {
     /// The devices of this machine.
     Real(Box<Nvml>),
-    /// The same, through a command.
+    /// The devices of this machine, read with a command of the driver.
     Command(SmiCommand),
     /// Simulated devices.
     Fake {
@@ -170,7 +170,7 @@ impl Gpus {
         Ok(Gpus { list: (0..count).map(gpu).collect(), source })
     }
 
-    /// The same, as busy as a file says: a percentage, which is read at each use.
+    /// Simulated GPUs that are as busy as a file says: a percentage, which is read for each sample.
     pub fn with_utilization(mut self, file: Option<PathBuf>) -> Gpus {
         if let GpuSource::Fake { utilization } = &mut self.source {
             *utilization = file;

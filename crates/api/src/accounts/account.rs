@@ -206,7 +206,7 @@ pub struct Collected {
     pub account: String,
     /// How much was repaid.
     pub collected: Sum,
-    /// When.
+    /// When it happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Time>,
 }

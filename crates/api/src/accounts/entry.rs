@@ -11,7 +11,7 @@ use crate::time::Time;
 pub struct Entry {
     /// Its id.
     pub id: String,
-    /// When.
+    /// When it happened.
     pub at: Time,
     /// What happened: `granted`, `held`, `captured`, `returned`, `expired`, `revoked`, `refunded`,
     /// `reissued`, `moved`, …

@@ -55,7 +55,7 @@ pub struct Preemption {
 /// One entry of a job's timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TimelineEntry {
-    /// When.
+    /// When it happened.
     pub at: Time,
     /// What, such as `job_submitted`, `hold_placed` or `placement_proposed`.
     #[serde(rename = "type")]

@@ -42,7 +42,7 @@ pub struct AuditRecord {
     pub position: u64,
     /// Its place in the record: 0, or more in an atomic batch.
     pub item: u32,
-    /// When.
+    /// When it happened.
     pub at: Time,
     /// The key or platform component that sent the command; absent for timers.
     pub actor: Option<String>,
@@ -103,7 +103,7 @@ pub struct FeedEvent {
     #[serde(rename = "type")]
     #[schema(example = "hold.placed")]
     pub kind: String,
-    /// When.
+    /// When it happened.
     pub at: Time,
     /// The position of its record.
     pub position: u64,

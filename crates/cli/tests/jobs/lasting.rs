@@ -132,16 +132,19 @@ impl Lasting {
     }
 }
 
-#[tokio::test]
-async fn a_revoked_key_ends_its_waiting_requests() {
+/// A server with a job that waits for a GPU type which no node has.
+async fn with_a_waiting_job() -> Server {
     let server = Server::start();
     furnish(&server).await;
     nodes(&server, "acme", 1).await;
-    submit(
-        &server,
-        crate::world::with(small("j"), "gpus", json!({ "types": ["A100"], "count": 1 })),
-    )
-    .await;
+    let gpus = json!({ "types": ["A100"], "count": 1 });
+    submit(&server, crate::world::with(small("j"), "gpus", gpus)).await;
+    server
+}
+
+#[tokio::test]
+async fn a_revoked_key_ends_its_waiting_requests() {
+    let server = with_a_waiting_job().await;
     let (id, key) =
         made(&server, json!({ "role": "admin", "scope": "acme", "name": "short" })).await;
     let lasting = Lasting::begin(&server, &key).await;
@@ -182,14 +185,7 @@ async fn a_revoked_key_ends_a_read_that_waits_for_a_position() {
 
 #[tokio::test]
 async fn an_expired_key_ends_its_waiting_requests() {
-    let server = Server::start();
-    furnish(&server).await;
-    nodes(&server, "acme", 1).await;
-    submit(
-        &server,
-        crate::world::with(small("j"), "gpus", json!({ "types": ["A100"], "count": 1 })),
-    )
-    .await;
+    let server = with_a_waiting_job().await;
     let now = server.get("/v1/clock").await["now"].as_str().expect("a time").to_owned();
     let expires_at = now.replace("T00:00:0", "T00:00:3");
     assert_ne!(now, expires_at);

@@ -40,15 +40,20 @@ async fn approve(server: &Server, browser: &Browser<'_>, page: &str, csrf: &str)
     crate::server::read(request.send().await.expect("the server is there")).await
 }
 
+/// A browser that is signed in with the key `k` of a viewer of `acme`.
+async fn of_a_viewer(server: &Server) -> Browser<'_> {
+    server.tree().await;
+    let body = json!({ "id": "k", "role": "viewer", "scope": "acme", "name": "Ada" });
+    let key = server.call("POST", "/v1/keys", body).await.expect(201)["key"].clone();
+    sign_in(server, key.as_str().expect("shown once")).await
+}
+
 #[tokio::test]
 async fn the_command_line_gets_a_session_of_its_own_that_ends_with_the_key() {
     let server = Server::start();
-    server.tree().await;
+    let browser = of_a_viewer(&server).await;
     let folder = TempDir::new().expect("a temporary folder");
     let contexts = folder.path().join("config.toml");
-    let body = json!({ "id": "k", "role": "viewer", "scope": "acme", "name": "Ada" });
-    let key = server.call("POST", "/v1/keys", body).await.expect(201)["key"].clone();
-    let browser = sign_in(&server, key.as_str().expect("shown once")).await;
     let mut command = bursar(&contexts, &["login", "--no-browser", "--server", &server.url]);
     let mut login = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
     let mut lines = BufReader::new(login.stdout.take().expect("piped")).lines();
@@ -157,12 +162,9 @@ fn code_of(begun: &Value) -> &str {
 #[tokio::test]
 async fn a_machine_without_a_browser_is_signed_in_by_a_code_that_a_person_approves_elsewhere() {
     let server = Server::start();
-    server.tree().await;
+    let browser = of_a_viewer(&server).await;
     let folder = TempDir::new().expect("a temporary folder");
     let contexts = folder.path().join("config.toml");
-    let body = json!({ "id": "k", "role": "viewer", "scope": "acme", "name": "Ada" });
-    let key = server.call("POST", "/v1/keys", body).await.expect(201)["key"].clone();
-    let browser = sign_in(&server, key.as_str().expect("shown once")).await;
     let mut command = bursar(&contexts, &["login", "--device", "--server", &server.url]);
     command.env("USER", "gr<b>ace");
     let mut login = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");

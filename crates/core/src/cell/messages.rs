@@ -38,7 +38,7 @@ impl From<ToCell> for Command {
 
 /// Whether a command has to be decided.
 pub(crate) enum Receipt {
-    /// It is new.
+    /// The message is new.
     Taken,
     /// It was decided before.
     Duplicate,

@@ -68,17 +68,22 @@ fn an_ended_job_leaves_when_it_is_old_and_the_archive_has_it_as_it_is() {
     }
 }
 
-#[test]
-fn a_step_forgets_as_many_jobs_as_their_texts_allow() {
+/// Nine cancelled jobs with texts of nearly a MiB each.
+fn with_nine_large_jobs() -> World {
     const MIB: usize = 1 << 20;
     let mut world = World::new(Ledger::new());
     world.make(None, Command::OpenRegion { region: "eu".into(), shard: 1 });
     for number in 0..9 {
         let text = Opaque::from("x".repeat(MIB - 2));
         world.make(None, submit_with(&format!("j{number}"), &format!("h{number}"), text));
-        let job = format!("j{number}").as_str().into();
-        world.make(None, Command::CancelJob { tenant: "acme".into(), job });
+        cancel(&mut world, &format!("j{number}"));
     }
+    world
+}
+
+#[test]
+fn a_step_forgets_as_many_jobs_as_their_texts_allow() {
+    let mut world = with_nine_large_jobs();
     world.now = world.now.plus_millis(2 * HOUR_MS);
     advance(&mut world.ledger, world.now, |_, _| {});
     let which = Forgettable { keep: 1_000, kept_from: world.now.plus_millis(-HOUR_MS), most: 10 };
@@ -138,14 +143,7 @@ fn a_hold_that_was_read_while_it_was_young_stays_with_its_job() {
 
 #[test]
 fn holds_wait_for_jobs_that_leave_slowly() {
-    const MIB: usize = 1 << 20;
-    let mut world = World::new(Ledger::new());
-    world.make(None, Command::OpenRegion { region: "eu".into(), shard: 1 });
-    for number in 0..9 {
-        let text = Opaque::from("x".repeat(MIB - 2));
-        world.make(None, submit_with(&format!("j{number}"), &format!("h{number}"), text));
-        cancel(&mut world, &format!("j{number}"));
-    }
+    let mut world = with_nine_large_jobs();
     let young = all(&world, 100);
     forget(&mut world, young);
     later(&mut world, 2);

@@ -104,7 +104,7 @@ impl Archive {
         Ok(Archive::with_index(tables, index))
     }
 
-    /// The same. One that is damaged must be built again.
+    /// The archive in these tables. A damaged one must be built again.
     pub(crate) fn new_or_damaged(tables: Box<dyn ArchiveTables>) -> Result<Archive, JournalError> {
         let index = match ArchiveIndex::load(&*tables, 0) {
             Err(error) if block::is_damage(&error) => ArchiveIndex::empty(0),
@@ -121,13 +121,13 @@ impl Archive {
         Archive { tables, index, cache, writing, is_uncertain, is_unchecked, sizes }
     }
 
-    /// The same with other sizes.
+    /// This archive with other sizes.
     #[must_use]
     pub fn with_sizes(self, sizes: ArchiveSizes) -> Archive {
         Archive { sizes, cache: RowCache::new(sizes.cached_rows), ..self }
     }
 
-    /// The same with runs of fewer entries, for tests.
+    /// This archive with runs of fewer entries, for tests.
     #[must_use]
     pub fn with_runs_of(self, run_entries: usize) -> Archive {
         let sizes = ArchiveSizes { run_entries, ..self.sizes };
@@ -200,7 +200,7 @@ impl Archive {
         self.put_marked(entries, position, None)
     }
 
-    /// The same, with a batch that the journal has by now.
+    /// Adds entries, and notes a batch that the journal has by now.
     pub fn put_marked(
         &self,
         entries: &[ArchiveEntry],

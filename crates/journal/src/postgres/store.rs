@@ -126,7 +126,7 @@ impl PostgresStore {
         PostgresStore::migrate(options, journals, incarnation_base, signers, &|| Ok(()))
     }
 
-    /// The same with all keys that signed its checkpoints: the present one, and those before it. `before_commit` is
+    /// Restores a store with all keys that signed its checkpoints: the present one, and those before it. `before_commit` is
     /// called when all is written; if it fails, nothing is.
     ///
     /// # Errors

@@ -133,7 +133,7 @@ impl Places {
         self.find(mark).map(|(_, segment)| segment)
     }
 
-    /// The same, with the file that it was read from.
+    /// Opens a segment, and returns also the file that it was read from.
     pub fn find(&self, mark: &SegmentMark) -> Result<(PathBuf, OpenSegment), JournalError> {
         let name = mark.name();
         let here = self.folder().join(&name);

@@ -75,7 +75,7 @@ pub fn copy(
     Ok(())
 }
 
-/// The same without its segments, which never change: the copy remembers where they are. For a copy
+/// Copies a journal without its segments, which never change: the copy notes where they are. For a copy
 /// that is read and then removed.
 pub fn copy_to_read(journal: &Path, target: &Path) -> Result<(), CopyError> {
     let (id, sealed) = copy_database(journal, target, |_| {})?;

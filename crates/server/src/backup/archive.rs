@@ -27,7 +27,7 @@ pub fn archive(data: &Path, to: &Path, watch: &dyn Watch) -> Result<(), BackupEr
     Ok(())
 }
 
-/// The same of a store in PostgreSQL. Its servers read the segments from `to` afterwards.
+/// Moves the sealed segments of a store in PostgreSQL into `to`. Its servers read them there afterwards.
 pub fn archive_database(
     options: OptionsOf<'_>,
     to: &Path,

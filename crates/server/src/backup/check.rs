@@ -27,7 +27,7 @@ pub(super) struct CheckedCell {
 
 /// The result of verifying a folder.
 pub(super) struct Checked {
-    /// That of the first ledger.
+    /// The report on the first ledger.
     pub(super) report: Report,
     pub(super) heads: Heads,
     pub(super) cells: Vec<CheckedCell>,

@@ -56,7 +56,8 @@ impl ArchiveRecords {
         looked
     }
 
-    /// The same, from before the jobs that the ledger still has as they are here.
+    /// These records. If the ledger still has one of the jobs, the position is lowered by one: the look-up then counts
+    /// as made before that job is forgotten.
     pub(super) fn before_live_jobs(mut self, ledger: &Ledger) -> ArchiveRecords {
         let is_live = |found: &ArchivedJob| ledger.job(found.number) == Some(&found.job);
         if self.jobs.iter().any(is_live) {
@@ -135,7 +136,7 @@ pub(crate) struct LookUps {
 }
 
 impl LookUps {
-    /// Those of a request that only shows something.
+    /// The look-ups of a read.
     pub(crate) fn of_target(caller: &Caller, target: (Resource, Name)) -> LookUps {
         let (tenant, target) = (asked_tenant(caller), Some(target));
         let (created, array) = (None, None);

@@ -97,7 +97,7 @@ pub const MAX_LOOKS: u8 = 3;
 
 /// What the decision of a change comes to.
 pub enum Decision {
-    /// It is decided.
+    /// The change was decided.
     Done(Result<Done, Failure>),
     /// Something that it needs was forgotten since it was looked up: nothing is decided before it is looked up
     /// again.
@@ -241,7 +241,7 @@ impl Change {
         Change { looks, ..self }
     }
 
-    /// The same, to be looked up again.
+    /// The change, counted as looked up at least once.
     pub fn looking_again(self) -> Change {
         let looks = self.looks.max(1);
         self.after_looks(looks)

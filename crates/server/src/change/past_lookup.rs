@@ -48,7 +48,7 @@ impl Change {
         self.refunded_job().is_some() && self.looks == 0
     }
 
-    /// The same change with what the archive has, or the answer to what was done before.
+    /// The change with what the archive has for it, or the answer to the earlier request.
     pub async fn recalled(self, app: &App) -> Result<Result<Change, Done>, Failure> {
         let mut change = self;
         if let Some(id) = change.refunded_job().cloned() {
@@ -80,7 +80,7 @@ impl Change {
         Ok(())
     }
 
-    /// The same with what is known of the job that is refunded.
+    /// The change with what is known of the job that is refunded.
     fn of_past(mut self, past: Past) -> Change {
         let Past { account, holds } = past;
         self.holds.clone_from(&holds);

@@ -70,7 +70,8 @@ async fn decide(app: &App, change: Change) -> Result<Decision, Failure> {
     Ok(change.post_counted(app, place).answer().await?.value)
 }
 
-/// Looks up what was forgotten since the last look, and decides, until nothing more was.
+/// Decides the change. While something that it needs was forgotten since the last look-up, looks it up and decides
+/// again.
 async fn look_again(app: &App, change: Change) -> Result<Done, Failure> {
     let mut change = change;
     loop {
@@ -85,7 +86,7 @@ async fn look_again(app: &App, change: Change) -> Result<Done, Failure> {
     }
 }
 
-/// The same change with what the archive has, or the answer to what was done before.
+/// The change with what the archive has for it, or the answer to the earlier request.
 pub(super) async fn known(app: &App, mut change: Change) -> Result<Result<Change, Done>, Failure> {
     if change.must_recall(app) { change.recalled(app).await } else { Ok(Ok(change)) }
 }

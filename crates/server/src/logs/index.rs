@@ -51,7 +51,7 @@ type Ranking = BTreeSet<(Reverse<u64>, Option<TenantTag>)>;
 pub(super) struct Index {
     files: BTreeMap<FileName, Entry>,
     tenants: BTreeMap<Option<TenantTag>, Group>,
-    /// The same tenants by bytes and by files: shedding removes thousands of files in a row, and must
+    /// The tenants by bytes and by files: shedding removes thousands of files in a row, and must
     /// not look at every tenant for each.
     by_bytes: Ranking,
     by_files: Ranking,

@@ -131,7 +131,7 @@ impl Limits {
         self.take_many(&self.operations, ("operations", principal), count)
     }
 
-    /// The same for records of usage, which other operations do not use up.
+    /// Takes tokens from the bucket of records of usage, which is apart from that of operations.
     pub fn take_records(&self, principal: &Principal, count: u64) -> Result<(), Failure> {
         self.take_many(&self.records, ("records", principal), count)
     }

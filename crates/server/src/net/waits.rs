@@ -138,7 +138,7 @@ impl Waits {
         Waits::bounded(options.waiting.get() as usize)
     }
 
-    /// The same, with so many places.
+    /// Creates limits with so many places.
     pub fn bounded(places: usize) -> Arc<Waits> {
         let bounds = Bounds::new(places);
         Arc::new(Waits { bounds, counts: Mutex::default(), polls: Mutex::default() })

@@ -44,7 +44,7 @@ pub(crate) fn check_signer(config: &Config, known: Option<&str>) -> Result<(), S
     ))))
 }
 
-/// The same before a server asks for the lead, so that one which could not lead does not stand by either.
+/// Checks the signing key before a server asks for the lead: a server that cannot lead does not stand by either.
 /// A database that holds no store has no key. Opening it reports what is wrong.
 pub(crate) fn check_signer_at(
     config: &Config,

@@ -1,7 +1,7 @@
 //! What a server reports about a database that was changed, and restores into a database.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
@@ -202,13 +202,19 @@ async fn a_backup_of_a_folder_becomes_a_store_in_postgresql_and_the_other_way_ro
     assert_eq!(signer(&back).await, signed_by);
 }
 
+/// A backup of a new store, with the output of jobs.
+fn backup_in(folder: &tempfile::TempDir) -> PathBuf {
+    let server = Server::start();
+    let backup = folder.path().join("backup");
+    tool(&["admin", "backup", "--logs", backup.to_str().expect("a plain path")], server.data());
+    backup
+}
+
 #[tokio::test]
 async fn nothing_that_is_there_is_overwritten_by_a_restore() {
     let database = TestPostgres::start();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let server = Server::start();
-    let backup = folder.path().join("backup");
-    tool(&["admin", "backup", "--logs", backup.to_str().expect("a plain path")], server.data());
+    let backup = backup_in(&folder);
     let url = database.database("restored");
     let (key, state) = (folder.path().join("checkpoint.key"), folder.path().join("state"));
     std::fs::write(&key, "another").expect("the folder is ours");
@@ -264,9 +270,7 @@ const SPOIL: &str = "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS
 async fn what_lies_beside_a_restored_database_stays_although_it_cannot_be_read_again() {
     let database = TestPostgres::start();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let server = Server::start();
-    let backup = folder.path().join("backup");
-    tool(&["admin", "backup", "--logs", backup.to_str().expect("a plain path")], server.data());
+    let backup = backup_in(&folder);
     let url = database.database("restored");
     database.sql_in("restored", SPOIL);
     let (key, state) = (folder.path().join("checkpoint.key"), folder.path().join("state"));
@@ -285,9 +289,7 @@ async fn what_lies_beside_a_restored_database_stays_although_it_cannot_be_read_a
 async fn what_a_restore_left_that_was_cut_off_is_named_and_kept() {
     let database = TestPostgres::start();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let server = Server::start();
-    let backup = folder.path().join("backup");
-    tool(&["admin", "backup", "--logs", backup.to_str().expect("a plain path")], server.data());
+    let backup = backup_in(&folder);
     let (url, state) = (database.database("restored"), folder.path().join("state"));
     let left = state.join("logs.restoring");
     std::fs::create_dir_all(&left).expect("the folder is ours");

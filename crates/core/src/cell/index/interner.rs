@@ -1,4 +1,4 @@
-//! Interned ids for values that recur: models, labels, racks, job shapes.
+//! Interned ids for values that recur: models, labels, racks, job shapes. The table is an `IndexSet`.
 
 use std::hash::Hash;
 use std::marker::PhantomData;

@@ -95,7 +95,7 @@ impl CellAttempt {
         self.nodes.iter().filter(ended).map(|on_node| on_node.node)
     }
 
-    /// The same, as it will be when a node's part is `gpu_ms`.
+    /// The GPU time of the attempt once the part of a node is `gpu_ms`.
     pub(crate) fn gpu_ms_with(&self, node: NodeId, gpu_ms: u64) -> u64 {
         let parts = self.nodes.iter();
         parts.map(|on_node| if on_node.node == node { gpu_ms } else { on_node.gpu_ms }).sum()

@@ -203,7 +203,7 @@ impl Cell {
         (all.running_jobs, all.waiting_jobs)
     }
 
-    /// The same for the jobs at and below an account.
+    /// How many jobs at and below an account have GPUs, and how many wait.
     pub fn job_counts_below(&self, account: &str) -> (u32, u32) {
         let own = self.accounts.find(account).map(|account| &self.accounts.get(account).in_use);
         own.map_or((0, 0), |own| (own.running_jobs, own.waiting_jobs))

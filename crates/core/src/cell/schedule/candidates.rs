@@ -40,7 +40,7 @@ impl Rank {
         Rank { kind, place: u64::from(first.0) << 32 | u64::from(slot) }
     }
 
-    /// The same rank with another first node.
+    /// This rank with another first node.
     fn with_first(self, first: NodeId) -> Rank {
         Rank { place: u64::from(first.0) << 32 | u64::from(self.slot()), ..self }
     }

@@ -68,7 +68,7 @@ impl PastUsage {
         before.map(|((_, place), _)| *place).next_back()
     }
 
-    /// The same sums, with everything added up that is no longer kept apart.
+    /// These sums, with the quarters added up that are no longer kept apart.
     pub(in crate::ledger) fn merged(&self, now: Timestamp) -> PastUsage {
         let zones = Zones::at(now);
         let mut merged = PastUsage::default();

@@ -28,9 +28,9 @@ pub struct Forget {
     pub jobs: Vec<ArchivedJob>,
     /// How many closed holds and charges were examined for them. Those without a record stay, and come last now.
     pub examined_holds: u32,
-    /// The same of the holds of jobs.
+    /// How many holds of jobs were examined.
     pub examined_old: u32,
-    /// The same of movements.
+    /// How many movements were examined.
     pub examined_movements: u32,
 }
 

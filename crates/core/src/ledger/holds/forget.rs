@@ -283,7 +283,8 @@ impl Ledger {
                 || self.aging.recent.may_contain(hash_of_name(what, tenant, name), looked_up))
     }
 
-    /// The same of the answer to a request under an idempotency key.
+    /// Whether the answer to a request under this idempotency key may have been forgotten since a look-up at this
+    /// position.
     pub fn may_have_forgotten_key(&self, key: u128, looked_up: u64) -> bool {
         self.forgotten_through() > looked_up
             && self.aging.recent.may_contain(hash_of_key(key), looked_up)

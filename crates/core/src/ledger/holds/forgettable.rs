@@ -60,7 +60,7 @@ impl Forgettable {
         Share { wanted: looked_at.min(self.most), looked_at, turns: looked_at == most }
     }
 
-    /// The same of a queue of which nothing stays for what refers to it.
+    /// How many entries leave a queue in which no entry stays because another one refers to it.
     fn count(&self, length: usize, times: impl Iterator<Item = Timestamp>) -> usize {
         self.share(length, times).wanted
     }

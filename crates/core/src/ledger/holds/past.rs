@@ -99,7 +99,7 @@ impl Ledger {
         })
     }
 
-    /// The same of a refund, transfer or collection.
+    /// The answer to a refund, transfer or collection that was made before and is forgotten.
     pub(super) fn moved_before(
         &self,
         tenant: AccountNo,

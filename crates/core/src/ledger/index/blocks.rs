@@ -3,6 +3,11 @@
 //! A clone copies a pointer for each block. A block that two lists share is copied when one of them
 //! changes it; a block of one list is changed in place. For values that are rarely read: a read has
 //! one more access to memory than that of a vector.
+//!
+//! `imbl::Vector` with a million values of 88 bytes takes six times as long for a read and seven times as long for a
+//! change at a random place (1.1 instead of 0.17 µs, 2.3 instead of 0.33 µs, medians of six on a busy machine) and 7 %
+//! less memory. It adds seven crates to the core, and cannot take blocks of another list in the place of its own equal
+//! ones.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;

@@ -47,7 +47,7 @@ pub struct Attempt {
 /// How an attempt ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttemptEnd {
-    /// When.
+    /// The instant of the end.
     pub at: Timestamp,
     /// Why.
     pub reason: EndReason,

@@ -88,7 +88,7 @@ impl Ledger {
         self.jobs_of_array(id, first, self.live_job(first).order.fingerprint)
     }
 
-    /// The same, or what is left of the array if its first job is forgotten.
+    /// Jobs with this name, or the jobs that are left of an array whose first job is forgotten.
     pub(in crate::ledger) fn jobs_left(&self, tenant: AccountNo, id: &str) -> Vec<JobNo> {
         let named = self.jobs_named(tenant, id);
         if !named.is_empty() {

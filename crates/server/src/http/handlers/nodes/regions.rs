@@ -230,7 +230,7 @@ async fn all_held_back(
     Ok(all)
 }
 
-/// Those of one ledger, numbered from the position after `behind` on.
+/// The held-back jobs of one ledger, numbered from the position after `behind` on.
 fn held_back(
     ledger: &Ledger,
     principal: &Principal,

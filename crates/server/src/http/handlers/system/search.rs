@@ -116,7 +116,7 @@ impl Search {
         hits.filter(sees).collect()
     }
 
-    /// Those of the accounts whose path, last segment or display name begins with the text.
+    /// Accounts among these whose path, last segment or display name begins with the text.
     fn accounts(&self, ledger: &Ledger, paths: &[String]) -> Vec<Hit> {
         let meant = paths.iter().filter_map(|path| {
             let account = ledger.account(ledger.find_account(path)?);

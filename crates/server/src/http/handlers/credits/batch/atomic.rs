@@ -47,7 +47,7 @@ struct Prepared {
 enum BatchOutcome {
     /// It is applied, or was before.
     Applied { results: Vec<OperationOutcome>, all_replayed: bool },
-    /// It is not.
+    /// The batch was not applied.
     BatchStop(BatchStop),
 }
 

@@ -32,7 +32,7 @@ async fn recall_one(app: &App, change: Change) -> LookedUpChange {
     }
 }
 
-/// The same for all of them.
+/// Looks up what each change needs.
 async fn recall_all(app: &App, changes: Vec<Requested>) -> Vec<LookedUpChange> {
     let mut ready = Vec::with_capacity(changes.len());
     for change in changes {
