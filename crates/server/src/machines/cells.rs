@@ -16,7 +16,7 @@ use bursar_engine::courier::{Courier, CourierError};
 use bursar_engine::follower::Follower;
 use bursar_engine::{
     CellCodec, CellToLedger, Clock, Engine, EngineOptions, Handle, LedgerCodec, LedgerToCell,
-    Stats, Status, Vital, cell_inbox, ledger_inbox,
+    Observer, Stats, Status, Vital, cell_inbox, ledger_inbox,
 };
 use bursar_journal::Journal;
 use tokio::sync::watch;
@@ -135,10 +135,36 @@ impl StartedCell {
         // Before the writer takes over the journal, because it reopens it.
         let copy =
             NewCellCopy::read(Arc::clone(&journal), snapshot_every, options.observer.clone())?;
-        let (generation, last_at) = (copy.generation(), copy.last_at());
         let engine = Engine::start(Arc::clone(&journal), Arc::new(CellCodec), clock, options);
+        Ok(StartedCell::with(region, journal, engine, copy))
+    }
+
+    /// The same with a writer that follows the journal and has not taken it over yet: the copy is made of what it has.
+    pub fn continued(
+        region: Region,
+        journal: Arc<dyn Journal>,
+        engine: Engine<CellCodec>,
+        observer: Observer,
+        snapshot_every: u64,
+    ) -> Result<StartedCell, FollowerError> {
+        let followed = engine.followed().look(|cell, head| (cell.clone(), head));
+        let own = Arc::clone(&journal);
+        let copy = match followed {
+            Some(followed) => NewCellCopy::of(own, followed, snapshot_every, observer)?,
+            None => NewCellCopy::read(own, snapshot_every, observer)?,
+        };
+        Ok(StartedCell::with(region, journal, engine, copy))
+    }
+
+    fn with(
+        region: Region,
+        journal: Arc<dyn Journal>,
+        engine: Engine<CellCodec>,
+        copy: NewCellCopy,
+    ) -> StartedCell {
+        let (generation, last_at) = (copy.generation(), copy.last_at());
         let (copy, follower) = copy.follow(engine.durable());
-        Ok(StartedCell { region, journal, engine, copy, generation, last_at, follower })
+        StartedCell { region, journal, engine, copy, generation, last_at, follower }
     }
 
     /// The region.
