@@ -59,7 +59,10 @@ impl Observer {
     /// Has `observe` called after every step of a state that follows the journal, and with `None` when there is none
     /// any more.
     #[must_use]
-    pub fn with_lag(mut self, observe: impl Fn(Option<FollowerLag>) + Send + Sync + 'static) -> Observer {
+    pub fn with_lag(
+        mut self,
+        observe: impl Fn(Option<FollowerLag>) + Send + Sync + 'static,
+    ) -> Observer {
         self.lag = Some(Arc::new(observe));
         self
     }
