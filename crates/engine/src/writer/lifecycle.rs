@@ -252,6 +252,7 @@ impl<C: Codec> Writer<C> {
         if let Err(reason) = self.options.permit.ask() {
             return Next::Later(reason.to_string());
         }
+        self.journal.set_following(false);
         if let Err(error) = self.journal.reopen() {
             return after_journal_error(&error);
         }

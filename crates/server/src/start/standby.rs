@@ -2,10 +2,9 @@
 //! over without reading the journals again.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bursar_core::name::Region;
@@ -132,8 +131,8 @@ fn region_named(machine: &str) -> Option<Region> {
 
 /// The thread that looks for machines and follows them.
 pub(super) struct StandbyThread {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<StandbyMachines>>,
+    _stop: Sender<()>,
+    machines: Arc<Mutex<Option<StandbyMachines>>>,
 }
 
 impl StandbyThread {
@@ -144,27 +143,34 @@ impl StandbyThread {
     pub(super) fn start(config: &Config, identity: &Identity) -> std::io::Result<StandbyThread> {
         let (stop, stopped) = channel();
         let (config, identity) = (config.clone(), identity.clone());
-        let thread = std::thread::Builder::new()
+        let machines = Arc::new(Mutex::new(Some(StandbyMachines::none())));
+        let found = Arc::clone(&machines);
+        // It is not joined: a store that does not answer must not delay a takeover.
+        let _unjoined = std::thread::Builder::new()
             .name("bursar-standby".into())
-            .spawn(move || follow_all(&config, &identity, &stopped))?;
-        Ok(StandbyThread { stop: Some(stop), thread: Some(thread) })
+            .spawn(move || follow_all(&config, &identity, &found, &stopped))?;
+        Ok(StandbyThread { _stop: stop, machines })
     }
 
     /// Looks for no more machines. Those that were found are followed further.
-    pub(super) fn end(mut self) -> StandbyMachines {
-        drop(self.stop.take());
-        let machines = self.thread.take().and_then(|thread| thread.join().ok());
-        // The thread has reported its panic.
-        machines.unwrap_or_else(StandbyMachines::none)
+    pub(super) fn end(self) -> StandbyMachines {
+        lock(&self.machines).take().unwrap_or_else(StandbyMachines::none)
     }
 }
 
-fn follow_all(config: &Config, identity: &Identity, stopped: &Receiver<()>) -> StandbyMachines {
-    let mut machines = StandbyMachines::none();
-    let Some(url) = &config.store else { return machines };
+fn lock(machines: &Mutex<Option<StandbyMachines>>) -> MutexGuard<'_, Option<StandbyMachines>> {
+    machines.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn follow_all(
+    config: &Config,
+    identity: &Identity,
+    machines: &Mutex<Option<StandbyMachines>>,
+    stopped: &Receiver<()>,
+) {
     let mut reported = String::new();
     loop {
-        match add_missing(url, config, identity, &mut machines, stopped) {
+        match add_missing(config, identity, machines) {
             Ok(()) => reported.clear(),
             Err(error) if error.to_string() != reported => {
                 tracing::warn!(%error, "not every machine is followed; trying again");
@@ -174,28 +180,28 @@ fn follow_all(config: &Config, identity: &Identity, stopped: &Receiver<()>) -> S
         }
         match stopped.recv_timeout(LOOK_INTERVAL) {
             Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return machines,
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-/// Follows the machines that were made since the last look.
+/// Follows the machines that were made since the last look, until they were taken.
 fn add_missing(
-    url: &str,
     config: &Config,
     identity: &Identity,
-    machines: &mut StandbyMachines,
-    stopped: &Receiver<()>,
+    machines: &Mutex<Option<StandbyMachines>>,
 ) -> Result<(), JournalError> {
+    let Some(url) = &config.store else { return Ok(()) };
     for machine in PostgresStore::machines(&postgres(url, "store", config))? {
-        if machines.journal(&machine).is_some() {
-            continue;
-        }
-        if matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected)) {
-            return Ok(());
+        match &*lock(machines) {
+            None => return Ok(()),
+            Some(known) if known.journal(&machine).is_some() => continue,
+            Some(_) => {}
         }
         let journal = PostgresJournal::open_to_read(postgres(url, &machine, config))?;
-        machines.add(&machine, Arc::new(journal), identity);
+        if let Some(known) = &mut *lock(machines) {
+            known.add(&machine, Arc::new(journal), identity);
+        }
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ impl<C: Codec> Writer<C> {
         if !self.options.follow || self.options.permit.ask().is_ok() {
             return false;
         }
+        self.journal.set_following(true);
         match self.followed.step(&*self.journal, &*self.codec) {
             Ok(Some(lag)) => {
                 self.options.observer.lag(Some(lag));
