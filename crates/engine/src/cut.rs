@@ -1,10 +1,13 @@
 //! Consistent cuts of a store: one batch boundary for each machine, such that every message that a
 //! machine has received was sent before its sender's boundary.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bursar_core::cell::Cell;
 use bursar_core::ledger::Ledger;
+use bursar_core::ledger::accounts::region::CellBook;
+use bursar_core::message::Mark;
 use bursar_journal::{Head, Journal};
 
 use crate::codec::Codec;
@@ -84,47 +87,86 @@ pub struct Cut {
 /// Rejects journals of which one is older than another: every received message must have been sent. The ledgers are
 /// given by number.
 pub fn check_marks(ledgers: &[&dyn Journal], cells: &[CellJournal<'_>]) -> Result<(), CutError> {
-    let failed = |name: &str| {
-        let name = name.to_owned();
-        move |error| CutError::Replay(name, error)
-    };
+    let failed = |name: String| move |error| CutError::Replay(name, error);
+    let ledgers = (0..).zip(ledgers).map(|(shard, journal): (usize, _)| {
+        let books = replay(*journal, &LedgerCodec).map_err(failed(format!("ledger-{shard}")))?;
+        Ok(LedgerMarks::of(&books.machine, books.head))
+    });
+    let ledgers = ledgers.collect::<Result<Vec<_>, _>>()?;
+    let cells = cells.iter().map(|(region, journal)| {
+        let cell = replay(*journal, &CellCodec).map_err(failed(format!("cell-{region}")))?;
+        Ok(((*region).to_owned(), CellMarks::of(&cell.machine, cell.head)))
+    });
+    compare_marks(ledgers, &cells.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// What a ledger has sent to cells and received from them.
+pub struct LedgerMarks {
+    end: Head,
+    books: Vec<CellBook>,
+}
+
+impl LedgerMarks {
+    /// Those of a ledger whose last batch is `end`.
+    pub fn of(ledger: &Ledger, end: Head) -> LedgerMarks {
+        LedgerMarks { end, books: ledger.cells().map(|(_, book)| book.clone()).collect() }
+    }
+}
+
+/// What a cell has received from ledgers, and the last message to each, by their numbers.
+pub struct CellMarks {
+    end: Head,
+    known: BTreeMap<u16, (Mark, u64)>,
+}
+
+impl CellMarks {
+    /// Those of a cell whose last batch is `end`.
+    pub fn of(cell: &Cell, end: Head) -> CellMarks {
+        let shards = cell.ledgers().into_iter();
+        let known = shards.map(|shard| (shard, (cell.mark(shard), cell.last_message_to(shard))));
+        CellMarks { end, known: known.collect() }
+    }
+}
+
+/// The same for machines that were read: the ledgers by number, the cells by region.
+pub fn compare_marks(
+    ledgers: Vec<LedgerMarks>,
+    cells: &[(String, CellMarks)],
+) -> Result<(), CutError> {
     let mut senders = Vec::new();
-    for (shard, ledger) in ledgers.iter().enumerate() {
+    for (shard, LedgerMarks { end, books: known }) in ledgers.into_iter().enumerate() {
         let own = format!("ledger-{shard}");
-        let books = replay(*ledger, &LedgerCodec).map_err(failed(&own))?;
-        let known: Vec<_> = books.machine.cells().map(|(_, book)| book.clone()).collect();
         for book in &known {
             let there = cells.iter().any(|(region, _)| *region == book.region.as_str());
             if !there && (book.sent > 0 || book.mark.number > 0) {
                 return Err(CutError::Missing(book.region.to_string()));
             }
         }
-        senders.push((own, books.head, known));
+        senders.push((own, end, known));
     }
-    for (region, journal) in cells {
+    for (region, cell) in cells {
         let name = format!("cell-{region}");
-        let cell = replay(*journal, &CellCodec).map_err(failed(&name))?;
-        let without = |shard: &u16| usize::from(*shard) >= ledgers.len();
-        if let Some(shard) = cell.machine.ledgers().into_iter().find(without) {
-            return Err(CutError::NoLedger { shard, region: (*region).to_owned() });
+        let without = |shard: &&u16| usize::from(**shard) >= senders.len();
+        if let Some(shard) = cell.known.keys().find(without) {
+            return Err(CutError::NoLedger { shard: *shard, region: region.clone() });
         }
         for (own, end, books) in &senders {
-            let Some(book) = books.iter().find(|book| book.region == *region) else { continue };
+            let Some(book) = books.iter().find(|book| book.region == region.as_str()) else {
+                continue;
+            };
             let older = |receiver: &str, sender: &str, received, end| CutError::Older {
                 receiver: receiver.to_owned(),
                 sender: sender.to_owned(),
                 received,
                 end,
             };
-            let heard = cell.machine.mark(book.shard);
+            let (heard, sent) = cell.known.get(&book.shard).copied().unwrap_or_default();
             if heard.position > end.position || heard.number > book.sent {
                 return Err(older(&name, own, heard.position, end.position));
             }
             let taken = book.mark;
-            if taken.position > cell.head.position
-                || taken.number > cell.machine.last_message_to(book.shard)
-            {
-                return Err(older(own, &name, taken.position, cell.head.position));
+            if taken.position > cell.end.position || taken.number > sent {
+                return Err(older(own, &name, taken.position, cell.end.position));
             }
         }
     }

@@ -19,6 +19,7 @@ pub mod cut;
 mod error;
 #[cfg(debug_assertions)]
 mod fault;
+mod followed;
 pub mod follower;
 mod lease;
 pub mod recall;
@@ -33,6 +34,7 @@ pub use courier::messages::{
     CellToLedger, LedgerToCell, cell_inbox, ledger_inbox, to_cell, to_ledger,
 };
 pub use error::{EngineError, ReplayError};
+pub use followed::{Followed, FollowerLag};
 pub use lease::{BootClock, LeaseTrust, Monotonic, NotPermitted, Permit, SystemMonotonic};
 pub use replay::{Replayed, copy_or_replay, replay, replay_from_genesis};
 pub use snapshot::{SnapshotPace, Snapshotter};

@@ -40,24 +40,44 @@ pub(crate) fn replay_watched<C: Codec>(
     codec: &C,
     progress: impl Fn(Head, Head),
 ) -> Result<Replayed<C::Machine>, ReplayError> {
-    let mut skipped = Vec::new();
-    let mut start = None;
-    for mark in journal.list_snapshots()? {
-        match trusted_snapshot(journal, codec, mark) {
-            Ok(found) => {
-                start = Some(found);
-                break;
-            }
-            Err(reason) => skipped.push(reason.to_string()),
-        }
-    }
-    let (machine, head) = start.unwrap_or_else(|| (codec.genesis(), Head::genesis(journal.id())));
-    let snapshot = head.sequence;
+    let Replayed { machine, head, snapshot, skipped } = newest_snapshot(journal, codec)?;
     let until = journal.head()?;
     let progress = |head| progress(head, until);
     progress(head);
     let (machine, head) = catch_up(journal, codec, machine, head, progress)?;
     Ok(Replayed { machine, head, snapshot, skipped })
+}
+
+/// The state of the newest valid snapshot, or that before the first batch.
+pub(crate) fn newest_snapshot<C: Codec>(
+    journal: &dyn Journal,
+    codec: &C,
+) -> Result<Replayed<C::Machine>, ReplayError> {
+    let mut skipped = Vec::new();
+    for mark in journal.list_snapshots()? {
+        match trusted_snapshot(journal, codec, mark) {
+            Ok((machine, head)) => {
+                return Ok(Replayed { machine, head, snapshot: head.sequence, skipped });
+            }
+            Err(reason) => skipped.push(reason.to_string()),
+        }
+    }
+    let (machine, head) = (codec.genesis(), Head::genesis(journal.id()));
+    Ok(Replayed { machine, head, snapshot: 0, skipped })
+}
+
+/// Applies the next batches, up to the size of a chunk. After an error the state is as it was.
+pub(crate) fn advance<C: Codec>(
+    journal: &dyn Journal,
+    codec: &C,
+    state: &mut Replayed<C::Machine>,
+) -> Result<(), ReplayError> {
+    let mut reader = journal.read(state.head)?;
+    let mut chunk = Chunk::new(state.head);
+    chunk.fill(codec, &mut reader)?;
+    chunk.apply_to(&mut state.machine);
+    state.head = chunk.head;
+    Ok(())
 }
 
 /// Rebuilds the state from the first batch, without snapshots.

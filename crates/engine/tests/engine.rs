@@ -7,6 +7,7 @@ mod cell;
 mod compaction;
 mod courier;
 mod followers;
+mod following;
 mod lease;
 mod ledger;
 mod look_ups;

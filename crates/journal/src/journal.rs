@@ -125,6 +125,10 @@ pub trait Journal: Send + Sync + 'static {
         None
     }
 
+    /// Whether the next reads only follow the journal. A store that does not answer them soon is read later, so that
+    /// they delay no takeover.
+    fn set_following(&self, _following: bool) {}
+
     /// Takes over the journal: from now on only the returned epoch may append.
     fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError>;
 

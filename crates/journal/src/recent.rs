@@ -111,6 +111,10 @@ impl Journal for Recent {
         pending
     }
 
+    fn set_following(&self, following: bool) {
+        self.store.set_following(following);
+    }
+
     fn pipeline_depth(&self) -> usize {
         self.store.pipeline_depth()
     }

@@ -55,6 +55,20 @@ impl Default for Timeouts {
     }
 }
 
+/// How a server takes part among those that share a store.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClusterOptions {
+    /// Keep the state of every machine in memory while another server leads, so that a takeover need not read it.
+    pub follow: bool,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> ClusterOptions {
+        ClusterOptions { follow: true }
+    }
+}
+
 /// The configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -84,6 +98,8 @@ pub struct Config {
     pub unsafe_store_form: Option<u32>,
     /// The regions; one called `default` if none are given.
     pub regions: Vec<String>,
+    /// How servers that share a store take part.
+    pub cluster: ClusterOptions,
     /// The number of ledger shards of a new store; one if absent. A store that has been started keeps what it has.
     pub shards: Option<u16>,
     /// The source of time.
@@ -148,6 +164,7 @@ impl Default for Config {
             unsafe_plaintext_postgres: false,
             unsafe_store_form: None,
             regions: Vec::new(),
+            cluster: ClusterOptions::default(),
             shards: None,
             clock: ClockKind::Wall,
             dev: false,

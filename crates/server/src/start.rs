@@ -6,6 +6,7 @@ mod leading;
 mod machines;
 mod regions;
 mod sealing;
+mod standby;
 mod started;
 mod stopping;
 mod storage;
@@ -22,7 +23,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::auth::root_key;
-use crate::config::{Config, ConfigError};
+use crate::config::{ClockKind, Config, ConfigError};
 use crate::followers::error::FollowerError;
 use crate::http::dashboard;
 use crate::http::dispatch::Dispatcher;
@@ -36,6 +37,7 @@ use crate::store::database::check_signer_at;
 use crate::telemetry::Metrics;
 use leading::{Identity, Listening, campaign, host_name, until_leading};
 pub use sealing::SegmentOptions;
+use standby::{StandbyMachines, StandbyThread};
 use started::Started;
 use stopping::{stop_at_the_end, stop_on_signal};
 pub(crate) use storage::CellJournals;
@@ -173,8 +175,10 @@ pub fn run(
     let leader = campaign(&config, &holder, &listening, &metrics)?;
     let gap = Duration::from_secs(config.max_clock_gap_seconds);
     let max_gap = if config.accept_clock { Duration::MAX } else { gap };
+    // The manual clock goes on from the records, which must be read first.
+    let follow = config.cluster.follow && config.clock == ClockKind::Wall;
     let identity =
-        Identity { holder, leader: leader.clone(), metrics: Arc::clone(&metrics), max_gap };
+        Identity { holder, leader: leader.clone(), metrics: Arc::clone(&metrics), max_gap, follow };
     let Listening { listener, address, url, base_url } = listening;
     let forwarder =
         leader.clone().map(|leader| Forwarder::new(&config, leader, Arc::clone(&metrics)));
@@ -196,15 +200,23 @@ pub fn run(
         runtime.spawn(serve::serve(listener, tls, Arc::clone(&entry), config.timeouts, stop));
     let ended: Arc<OnceLock<String>> = Arc::new(OnceLock::new());
     let started = (|| {
+        let mut followed = None;
         if let Some(leader) = &leader {
             let standing_by = |found: &Standby| {
                 manager.ready("standby");
+                if follow {
+                    followed = Some(StandbyThread::start(&config, &identity));
+                }
                 standby(found);
             };
             runtime.block_on(until_leading(leader, &url, &stopped, standing_by))?;
         }
-        let started =
-            Started::start(&mut config, &identity, &runtime, (base_url, stopped.clone()))?;
+        let machines = match followed.transpose().map_err(io("the followers"))? {
+            Some(followed) => followed.end(),
+            None => StandbyMachines::none(),
+        };
+        let parts = (base_url, stopped.clone());
+        let started = Started::start(&mut config, &identity, &runtime, parts, machines)?;
         runtime.spawn_blocking(dashboard::prepare);
         entry.open(Dispatcher::new(Arc::clone(&started.app)));
         let root_key = started.root_key.clone();

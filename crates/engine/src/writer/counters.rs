@@ -18,6 +18,8 @@ pub struct Stats {
     pub largest_batch: u64,
     /// How often the state was rebuilt from the journal.
     pub rebuilds: u64,
+    /// How many of these takeovers continued from a state that followed the journal.
+    pub continued: u64,
     /// Requests, messages and steps that panicked. Each failed alone.
     pub panics: u64,
     /// Timers and messages that failed three times and were set aside since the start.
@@ -38,6 +40,7 @@ pub(crate) struct Counters {
     pub(super) bytes: AtomicU64,
     pub(super) largest_batch: AtomicU64,
     pub(super) rebuilds: AtomicU64,
+    pub(super) continued: AtomicU64,
     pub(crate) panics: AtomicU64,
     pub(crate) set_aside: AtomicU64,
     pub(super) longest_turn_micros: AtomicU64,

@@ -1,12 +1,14 @@
 //! The life cycle of a machine's writer: take over the journal, rebuild the state, serve, repeat.
 
 mod barrier;
+mod following;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
+use std::time::Duration;
 
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
@@ -15,8 +17,9 @@ use bursar_journal::{AppendError, Head, Journal, JournalError, LeaseError};
 use crate::clock::Clock;
 use crate::codec::Codec;
 use crate::error::{EngineError, ReplayError};
+use crate::followed::Followed;
 use crate::lease::{BootClock, LeaseKeeper, LeaseTrust, Monotonic, SystemMonotonic};
-use crate::replay::{Replayed, replay_watched};
+use crate::replay::Replayed;
 use crate::writer::appender::Appender;
 use crate::writer::compactor::Compactor;
 use crate::writer::counters::{Counters, Stats};
@@ -31,6 +34,9 @@ use crate::writer::session::{End, Session};
 use crate::writer::strikes::{MAX_STRIKES, Strikes};
 use barrier::Barrier;
 
+/// The pause before the next step of a state that is behind its journal.
+const BEHIND_INTERVAL: Duration = Duration::from_millis(1);
+
 /// A running machine.
 pub struct Engine<C: Codec> {
     handle: Handle<C::Machine>,
@@ -38,6 +44,7 @@ pub struct Engine<C: Codec> {
     counters: Arc<Counters>,
     status: Arc<Mutex<Status>>,
     tenure: Arc<Mutex<Option<Arc<LeaseTrust>>>>,
+    followed: Arc<Followed<C::Machine>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -65,6 +72,7 @@ impl<C: Codec> Engine<C> {
         let counters = Arc::new(Counters::default());
         let status = Arc::new(Mutex::new(Status::Starting));
         let tenure = Arc::new(Mutex::new(None));
+        let followed = Arc::new(Followed::new());
         let writer = Writer {
             journal,
             codec,
@@ -79,6 +87,7 @@ impl<C: Codec> Engine<C> {
             strikes: Strikes::default(),
             escapes: Cell::new(0),
             tenure: Arc::clone(&tenure),
+            followed: Arc::clone(&followed),
         };
         let thread = std::thread::Builder::new()
             .name("bursar-writer".into())
@@ -86,7 +95,7 @@ impl<C: Codec> Engine<C> {
             .expect("the system can start a thread");
         let full = "the mailbox is full".into();
         let handle = Handle { mailbox: post, full, urgency: Urgency::default(), sender: 0 };
-        Engine { handle, durable, counters, status, tenure, thread: Some(thread) }
+        Engine { handle, durable, counters, status, tenure, followed, thread: Some(thread) }
     }
 
     /// A handle to send commands and reads to the machine.
@@ -116,6 +125,11 @@ impl<C: Codec> Engine<C> {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The state that follows the journal while another process owns the machine.
+    pub fn followed(&self) -> &Followed<C::Machine> {
+        &self.followed
+    }
+
     /// The counters so far.
     pub fn stats(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -125,6 +139,7 @@ impl<C: Codec> Engine<C> {
             bytes: read(&self.counters.bytes),
             largest_batch: read(&self.counters.largest_batch),
             rebuilds: read(&self.counters.rebuilds),
+            continued: read(&self.counters.continued),
             panics: read(&self.counters.panics),
             set_aside: read(&self.counters.set_aside),
             longest_turn_micros: read(&self.counters.longest_turn_micros),
@@ -180,6 +195,7 @@ struct Writer<C: Codec> {
     /// Consecutive panics outside of every request.
     escapes: Cell<u32>,
     tenure: Arc<Mutex<Option<Arc<LeaseTrust>>>>,
+    followed: Arc<Followed<C::Machine>>,
 }
 
 impl<C: Codec> Writer<C> {
@@ -199,19 +215,23 @@ impl<C: Codec> Writer<C> {
 
     fn run(&self) -> String {
         let mut reported = String::new();
+        let mut is_behind = false;
         loop {
             self.show(Status::Starting);
             match self.own_and_serve() {
                 Next::Again | Next::Rebuild => reported.clear(),
                 Next::Later(reason) => {
                     self.show(Status::Waiting(reason.clone()));
-                    if reported != reason {
+                    if reported != reason && !self.is_standby() {
                         self.options.observer.trouble(Trouble::NotServed(reason.clone()));
                         reported.clone_from(&reason);
                     }
-                    if self.refuse_for_a_while(&EngineError::Unavailable(reason)) {
+                    // What is left from the time as owner is answered before anything is read.
+                    let pause = if is_behind { BEHIND_INTERVAL } else { self.options.retry };
+                    if self.refuse_for_a_while(&EngineError::Unavailable(reason), pause) {
                         return "asked to".into();
                     }
+                    is_behind = self.follow();
                 }
                 Next::Stop(reason) => return reason,
             }
@@ -232,6 +252,7 @@ impl<C: Codec> Writer<C> {
         if let Err(reason) = self.options.permit.ask() {
             return Next::Later(reason.to_string());
         }
+        self.journal.set_following(false);
         if let Err(error) = self.journal.reopen() {
             return after_journal_error(&error);
         }
@@ -272,12 +293,7 @@ impl<C: Codec> Writer<C> {
     }
 
     fn rebuild_and_serve(&self, trust: &Arc<LeaseTrust>) -> Next {
-        let progress = |head: Head, until: Head| {
-            self.counters.replayed.store(head.position, Ordering::Relaxed);
-            self.counters.replay_until.store(until.position, Ordering::Relaxed);
-        };
-        let replay = || replay_watched(&*self.journal, &*self.codec, progress);
-        let Ok(replayed) = catch_unwind(AssertUnwindSafe(replay)) else {
+        let Ok(replayed) = catch_unwind(AssertUnwindSafe(|| self.rebuild())) else {
             return Next::Stop(
                 "the state cannot be rebuilt: the machine panicked in replay".into(),
             );

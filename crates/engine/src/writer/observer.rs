@@ -7,6 +7,7 @@ use std::time::Duration;
 use bursar_journal::LeaseError;
 
 use crate::error::ReplayError;
+use crate::followed::FollowerLag;
 
 /// One durable write.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum Trouble {
     NotServed(String),
     /// A snapshot was not stored. The next start takes longer; nothing is lost.
     NoSnapshot(ReplayError),
+    /// A state that followed the journal was dropped, and why. The machine is rebuilt from the newest snapshot.
+    NotFollowed(String),
     /// The state of the writer and the copy that follows it differ at one position.
     CopyDiffers,
 }
@@ -37,12 +40,13 @@ type Listener<T> = Option<Arc<dyn Fn(T) + Send + Sync>>;
 pub struct Observer {
     written: Listener<Written>,
     trouble: Listener<Trouble>,
+    lag: Listener<Option<FollowerLag>>,
 }
 
 impl Observer {
     /// Has `observe` called after every durable write.
     pub fn new(observe: impl Fn(Written) + Send + Sync + 'static) -> Observer {
-        Observer { written: Some(Arc::new(observe)), trouble: None }
+        Observer { written: Some(Arc::new(observe)), trouble: None, lag: None }
     }
 
     /// Has `observe` called with every trouble as well.
@@ -50,6 +54,23 @@ impl Observer {
     pub fn with_trouble(mut self, observe: impl Fn(Trouble) + Send + Sync + 'static) -> Observer {
         self.trouble = Some(Arc::new(observe));
         self
+    }
+
+    /// Has `observe` called after every step of a state that follows the journal, and with `None` when there is none
+    /// any more.
+    #[must_use]
+    pub fn with_lag(
+        mut self,
+        observe: impl Fn(Option<FollowerLag>) + Send + Sync + 'static,
+    ) -> Observer {
+        self.lag = Some(Arc::new(observe));
+        self
+    }
+
+    pub(crate) fn lag(&self, lag: Option<FollowerLag>) {
+        if let Some(observe) = &self.lag {
+            observe(lag);
+        }
     }
 
     pub(crate) fn notify(&self, written: Written) {

@@ -25,6 +25,8 @@ pub struct EngineOptions {
     pub max_gap: Duration,
     /// Whether this process may own machines.
     pub permit: Permit,
+    /// Whether the state follows the journal while this process may not own the machine.
+    pub follow: bool,
 }
 
 impl Default for EngineOptions {
@@ -38,6 +40,7 @@ impl Default for EngineOptions {
             observer: Observer::default(),
             max_gap: Duration::MAX,
             permit: Permit::default(),
+            follow: false,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The connections of one journal, and how broken ones are replaced.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use crate::error::JournalError;
 
 /// How long a new connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a read may take that only follows the journal.
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Three connections, so that a long read delays no append and no renewal.
 struct Links {
@@ -41,13 +44,24 @@ impl Links {
 pub(super) struct Shared {
     pub(super) options: PostgresOptions,
     links: Mutex<Option<Links>>,
+    follows: AtomicBool,
     // Dropped last: the sessions run on it.
     runtime: Runtime,
 }
 
 impl Shared {
     pub(super) fn new(options: PostgresOptions) -> Result<Shared, JournalError> {
-        Ok(Shared { options, links: Mutex::new(None), runtime: runtime()? })
+        Ok(Shared {
+            options,
+            links: Mutex::new(None),
+            follows: AtomicBool::new(false),
+            runtime: runtime()?,
+        })
+    }
+
+    /// Whether the next reads only follow the journal.
+    pub(super) fn set_following(&self, follows: bool) {
+        self.follows.store(follows, Ordering::Relaxed);
     }
 
     fn links(&self) -> MutexGuard<'_, Option<Links>> {
@@ -108,7 +122,10 @@ impl Shared {
         link: Link,
         work: impl AsyncFnOnce(&Session) -> Result<T, JournalError>,
     ) -> Result<T, JournalError> {
-        self.query_within(link, self.options.query_deadline, work)
+        let follows = link == Link::Reader && self.follows.load(Ordering::Relaxed);
+        let deadline = self.options.query_deadline;
+        let deadline = if follows { deadline.min(FOLLOW_TIMEOUT) } else { deadline };
+        self.query_within(link, deadline, work)
     }
 
     /// Like [`Shared::query`], with another deadline.

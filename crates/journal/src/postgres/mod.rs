@@ -247,6 +247,10 @@ impl Journal for PostgresJournal {
         }
     }
 
+    fn set_following(&self, following: bool) {
+        self.shared.set_following(following);
+    }
+
     fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError> {
         let machine = &self.shared.options.machine;
         let taken = self.shared.query(Link::Control, async |control| {

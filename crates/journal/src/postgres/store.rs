@@ -61,6 +61,18 @@ impl PostgresStore {
         ask(options, async |session| schema::known_signer(session).await)
     }
 
+    /// The machines that have a journal in the database.
+    ///
+    /// # Errors
+    /// The database does not answer, or holds no store.
+    pub fn machines(options: &PostgresOptions) -> Result<Vec<String>, JournalError> {
+        ask(options, async |session| {
+            let sql = "SELECT machine FROM bursar_journal ORDER BY machine";
+            let rows = session.query("reading the machines", sql, &[]).await?;
+            Ok(rows.iter().map(|row| row.get(0)).collect())
+        })
+    }
+
     /// The public keys that signed the checkpoints of the store at this address, in hex, the present
     /// one first.
     ///

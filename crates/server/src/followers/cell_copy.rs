@@ -47,13 +47,24 @@ impl NewCellCopy {
         observer: Observer,
     ) -> Result<NewCellCopy, FollowerError> {
         let replayed = replay(&*journal, &CellCodec)?;
-        let last = journal.head_at(replayed.snapshot)?.position;
-        let (progress, reached) = watch::channel(replayed.head.position);
-        let cell = Arc::new(Mutex::new(replayed.machine));
+        NewCellCopy::of(journal, (replayed.machine, replayed.head), every, observer)
+    }
+
+    /// The same from a state of the cell and the last batch in it.
+    pub(crate) fn of(
+        journal: Arc<dyn Journal>,
+        (cell, head): (Cell, Head),
+        every: u64,
+        observer: Observer,
+    ) -> Result<NewCellCopy, FollowerError> {
+        let snapshot = journal.list_snapshots()?.first().map_or(0, |mark| mark.sequence);
+        let last = journal.head_at(snapshot)?.position;
+        let (progress, reached) = watch::channel(head.position);
+        let cell = Arc::new(Mutex::new(cell));
         let samples = Arc::<Mutex<RegionSamples>>::default();
         // What was removed before is not known.
-        let removed_at = Arc::new(AtomicU64::new(replayed.head.position));
-        let (pace, head) = (SnapshotPace::new(every, last), replayed.head);
+        let removed_at = Arc::new(AtomicU64::new(head.position));
+        let pace = SnapshotPace::new(every, last);
         let copy = CellCopy {
             cell: Arc::clone(&cell),
             samples: Arc::clone(&samples),

@@ -11,21 +11,21 @@ use bursar_core::cell::{Cell, Command, NodeKey};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::CellNo;
 use bursar_core::name::Region;
-use bursar_core::time::Timestamp;
 use bursar_engine::courier::{Courier, CourierError};
 use bursar_engine::follower::Follower;
 use bursar_engine::{
-    CellCodec, CellToLedger, Clock, Engine, EngineOptions, Handle, LedgerCodec, LedgerToCell,
-    Stats, Status, Vital, cell_inbox, ledger_inbox,
+    CellCodec, CellToLedger, Engine, Handle, LedgerCodec, LedgerToCell, Stats, Status, Vital,
+    cell_inbox, ledger_inbox,
 };
 use bursar_journal::Journal;
 use tokio::sync::watch;
 
 use crate::auth::Principal;
-use crate::followers::cell_copy::{CellCopy, NewCellCopy};
+use crate::followers::cell_copy::CellCopy;
 use crate::followers::error::FollowerError;
 use crate::machines::gateway::Gateway;
 use crate::machines::regions::LastMeasurement;
+use crate::machines::started_cell::StartedCell;
 use crate::net::turns::Turns;
 use crate::net::waits::{Wait, Waits};
 use crate::request::Failure;
@@ -109,47 +109,6 @@ pub struct CellService {
 pub struct Cells {
     cells: Vec<CellService>,
     couriers: Mutex<Vec<JoinHandle<Result<(), CourierError>>>>,
-}
-
-/// A cell whose writer runs and that the ledger does not know yet. Started on a plain thread: a
-/// journal must not be opened or read inside the asynchronous runtime.
-pub struct StartedCell {
-    region: Region,
-    journal: Arc<dyn Journal>,
-    engine: Engine<CellCodec>,
-    copy: CellCopy,
-    generation: u32,
-    last_at: Timestamp,
-    follower: Follower,
-}
-
-impl StartedCell {
-    /// Starts the writer of a cell, and a copy that follows it and stores snapshots.
-    pub fn start(
-        region: Region,
-        journal: Arc<dyn Journal>,
-        clock: Arc<dyn Clock>,
-        options: EngineOptions,
-        snapshot_every: u64,
-    ) -> Result<StartedCell, FollowerError> {
-        // Before the writer takes over the journal, because it reopens it.
-        let copy =
-            NewCellCopy::read(Arc::clone(&journal), snapshot_every, options.observer.clone())?;
-        let (generation, last_at) = (copy.generation(), copy.last_at());
-        let engine = Engine::start(Arc::clone(&journal), Arc::new(CellCodec), clock, options);
-        let (copy, follower) = copy.follow(engine.durable());
-        Ok(StartedCell { region, journal, engine, copy, generation, last_at, follower })
-    }
-
-    /// The region.
-    pub fn region(&self) -> &Region {
-        &self.region
-    }
-
-    /// The generation of the store according to the cell's journal.
-    pub fn generation(&self) -> u32 {
-        self.generation
-    }
 }
 
 /// Questions about what would become of a cell: so many at once, and one at a time has a copy.

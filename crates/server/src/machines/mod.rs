@@ -10,5 +10,6 @@ pub(crate) mod losses;
 mod pace;
 mod quiesce;
 mod regions;
+pub mod started_cell;
 pub(crate) mod trust;
 pub mod wall_time;

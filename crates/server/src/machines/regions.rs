@@ -233,7 +233,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::machines::cells::StartedCell;
+    use crate::machines::started_cell::StartedCell;
 
     async fn cell() -> CellService {
         let started = tokio::task::spawn_blocking(|| {

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bursar_engine::{EngineOptions, Observer};
+use bursar_engine::{EngineOptions, NotPermitted, Observer, Permit};
 use bursar_journal::postgres::{Announcement, PostgresLeader};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -19,6 +20,7 @@ use crate::telemetry::Metrics;
 const TAKEOVER_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The identity of this server among those that share the store.
+#[derive(Clone)]
 pub(super) struct Identity {
     /// The host name and the random id of this start.
     pub(super) holder: String,
@@ -26,6 +28,8 @@ pub(super) struct Identity {
     pub(super) metrics: Arc<Metrics>,
     /// The largest accepted distance of the clock ahead of the last record.
     pub(super) max_gap: Duration,
+    /// Whether machines that another server owns are followed.
+    pub(super) follow: bool,
 }
 
 impl Identity {
@@ -36,14 +40,28 @@ impl Identity {
         let (max_gap, default) = (self.max_gap, EngineOptions::default());
         // The leader takes over at once what it lost before.
         let retry = if self.leader.is_some() { TAKEOVER_RETRY_INTERVAL } else { default.retry };
-        EngineOptions { holder, observer, permit, max_gap, retry, ..default }
+        let follow = self.follow;
+        EngineOptions { holder, observer, permit, max_gap, retry, follow, ..default }
+    }
+
+    /// The same for a machine that is not taken over before `may_own` is set, although this server leads.
+    pub(super) fn options_behind(&self, machine: &str, may_own: &Arc<AtomicBool>) -> EngineOptions {
+        let options = self.options(machine);
+        let (may_own, permit) = (Arc::clone(may_own), options.permit.clone());
+        let permit = Permit::new(move || match may_own.load(Ordering::SeqCst) {
+            true => permit.ask(),
+            false => Err(NotPermitted("this server does not own the machine yet")),
+        });
+        EngineOptions { permit, ..options }
     }
 
     pub(super) fn observer(&self, machine: &str) -> Observer {
         let (metrics, name) = (Arc::clone(&self.metrics), machine.to_owned());
         let (counters, named) = (Arc::clone(&self.metrics), machine.to_owned());
+        let (lags, followed) = (Arc::clone(&self.metrics), machine.to_owned());
         Observer::new(move |written| metrics.append(&name, written))
             .with_trouble(move |trouble| counters.trouble(&named, &trouble))
+            .with_lag(move |lag| lags.follower_lag(&followed, lag))
     }
 }
 

@@ -7,8 +7,7 @@ use bursar_core::ledger::Ledger;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::{
-    CellCodec, Clock, DirectoryCodec, Engine, LedgerCodec, ManualClock, Stats, Status, WallClock,
-    replay,
+    CellCodec, Clock, DirectoryCodec, Engine, LedgerCodec, ManualClock, Stats, Status, replay,
 };
 use bursar_journal::{Journal, Recent};
 use tokio::sync::watch;
@@ -18,12 +17,14 @@ use super::leading::Identity;
 use super::regions::{
     add_regions, add_shards, attempt_ids, configure, open_everywhere, open_region, rewind,
 };
+use super::standby::{StandbyMachine, StandbyMachines};
 use super::storage::Storage;
 use crate::config::{ClockKind, Config};
 use crate::ids::attempt::AttemptIds;
-use crate::machines::cells::{CellService, Cells, StartedCell};
+use crate::machines::cells::{CellService, Cells};
 use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
+use crate::machines::started_cell::StartedCell;
 use crate::request::Failure;
 use crate::telemetry::monotonic::Stopwatch;
 use crate::telemetry::{DIRECTORY, metric_name};
@@ -34,9 +35,13 @@ const MANUAL_START: i64 = 1_577_836_800_000;
 /// The clock, and the same clock if it is manual.
 pub(super) type Clocks = (Arc<dyn Clock>, Option<Arc<ManualClock>>);
 
-pub(super) fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
+pub(super) fn clocks(
+    config: &Config,
+    storage: &Storage,
+    standby: &StandbyMachines,
+) -> Result<Clocks, StartError> {
     match config.clock {
-        ClockKind::Wall => Ok((Arc::new(WallClock::new()), None)),
+        ClockKind::Wall => Ok((Arc::clone(&standby.clock), None)),
         ClockKind::Manual => {
             let directory = replay(&*storage.directory, &DirectoryCodec)?;
             let start = Timestamp::from_millis(MANUAL_START);
@@ -72,8 +77,17 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    pub(super) fn start(storage: &Storage, clock: &Arc<dyn Clock>, identity: &Identity) -> Writers {
+    /// Starts the writers. Those of machines that are followed have been started before.
+    pub(super) fn start(
+        storage: &Storage,
+        clock: &Arc<dyn Clock>,
+        identity: &Identity,
+        standby: &mut StandbyMachines,
+    ) -> Writers {
         let ledgers = (0..).zip(&storage.ledgers).map(|(shard, own)| {
+            if let Some((_, writer)) = standby.ledgers.remove(&shard) {
+                return writer;
+            }
             let followed: Arc<dyn Journal> = Arc::new(Recent::new(Arc::clone(&own.journal)));
             let engine = Engine::start(
                 Arc::clone(&followed),
@@ -84,12 +98,15 @@ impl Writers {
             LedgerWriter { engine: Arc::new(engine), followed }
         });
         let ledgers = ledgers.collect();
-        let directory = Engine::start(
-            Arc::clone(&storage.directory),
-            Arc::new(DirectoryCodec),
-            Arc::clone(clock),
-            identity.options(DIRECTORY),
-        );
+        let directory = match standby.directory.take() {
+            Some(followed) => followed.engine,
+            None => Engine::start(
+                Arc::clone(&storage.directory),
+                Arc::new(DirectoryCodec),
+                Arc::clone(clock),
+                identity.options(DIRECTORY),
+            ),
+        };
         Writers { ledgers, directory: Arc::new(directory) }
     }
 }
@@ -100,9 +117,15 @@ pub(super) fn start_cells(
     clock: &Arc<dyn Clock>,
     identity: &Identity,
     snapshot_every: u64,
+    standby: &mut StandbyMachines,
 ) -> Result<Vec<StartedCell>, StartError> {
     let started = storage.cells.iter().map(|(region, journal)| {
         let options = identity.options(&format!("cell-{region}"));
+        if let Some(StandbyMachine { journal, engine }) = standby.cells.remove(region) {
+            let region = region.clone();
+            let observer = options.observer;
+            return Ok(StartedCell::continued(region, journal, engine, observer, snapshot_every)?);
+        }
         let (journal, clock) = (Arc::clone(journal), Arc::clone(clock));
         Ok(StartedCell::start(region.clone(), journal, clock, options, snapshot_every)?)
     });

@@ -16,6 +16,7 @@ use super::machines::{
     Clocks, LedgerWriter, Machines, Writers, clocks, configure_cells, start_cells, until_serving,
 };
 use super::sealing::Sealer;
+use super::standby::StandbyMachines;
 use super::stopping::follow_stop;
 use super::storage::Storage;
 use super::{StartError, io};
@@ -61,13 +62,16 @@ impl Started {
         identity: &Identity,
         runtime: &tokio::runtime::Runtime,
         (base_url, stopped): (Arc<str>, watch::Receiver<bool>),
+        mut standby: StandbyMachines,
     ) -> Result<Started, StartError> {
-        let storage = Storage::open(config, &identity.holder)?;
+        let storage = Storage::open(config, &identity.holder, &standby)?;
         let is_new = storage.ledgers[0].journal.head().is_ok_and(|head| head.sequence == 0);
         let root = root_key::load(config, is_new).map_err(io("the root key"))?;
-        let clocks = clocks(config, &storage)?;
-        let writers = Writers::start(&storage, &clocks.0, identity);
-        let cells = start_cells(&storage, &clocks.0, identity, config.snapshot_every)?;
+        let clocks = clocks(config, &storage, &standby)?;
+        let writers = Writers::start(&storage, &clocks.0, identity, &mut standby);
+        let every = config.snapshot_every;
+        let cells = start_cells(&storage, &clocks.0, identity, every, &mut standby)?;
+        standby.may_be_owned();
         let mut followers = Vec::new();
         for (shard, (own, writer)) in (0..).zip(storage.ledgers.iter().zip(&writers.ledgers)) {
             until_serving(&writer.engine, &stopped)?;

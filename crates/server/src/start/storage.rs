@@ -13,6 +13,7 @@ use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Journal, JournalError};
 use ed25519_dalek::SigningKey;
 
+use super::standby::StandbyMachines;
 use super::{StartError, io};
 use crate::config::Config;
 use crate::followers::archive::ArchivePlace;
@@ -65,9 +66,13 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    pub(super) fn open(config: &mut Config, holder: &str) -> Result<Storage, StartError> {
+    pub(super) fn open(
+        config: &mut Config,
+        holder: &str,
+        standby: &StandbyMachines,
+    ) -> Result<Storage, StartError> {
         if let Some(url) = config.store.clone() {
-            return Storage::open_postgres(&url, config, holder);
+            return Storage::open_postgres(&url, config, holder, standby);
         }
         let mut temporary = None;
         let folder = match &config.data {
@@ -178,20 +183,28 @@ impl Storage {
         url: &str,
         config: &Config,
         holder: &str,
+        standby: &StandbyMachines,
     ) -> Result<Storage, StartError> {
         let database = Database::look(postgres(url, "store", config), holder)?;
         database.check_signer(config)?;
         let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
+            if let Some(followed) = standby.journal(machine) {
+                return Ok(followed);
+            }
             let journal = PostgresJournal::open(postgres(url, machine, config))
                 .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
             Ok(Arc::new(journal))
         };
         let directory = open(store::DIRECTORY)?;
-        let Known { shards, regions } = Known::read(&*directory, config)?;
+        let followed = standby.directory.as_ref();
+        let followed =
+            followed.and_then(|own| own.look(&DirectoryCodec, |known, _| Known::of(known, config)));
+        let Known { shards, regions } =
+            followed.unwrap_or_else(|| Known::read(&*directory, config))?;
         let names = (0..shards).map(ledger_name);
         let journals = names.map(|name| open(&name)).collect::<Result<Vec<_>, _>>()?;
         let cells = open_cells(regions, open)?;
-        database.check_marks(&journals, &cells)?;
+        database.check_marks(&journals, &cells, || standby.compare_marks(shards, &cells))?;
         database.note(false);
         let name = format!("bursar-{}", base32(random_bits().into(), 13));
         let folder = std::env::temp_dir().join(name);
@@ -295,12 +308,15 @@ struct Known {
 impl Known {
     /// Reads the journal of the directory.
     fn read(directory: &dyn Journal, config: &Config) -> Result<Known, StartError> {
-        let known = replay(directory, &DirectoryCodec)?.machine;
+        Known::of(&replay(directory, &DirectoryCodec)?.machine, config)
+    }
+
+    fn of(known: &Directory, config: &Config) -> Result<Known, StartError> {
         let mut regions = config.region_names()?;
         regions.extend(known.regions().cloned());
         regions.sort();
         regions.dedup();
-        Ok(Known { shards: shards_of(&known, config), regions })
+        Ok(Known { shards: shards_of(known, config), regions })
     }
 }
 

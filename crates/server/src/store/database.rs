@@ -70,10 +70,12 @@ impl Database {
     }
 
     /// Rejects journals of which one is older than another, unless the last server stopped cleanly.
+    /// `followed` compares the states that followed the journals, if all of them did.
     pub(crate) fn check_marks(
         &self,
         ledgers: &[Arc<dyn Journal>],
         cells: &CellJournals,
+        followed: impl FnOnce() -> Option<Result<(), CutError>>,
     ) -> Result<(), StartError> {
         if self.store.was_clean() {
             return Ok(());
@@ -81,7 +83,7 @@ impl Database {
         let cells: Vec<_> =
             cells.iter().map(|(region, journal)| (region.as_str(), &**journal)).collect();
         let ledgers: Vec<_> = ledgers.iter().map(|ledger| &**ledger).collect();
-        let mut outcome = check_marks(&ledgers, &cells);
+        let mut outcome = followed().unwrap_or_else(|| check_marks(&ledgers, &cells));
         for _ in 1..MAX_READS {
             if !matches!(outcome, Err(CutError::Older { .. })) {
                 break;

@@ -1,5 +1,6 @@
 //! Metrics for `/metrics`. Labels have few values: never an account, a key or an id.
 
+mod following;
 mod labels;
 pub mod monotonic;
 pub mod trace;
@@ -9,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bursar_engine::{Stats, Status, Trouble, Written};
+use bursar_engine::{FollowerLag, Stats, Status, Trouble, Written};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,6 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use self::following::FollowerMetrics;
 use self::labels::{ExpiryNotice, Forwarded, GpusOf, InRegion, Machine, Refused, Request, Route};
 use crate::logs::LogStatus;
 use crate::machines::ledgers::ledger_name;
@@ -99,6 +101,7 @@ pub struct Metrics {
     expiry_waits: Gauge,
     store_clock: Measure,
     expiry_warnings: Family<ExpiryNotice, Counter>,
+    followers: FollowerMetrics,
 }
 
 fn seconds() -> Histogram {
@@ -179,6 +182,7 @@ impl Metrics {
             expiry_waits: Gauge::default(),
             store_clock: Measure::default(),
             expiry_warnings: Family::default(),
+            followers: FollowerMetrics::default(),
         };
         metrics.register();
         metrics
@@ -234,6 +238,7 @@ impl Metrics {
         let help = "How far the clock of the database is ahead of this server's; negative: behind it; \
             a server more than 2 off takes no machine";
         all.register_with_unit("store_clock_ahead", help, Unit::Seconds, self.store_clock.clone());
+        self.followers.register(&mut all);
         let help = "Warnings that credits of an account expire soon, by the time before";
         all.register("expiry_warnings", help, self.expiry_warnings.clone());
         all.register("journal_batches", "Durable writes", self.batches.clone());
@@ -338,6 +343,13 @@ impl Metrics {
                 tracing::warn!(machine, %error, "the lease was not renewed");
                 self.renewal_failures.get_or_create(&labels).inc();
             }
+            Trouble::NotFollowed(reason) => {
+                tracing::warn!(
+                    machine,
+                    reason,
+                    "the state that followed the journal is dropped and built again"
+                );
+            }
             Trouble::NotServed(reason) => tracing::warn!(machine, reason, "not served"),
             Trouble::NoSnapshot(error) => {
                 tracing::error!(machine, %error, "no snapshot: the next start takes longer");
@@ -375,6 +387,11 @@ impl Metrics {
         self.store_clock.set(seconds_of(ahead_ms));
     }
 
+    /// Records how far the state of a machine that another server owns is behind.
+    pub fn follower_lag(&self, machine: &str, lag: Option<FollowerLag>) {
+        self.followers.set(machine, lag);
+    }
+
     /// Counts a warning that credits of an account expire soon.
     pub fn expiry_warning(&self, before: &'static str) {
         self.expiry_warnings.get_or_create(&ExpiryNotice { before }).inc();
@@ -410,6 +427,7 @@ impl Metrics {
         count(&self.records, stats.records);
         count(&self.bytes, stats.bytes);
         count(&self.rebuilds, stats.rebuilds);
+        count(&self.followers.continued, stats.continued);
         count(&self.panics, stats.panics);
         set(&self.largest_batch, stats.largest_batch);
         set(&self.set_aside, stats.set_aside);

@@ -6,6 +6,7 @@ mod backups;
 mod cluster;
 mod file_table;
 mod files;
+mod following;
 mod forms;
 mod forwarding;
 mod migrate;

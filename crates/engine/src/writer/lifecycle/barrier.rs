@@ -1,5 +1,7 @@
 //! The first record of a writer. Until it is durable, nothing but reads is answered.
 
+use std::time::Duration;
+
 use bursar_core::machine::{Machine, machine_time};
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Batch, Head};
@@ -69,7 +71,7 @@ impl<C: Codec> Writer<C> {
         at: Timestamp,
         trust: &LeaseTrust,
     ) -> bool {
-        self.each_message_for_a_while(|message| match message {
+        self.each_message_for_a_while(self.options.retry, |message| match message {
             Message::Query(query) => {
                 let position = replayed.head.position;
                 let panics = &self.counters.panics;
@@ -88,15 +90,19 @@ impl<C: Codec> Writer<C> {
     }
 
     /// Refuses everything. Returns true if asked to stop.
-    pub(super) fn refuse_for_a_while(&self, error: &EngineError) -> bool {
-        self.each_message_for_a_while(|message| message.reject(error))
+    pub(super) fn refuse_for_a_while(&self, error: &EngineError, pause: Duration) -> bool {
+        self.each_message_for_a_while(pause, |message| message.reject(error))
     }
 
-    /// Handles messages for the time of `retry`. Returns true if asked to stop.
-    fn each_message_for_a_while(&self, mut handle: impl FnMut(Message<C::Machine>)) -> bool {
+    /// Handles messages for that time. Returns true if asked to stop.
+    fn each_message_for_a_while(
+        &self,
+        time: Duration,
+        mut handle: impl FnMut(Message<C::Machine>),
+    ) -> bool {
         let pause = SystemMonotonic::new();
         loop {
-            let left = self.options.retry.saturating_sub(pause.elapsed());
+            let left = time.saturating_sub(pause.elapsed());
             if left.is_zero() {
                 return false;
             }
