@@ -93,8 +93,8 @@ impl AgentMetrics {
             self.allocated.get_or_create(&device).set(i64::from(observed.iter().any(uses)));
             let Some(sample) = sample else { continue };
             if let Some(used) = sample.uses.get(&gpu.uuid) {
-                let used = i64::try_from(used.memory_used_bytes).unwrap_or(i64::MAX);
-                self.memory.get_or_create(&device).set(used);
+                let memory = i64::try_from(used.memory_used_bytes).unwrap_or(i64::MAX);
+                self.memory.get_or_create(&device).set(memory);
                 let ratio = f64::from(used.utilization_percent) / 100.0;
                 self.utilization.get_or_create(&device).set(ratio);
             } else {
