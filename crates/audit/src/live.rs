@@ -1,4 +1,4 @@
-//! The balances of a running ledger as plain numbers, to be compared with those of the journal.
+//! The balances of a ledger as plain numbers, to be compared with those of the journal.
 
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{AccountNo, GrantNo};

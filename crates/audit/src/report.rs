@@ -59,9 +59,9 @@ pub struct Report {
     pub signed_segments: u64,
     /// The first error, if there is one.
     pub problem: Option<Problem>,
-    /// Whether the balances of a running ledger were compared.
+    /// Whether the balances were compared with those of a replay by the ledger itself.
     pub compared: bool,
-    /// Differences from the running ledger, at most a hundred lines.
+    /// Differences from that replay, at most a hundred lines.
     pub differences: Vec<String>,
 }
 
@@ -149,9 +149,14 @@ impl fmt::Display for Report {
             (Some(problem), _) => writeln!(f, "BAD      {problem}")?,
             (None, false) => writeln!(f, "ok       chain, records and balances")?,
             (None, true) if self.differences.is_empty() => {
-                writeln!(f, "ok       chain, records, balances, and the running ledger agrees")?;
+                writeln!(
+                    f,
+                    "ok       chain, records and balances; a replay by the ledger itself agrees"
+                )?;
             }
-            (None, true) => writeln!(f, "BAD      the running ledger says something else:")?,
+            (None, true) => {
+                writeln!(f, "BAD      a replay by the ledger itself says something else:")?
+            }
         }
         self.differences.iter().try_for_each(|line| writeln!(f, "         {line}"))
     }

@@ -22,7 +22,7 @@ pub struct Progress {
 /// The most differences that are listed.
 const MAX_DIFFERENCES: usize = 100;
 
-/// Verifies a whole journal, and compares its balances with a running ledger if one is given.
+/// Verifies a whole journal, and compares its balances with those of the ledger's own replay if they are given.
 ///
 /// `progress` is called after every batch.
 pub fn verify(

@@ -85,7 +85,7 @@ fn a_report_is_readable_for_people_and_programs() {
     let rows = rows_of(&world, 7);
     let mut live = LiveNumbers::of(&world.ledger);
     let good = verify(&rows, Some(&live), |_| {});
-    assert!(good.to_string().contains("the running ledger agrees"), "{good}");
+    assert!(good.to_string().contains("a replay by the ledger itself agrees"), "{good}");
     assert_eq!(good.to_json()["ok"], true);
     live.accounts[3].1 += 1;
     live.grants[5][2] ^= 1;

@@ -107,6 +107,11 @@ impl Failure {
         all
     }
 
+    /// Whether a line below the reason begins with a text.
+    pub(crate) fn says(&self, text: &str) -> bool {
+        self.particulars.iter().any(|line| line.starts_with(text))
+    }
+
     /// The reason.
     pub(crate) fn why(&self) -> &str {
         &self.why

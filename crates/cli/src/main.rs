@@ -151,18 +151,23 @@ fn main() -> ExitCode {
     let Cli { command, connection, output, utc: _ } = match read {
         Ok(cli) => cli,
         // Help and versions come this way too, and are no errors.
-        Err(error) if is_json && error.use_stderr() => {
-            let text = arguments::errors::in_plain_words(&error.render().to_string());
-            return exit::report(Err(exit::Failure::of_usage(&text)), true);
-        }
         Err(error) if error.use_stderr() => {
-            let text = arguments::errors::in_plain_words(&error.render().ansi().to_string());
-            anstream::eprint!("{text}");
+            let plain = error.render().to_string();
+            let tip = arguments::errors::tip(&plain, &tree::tree());
+            if is_json {
+                let text = arguments::errors::with_tip(&plain, tip.as_deref());
+                return exit::report(Err(exit::Failure::of_usage(&text)), true);
+            }
+            let text = error.render().ansi().to_string();
+            anstream::eprint!("{}", arguments::errors::with_tip(&text, tip.as_deref()));
             return ExitCode::from(exit::Exit::Usage as u8);
         }
         Err(error) => error.exit(),
     };
     let has_json_failures = output.has_json_failures();
+    if let Err(failure) = output.check() {
+        return exit::report(Err(failure), has_json_failures);
+    }
     let output = output.format();
     let outcome = match command {
         Command::Remote(command) => command::run(*command, &connection, output),

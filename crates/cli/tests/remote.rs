@@ -153,6 +153,7 @@ async fn a_closed_port_is_unavailable() {
     let lost = output(bursar(&address, &["clock", "show"])).await;
     assert_eq!(lost.status.code(), Some(6));
     assert!(stderr(&lost).starts_with("error: no answer from http://127.0.0.1:"));
+    assert!(stderr(&lost).contains(": Connection refused (os error"), "{}", stderr(&lost));
 }
 
 #[tokio::test]

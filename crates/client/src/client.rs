@@ -221,7 +221,7 @@ impl Client {
                 FailedAttempt { error, may_pass: false, asked: None }
             }
             None => {
-                let error = ClientError::Unreachable { server, cause: causes(error) };
+                let error = ClientError::Unreachable { server, cause: first_cause(error) };
                 FailedAttempt { error, may_pass: true, asked: None }
             }
         }
@@ -378,7 +378,7 @@ fn transport(
 }
 
 fn setup(error: reqwest::Error) -> ClientError {
-    ClientError::Unusable(format!("cannot set up HTTPS: {}", causes(&error)))
+    ClientError::Unusable(format!("cannot set up HTTPS: {}", first_cause(&error)))
 }
 
 /// Whether the server is on this machine.
@@ -424,16 +424,12 @@ fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rus
     }
 }
 
-/// An error with all its causes.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
+/// The first cause of an error, such as `Connection refused`. What stands before it in the chain says how
+/// this program is made.
+fn first_cause(error: &dyn std::error::Error) -> String {
+    let mut first = error;
+    while let Some(cause) = first.source() {
+        first = cause;
     }
-    text
+    first.to_string()
 }

@@ -4,7 +4,7 @@ use crate::cell_world;
 
 use bursar_core::cell::JobId;
 use bursar_core::cell::command::{AccountPolicy, Command, QuotaSpec};
-use bursar_core::cell::schedule::explain::{Estimate, PlacementBlocker};
+use bursar_core::cell::schedule::explain::{Estimate, PlacementBlocker, PlacementState};
 use cell_world::*;
 
 fn estimate(world: &World, job: JobId) -> Option<Estimate> {
@@ -35,6 +35,27 @@ fn an_estimate_follows_attempts_that_end_early() {
     world.pass(2 * HOUR, MINUTE);
     let started = world.started.get(&gang).copied().expect("both are gone");
     assert!(at(started) <= after.at, "estimated {}, started {}", after.at, at(started));
+    world.check_replay();
+}
+
+#[test]
+fn an_estimate_hardly_changes_when_the_attempt_in_the_way_starts() {
+    let mut world = World::with_nodes(1, "H100");
+    // Requests round this up to twenty minutes.
+    let first = world.run("a", 8, 12 * MINUTE);
+    let second = world.run("a", 4, HOUR);
+    let runs = |world: &World| {
+        let why = world.cell.why(first, at(world.now)).expect("it is here");
+        why.state == PlacementState::Running
+    };
+    assert!(!runs(&world));
+    let before = estimate(&world, second).expect("the first has a longest runtime");
+    world.pass(2 * MINUTE, 10 * SECOND);
+    assert!(runs(&world));
+    let after = estimate(&world, second).expect("the first has a longest runtime");
+    assert!(after.at <= before.at, "{} is after {}", after.at, before.at);
+    let sooner = before.at.millis_since(after.at);
+    assert!(sooner <= MINUTE, "no more than a start is allowed to take, and not {sooner} ms");
     world.check_replay();
 }
 

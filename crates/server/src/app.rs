@@ -55,9 +55,6 @@ const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 const LACKS_SHARD: &str = "another server has added a ledger shard since this one was started; it ends, and must be started again";
 
-/// The name of the first ledger where the status of machines is shown.
-pub(crate) const FIRST_LEDGER: &str = "ledger";
-
 /// A machine: its name, the status of its writer, and the writer's counters.
 pub type MachineStatus = (String, Status, Stats);
 
@@ -210,8 +207,8 @@ impl SharedState {
         {
             Some(cell) => cell.measured().await.map(|counts| counts.set_aside).unwrap_or_default(),
             None => {
-                let shard = if machine == FIRST_LEDGER { Some(0) } else { shard_named(machine) };
-                let own = shard.and_then(|shard| self.ledgers.get(usize::from(shard)));
+                let own =
+                    shard_named(machine).and_then(|shard| self.ledgers.get(usize::from(shard)));
                 let look = |ledger: &Ledger| ledger.set_aside().map(|thing| thing.kind()).collect();
                 own.map(|own| own.feed.look(look).value).unwrap_or_default()
             }

@@ -32,7 +32,7 @@ const FIRST_LEDGER: &str = "ledger-0";
 /// Audits a journal.
 #[derive(Subcommand)]
 pub(crate) enum LocalAudit {
-    /// Recompute the chain and every balance from the events, and compare with the ledger.
+    /// Recompute the chain and every balance from the events, and compare with a replay by the ledger.
     #[command(after_help = "Examples:\n  bursar audit verify --data /var/lib/bursar\n  \
         bursar audit verify --store postgres://db/bursar -o json\n  \
         bursar audit verify --server https://bursar.example --since checkpoint.json\n\n\

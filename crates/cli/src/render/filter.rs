@@ -33,14 +33,28 @@ pub(crate) struct OutputArguments {
     #[arg(short, long, value_enum, default_value_t, global = true)]
     output: OutputKind,
     /// Print a line for each object, such as '{id} {state} {spec.name}'.
-    #[arg(long, value_name = "TEXT", global = true, conflicts_with_all = ["output", "jq"])]
+    #[arg(long, value_name = "TEXT", global = true, conflicts_with = "jq")]
     template: Option<String>,
     /// Print what the program jq selects from the JSON answer, such as '.data[].id'.
-    #[arg(long, value_name = "FILTER", global = true, conflicts_with = "output")]
+    #[arg(long, value_name = "FILTER", global = true)]
     jq: Option<String>,
 }
 
 impl OutputArguments {
+    /// Refuses a format that a filter would replace. Filters take JSON, so `-o json` is fine.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let filter = self.template.as_ref().map(|_| "--template");
+        let Some(filter) = filter.or(self.jq.as_ref().map(|_| "--jq")) else { return Ok(()) };
+        let other = match self.output {
+            OutputKind::Table | OutputKind::Json => return Ok(()),
+            OutputKind::Yaml => "yaml",
+            OutputKind::Csv => "csv",
+            OutputKind::Name => "name",
+        };
+        let why = format!("-o {other} and {filter} cannot be used together");
+        Err(Failure::because(Exit::Usage, why).with_next("leave one of them out"))
+    }
+
     /// The format in which the server's answer is taken; filters are applied when it is printed.
     pub(crate) fn format(self) -> Format {
         let filter = match (self.template, self.jq, self.output) {

@@ -110,6 +110,12 @@ pub(crate) fn key_file(arguments: &ConnectionArguments) -> Result<Option<PathBuf
     Ok(file.or_else(|| target.key.filter(|_| !is_given).map(|_| place)))
 }
 
+/// The tenant whose ids are meant, if it was given.
+pub(crate) fn tenant(arguments: &ConnectionArguments) -> Result<Option<String>, Failure> {
+    let contexts = Contexts::load(&contexts::location(variable)?)?;
+    Ok(target(arguments, variable, &contexts)?.tenant)
+}
+
 /// The server and the key that commands use, and where each comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Origins {

@@ -168,6 +168,8 @@ struct DryRunPlan<'a> {
 pub(crate) struct Session {
     client: Client,
     format: Format,
+    /// The tenant whose ids are meant, if it was given.
+    tenant: Option<String>,
 }
 
 impl Session {
@@ -176,7 +178,13 @@ impl Session {
         connection: &ConnectionArguments,
         format: Format,
     ) -> Result<Session, Failure> {
-        Ok(Session { client: connect(connection)?, format })
+        let tenant = connection::tenant(connection)?;
+        Ok(Session { client: connect(connection)?, format, tenant })
+    }
+
+    /// The tenant whose ids are meant, if it was given.
+    pub(crate) fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
     }
 
     /// The connection.

@@ -134,6 +134,10 @@ fn where_to_look(detail: &str) -> String {
         Some("node") => "bursar node ls lists",
         Some("region") => "bursar region ls lists",
         Some("key") => "bursar key ls lists",
+        Some("shard") => "bursar shard ls lists",
+        Some("position") => return "bursar audit ls lists the records".to_owned(),
+        Some("path") => return "GET /openapi.json describes every path".to_owned(),
+        Some("machine") => return "bursar cluster status lists the machines".to_owned(),
         Some(_) | None => "bursar account ls, bursar ls and bursar node ls list",
     };
     format!("check the name; {list} what this key can see")
@@ -214,7 +218,14 @@ fn in_options(advice: &str) -> String {
         ("GET /v1/prices", "bursar price ls"),
         ("POST /v1/usage", "bursar usage report"),
         ("POST /v1/batch", "bursar batch"),
+        ("unless reserve is \"rolling\"", "unless --reserve rolling is given"),
         ("gpus.types", "--gpus"),
+        ("gpus.count", "--gpus"),
+        ("(`nodes`)", "(--nodes)"),
+        ("ttl_seconds", "--ttl"),
+        ("expires_at", "--expires"),
+        ("effective_at", "--effective"),
+        ("GET /v1/refunds", "bursar refund ls"),
         ("max_runtime_seconds", "--time"),
     ];
     let text =
@@ -326,6 +337,19 @@ mod tests {
         let fix = "a shorter max_runtime_seconds lets the job run before that";
         let reserved = Blocker::new(BlockerType::Reservation, "reserved", fix);
         assert_eq!(super::fix(&reserved), "a shorter --time lets the job run before that");
+        for (server, shown) in [
+            (
+                "max_runtime_seconds: is needed unless reserve is \"rolling\"",
+                "--time: is needed unless --reserve rolling is given",
+            ),
+            ("ttl_seconds: must be between 1 and 9", "--ttl: must be between 1 and 9"),
+            (
+                "ask for at most 8, and for several nodes (`nodes`)",
+                "ask for at most 8, and for several nodes (--nodes)",
+            ),
+        ] {
+            assert_eq!(in_options(server), shown);
+        }
         let busy = Problem::new(Code::Conflict, "the node still runs attempts; drain it");
         assert!(next(busy).contains("bursar node drain NODE --force"));
         for (advice, command) in [
@@ -354,7 +378,11 @@ mod tests {
         };
         assert!(missing("hold").contains("bursar hold ls lists"));
         assert!(missing("job").contains("; bursar ls lists"));
-        assert!(missing("path").contains("bursar account ls"));
+        assert!(missing("shard").contains("; bursar shard ls lists"));
+        assert!(missing("machine").contains("bursar cluster status"));
+        assert!(missing("position").contains("bursar audit ls lists"));
+        assert!(missing("path").contains("/openapi.json"));
+        assert!(missing("thing").contains("bursar account ls"));
     }
 
     #[test]

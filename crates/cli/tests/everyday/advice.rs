@@ -102,12 +102,31 @@ async fn scripts_get_names_and_fields() {
     assert_eq!(lines, "b=queued second\na=queued \n");
     assert_eq!(person.done(&["job", "show", "a", "--template", "{account}"]), "acme:nlp\n");
     assert!(person.fails(2, &["ls", "--template", "{id"]).contains("a brace is not closed"));
-    // Whether jq is installed or not, the reason is a sentence.
-    let said = person.start(&["ls", "--jq", ".data[].id"]).end();
-    match said.code {
-        Some(0) => assert_eq!(said.out, "b\na\n"),
-        _ => assert!(said.err.contains("jq is not installed"), "{said:?}"),
+    // Whether jq is installed or not, the reason is a sentence. Its input is JSON in any case.
+    for arguments in
+        [&["ls", "--jq", ".data[].id"][..], &["ls", "-o", "json", "--jq", ".data[].id"]]
+    {
+        let said = person.start(arguments).end();
+        match said.code {
+            Some(0) => assert_eq!(said.out, "b\na\n"),
+            _ => assert!(format!("{said:?}").contains("jq is not installed"), "{said:?}"),
+        }
     }
+    assert_eq!(person.done(&["ls", "-o", "json", "--template", "{id}"]), "b\na\n");
+    let said = person.fails(2, &["ls", "-o", "yaml", "--template", "{id}"]);
+    assert!(said.contains("-o yaml and --template cannot be used together"), "{said}");
+}
+
+#[tokio::test]
+async fn a_command_of_another_name_is_proposed() {
+    let server = priced(&[]).await;
+    let person = Person::of(&server);
+    let tip = |arguments: &[&str]| person.fails(2, arguments);
+    assert!(tip(&["backup"]).contains("tip: there is 'bursar admin backup'"));
+    assert!(tip(&["account", "create", "x"]).contains("tip: there is 'bursar account open'"));
+    assert!(tip(&["shard", "drain"]).contains("required"));
+    let missing = person.fails(4, &["shard", "drain", "ledger-7"]);
+    assert!(missing.contains("bursar shard ls lists"), "{missing}");
 }
 
 #[tokio::test]

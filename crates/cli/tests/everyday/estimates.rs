@@ -42,6 +42,27 @@ async fn a_job_that_would_be_refused_has_no_estimated_start() {
 }
 
 #[tokio::test]
+async fn the_start_that_a_quote_names_is_the_one_of_the_job() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    let lasting = |id, seconds: u64| with(small(id), "max_runtime_seconds", json!(seconds));
+    // Its order to start is not carried out yet.
+    submit(&server, lasting("first", 1020)).await;
+    let quoted = starts(&server, lasting("second", 600)).await;
+    submit(&server, lasting("second", 600)).await;
+    let start = || async { server.get("/v1/jobs/second/why").await["estimated_start_at"].clone() };
+    assert_eq!(quoted, [start().await]);
+    agent.beat(&server).await;
+    agent.run(&server, 30).await;
+    let instant = |text: &Value| {
+        let text = text.as_str().expect("an instant");
+        text.parse::<bursar_api::Time>().expect("an instant").millis()
+    };
+    let sooner = instant(&quoted[0]) - instant(&start().await);
+    assert!((0..=60_000).contains(&sooner), "{sooner} ms");
+}
+
+#[tokio::test]
 async fn a_lost_node_is_lost_and_not_drained() {
     let server = priced(&[]).await;
     let person = Person::of(&server);

@@ -85,3 +85,24 @@ async fn a_refund_names_its_job_as_other_commands_do() {
     assert_eq!(person.done(&["refund", "ls", "--job", "last", "-o", "name"]).lines().count(), 3);
     person.fails(4, &["refund", "--job", "none"]);
 }
+
+#[tokio::test]
+async fn a_refund_that_cannot_be_made_says_what_to_do() {
+    let server = priced(&[]).await;
+    let person = Person::of(&server);
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("train")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    let running = person.fails(3, &["refund", "--job", "train"]);
+    assert!(running.contains("cancel the job, or wait for its end"), "{running}");
+    agent.finish(&server, "train", 0).await;
+    assert!(!person.done(&["job", "show", "train"]).contains("refunded"));
+    person.done(&["refund", "--job", "train", "--id", "r-1"]);
+    let shown = person.done(&["job", "show", "train"]);
+    assert!(shown.lines().any(|line| line.starts_with("refunded ")), "{shown}");
+    let again = person.fails(3, &["refund", "--job", "train"]);
+    assert!(again.contains("all of it was refunded before"), "{again}");
+    assert!(again.contains("the last refund is r-1 of 0.1"), "{again}");
+    assert!(again.contains("next: bursar refund show r-1"), "{again}");
+}

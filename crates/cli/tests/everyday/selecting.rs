@@ -51,6 +51,27 @@ async fn a_job_is_named_by_the_beginning_of_its_id_or_as_the_last() {
 }
 
 #[tokio::test]
+async fn the_last_job_of_a_key_that_sees_several_tenants_is_asked_for() {
+    let server = priced(&[]).await;
+    server.grant("theirs", "umbra", "100").await;
+    submit(&server, small("ours")).await;
+    server.advance(1).await;
+    let root = Person::of(&server);
+    assert_eq!(root.json(&["why", "last"])["job"], "ours");
+    submit(&server, with(small("theirs"), "account", json!("umbra"))).await;
+    for arguments in
+        [&["why", "last"][..], &["refund", "--job", "last"], &["cancel", "last", "--yes"]]
+    {
+        let said = root.fails(3, arguments);
+        assert!(said.contains("the newest is theirs of umbra"), "{said}");
+        assert!(said.contains("--tenant umbra"), "{said}");
+    }
+    assert_eq!(root.json(&["why", "last", "--tenant", "acme"])["job"], "ours");
+    let team = Person::with_key(&server, &server.key("submitter", "acme").await);
+    assert_eq!(team.json(&["why", "last"])["job"], "ours");
+}
+
+#[tokio::test]
 async fn the_logs_of_an_array_are_combined_with_indexes() {
     let server = priced(&[]).await;
     let person = Person::of(&server);

@@ -55,3 +55,25 @@ async fn a_dependency_and_a_frozen_account_are_both_listed_as_blockers() {
     let types = blocker_types(&server.get("/v1/jobs/first/why").await);
     assert_eq!(types, ["frozen", "gpu_type"]);
 }
+
+#[tokio::test]
+async fn more_gpus_than_a_node_has_are_called_that() {
+    let server = priced(&["--region", "eu", "--region", "us"]).await;
+    let _agent = Agent::register_in(&server, "eu", "n1", "H100", 8).await;
+    let nine = with(small("j"), "gpus", json!({ "types": ["H100"], "count": 9 }));
+    submit(&server, with(nine.clone(), "regions", json!(["eu"]))).await;
+    let why = server.get("/v1/jobs/j/why").await;
+    assert_eq!(blocker_types(&why)[0], "gpu_type");
+    let (detail, fix) =
+        (why["blockers"][0]["detail"].to_string(), why["blockers"][0]["fix"].to_string());
+    assert!(detail.contains("no node in eu has 9 H100 GPUs; the largest has 8"), "{detail}");
+    assert!(fix.contains("`nodes`"), "{fix}");
+    // A quote has no offer of a region without such nodes, unless no region has any.
+    let offers = async |body| {
+        let quote = server.call("POST", "/v1/quotes", body).await.expect(200);
+        let offers = quote["offers"].as_array().expect("offers").iter();
+        offers.map(|offer| offer["region"].to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(offers(small("k")).await, ["\"eu\""]);
+    assert_eq!(offers(nine).await.len(), 2);
+}

@@ -67,6 +67,11 @@ async fn invalid_fields_are_rejected_and_named() {
         ("env", json!({ "A\0B": "y" }), "env"),
         ("env", json!({ "A": "x\0y" }), "env"),
         ("command", json!(["echo", "a\0b"]), "command"),
+        ("command", json!([]), "command"),
+        ("command", json!([""]), "command"),
+        ("command", json!(["echo", "x".repeat(131_072)]), "command"),
+        // Linux starts no process with a longer variable.
+        ("env", json!({ "A": "x".repeat(131_070) }), "env"),
         ("workdir", json!("/data\0"), "workdir"),
         ("resumable", json!("yes"), "resumable"),
         ("colour", json!("red"), "colour"),
@@ -76,6 +81,11 @@ async fn invalid_fields_are_rejected_and_named() {
         assert_eq!(problem["param"], param, "{problem}");
         assert_eq!(problem["status"], 422, "{problem}");
     }
+    let broken = with(small("j"), "labels", json!({ "team": "a\nb" }));
+    let problem = server.call("POST", "/v1/jobs", broken).await.problem("invalid_field");
+    assert!(problem["detail"].as_str().is_some_and(|text| text.contains("control")), "{problem}");
+    submit(&server, with(small("long"), "env", json!({ "A": "x".repeat(131_069) }))).await;
+    cancel(&server, "long").await;
     let unpriced = with(small("j"), "gpus", json!({ "types": ["B200"] }));
     let problem = server.call("POST", "/v1/jobs", unpriced).await.problem("unsatisfiable");
     assert_eq!(blocker_types(&problem), ["gpu_type"]);

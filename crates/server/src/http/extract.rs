@@ -29,6 +29,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Stands for the platform where a tenant is named.
 pub(crate) const PLATFORM_TENANT: &str = "*";
 const TENANT: HeaderName = HeaderName::from_static("bursar-tenant");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Failure;
@@ -74,13 +75,25 @@ pub(crate) fn is_idempotency_key(text: &str) -> bool {
 
 fn tenant(headers: &HeaderMap) -> Result<Option<AccountPath>, Failure> {
     const NAME: &str = "Bursar-Tenant";
-    let Some(value) = headers.get(TENANT) else { return Ok(None) };
+    let mut values = headers.get_all(TENANT).iter();
+    let Some(value) = values.next() else { return Ok(None) };
     let text = value.to_str().unwrap_or("");
-    if text != PLATFORM_TENANT && !AccountPath::is_tenant(text) {
-        let reason = "must be the first segment of an account path, or * for the platform";
+    let is_valid = text == PLATFORM_TENANT || AccountPath::is_tenant(text);
+    if values.next().is_some() || !is_valid {
+        let reason =
+            "must be one value: the first segment of an account path, or * for the platform";
         return Err(Failure::invalid(NAME, reason));
     }
     Ok(Some(text.into()))
+}
+
+/// The event after which a stream goes on.
+pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
+    let mut values = headers.get_all(LAST_EVENT_ID).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let text = value.to_str().ok().filter(|_| values.next().is_none());
+    let reason = "must be one value: the id of the last event that came";
+    text.map(Some).ok_or_else(|| Failure::invalid("Last-Event-ID", reason))
 }
 
 /// A strictly parsed body, not yet converted.

@@ -29,7 +29,8 @@ pub(super) fn check_labels(
         !key.is_empty() && !key.contains('=') && plain(key) && plain(value)
     };
     if labels.len() > MAX_LABELS || !labels.iter().all(valid) {
-        let reason = "at most 64 labels; keys and values of at most 128 bytes, keys without `=`";
+        let reason = "at most 64 labels; keys and values of at most 128 bytes without control \
+                      characters (such as a line break), keys without `=`";
         return Err(Failure::invalid(field, reason));
     }
     Ok(labels)

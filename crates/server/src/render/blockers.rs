@@ -118,6 +118,22 @@ fn words(
                 ),
             )
         }
+        PlacementBlocker::GpuCount { wanted, most, models } => {
+            let kind = match models.as_slice() {
+                [] => String::new(),
+                models => format!("{} ", models.join(" or ")),
+            };
+            of(
+                BlockerType::GpuType,
+                format!(
+                    "no node in {region} has {wanted} {kind}GPUs; the largest has {most}, and a job \
+                     asks for GPUs on each node"
+                ),
+                format!(
+                    "ask for at most {most}, and for several nodes (`nodes`) if the job can use them"
+                ),
+            )
+        }
         PlacementBlocker::Memory { nodes } => of(
             BlockerType::Memory,
             match *nodes {

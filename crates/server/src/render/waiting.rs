@@ -40,6 +40,7 @@ pub(crate) fn kept_for(blocker: &explain::PlacementBlocker) -> Option<JobId> {
         | explain::PlacementBlocker::Group { .. }
         | explain::PlacementBlocker::GpuType { .. }
         | explain::PlacementBlocker::Scope { .. }
+        | explain::PlacementBlocker::GpuCount { .. }
         | explain::PlacementBlocker::Memory { .. }
         | explain::PlacementBlocker::Capacity { .. }
         | explain::PlacementBlocker::Gang { .. }

@@ -5,6 +5,7 @@ use bursar_api::amount::Sum;
 use bursar_api::json::BodyError;
 use bursar_api::words::counted;
 use bursar_api::{Blocker, BlockerType, Code, Problem, Time};
+use bursar_core::credits::Credits;
 use bursar_core::ledger::command::BudgetUnit;
 use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::refusal::{Conflict, Resource};
@@ -253,8 +254,19 @@ fn conflict_detail(conflict: Conflict) -> String {
         Conflict::SettleBelowCaptured { captured } => {
             format!("{captured} is captured already; settle at that or more")
         }
-        Conflict::RefundAboveSpent { spent } => format!("only {spent} is still spent"),
-        Conflict::StillOpen => "the hold is open; settle or release it first".into(),
+        Conflict::RefundAboveSpent { spent: Credits::ZERO } => {
+            "nothing is left to refund: nothing was spent, or all of it was refunded before; GET \
+             /v1/refunds lists the refunds"
+                .into()
+        }
+        Conflict::RefundAboveSpent { spent } => {
+            format!("only {spent} is still spent; refund at most that")
+        }
+        Conflict::StillOpen => {
+            "only what is over can be refunded: settle or release the hold; cancel \
+                                the job, or wait for its end"
+                .into()
+        }
         Conflict::NoRate => "the hold has no price per GPU-hour; report a total in credits".into(),
         Conflict::NothingUncollected => "nothing is uncollected".into(),
         Conflict::RecordMismatch => "the archived record contradicts itself or the ledger".into(),

@@ -20,7 +20,7 @@ use super::standby::StandbyMachines;
 use super::stopping::follow_stop;
 use super::storage::Storage;
 use super::{StartError, io};
-use crate::app::{App, EndsOf, FIRST_LEDGER, SharedState, StatusOf, end_of};
+use crate::app::{App, EndsOf, SharedState, StatusOf, end_of};
 use crate::auth::last_used::LastUses;
 use crate::auth::oidc::Provider;
 use crate::auth::sessions::Sessions;
@@ -234,16 +234,11 @@ fn assemble(
     }
 }
 
-/// The name of a shard's ledger where the status of machines is shown: that of the first one is older than shards.
-fn shown_name(shard: u16) -> String {
-    if shard == 0 { FIRST_LEDGER.to_owned() } else { ledger_name(shard) }
-}
-
 fn status_of(writers: &Writers) -> StatusOf {
     let Writers { ledgers, directory } = writers.clone();
     Box::new(move || {
         let status = |(shard, own): (u16, &LedgerWriter)| {
-            (shown_name(shard), own.engine.status(), own.engine.stats())
+            (ledger_name(shard), own.engine.status(), own.engine.stats())
         };
         let mut all: Vec<_> = (0..).zip(&ledgers).map(status).collect();
         all.push(("directory".to_owned(), directory.status(), directory.stats()));

@@ -53,7 +53,8 @@ pub(crate) struct PlaceArguments {
     ttl: Option<Duration>,
     #[command(flatten)]
     context: ContextArguments,
-    /// What happens to held credits whose grant expires.
+    /// When a grant expires: its held credits can still be spent by this hold (honor_hold), or expire
+    /// with it (strict); honor_hold if not given.
     #[arg(long, value_parser = word::<OnExpiry>(ON_EXPIRY))]
     on_expiry: Option<OnExpiry>,
     /// A reference, such as an order number.

@@ -10,6 +10,7 @@ use crate::command::effect;
 use crate::command::jobs::select;
 use crate::exit::Failure;
 use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
+use crate::render::times;
 use crate::session::{ChangeArguments, PeriodArguments, Session};
 
 #[derive(Args)]
@@ -137,7 +138,33 @@ pub(crate) async fn run(session: &Session, arguments: RefundArguments) -> Result
         }])
     };
     let call = refunds::create(&refund);
-    session.change_and_read(call, &arguments.change, effect, |made| refunds::show(&made.id)).await
+    let read = |made: &Refund| refunds::show(&made.id);
+    match session.change_and_read(call, &arguments.change, effect, read).await {
+        Err(failure) if failure.says(NOTHING_LEFT) => {
+            Err(with_last(session, &refund, failure).await)
+        }
+        done => done,
+    }
+}
+
+/// How the server begins its answer where nothing can be refunded.
+const NOTHING_LEFT: &str = "nothing is left to refund";
+
+/// Adds the refund that was the last one, if there is one.
+async fn with_last(session: &Session, wanted: &CreateRefund, failure: Failure) -> Failure {
+    let filter = RefundFilter {
+        charge: wanted.charge.clone(),
+        hold: wanted.hold.clone(),
+        job: wanted.job.clone(),
+        limit: Some(1),
+        ..RefundFilter::default()
+    };
+    let Ok(found) = session.client().send(refunds::list(&filter)).await else { return failure };
+    let Some(last) = found.value.data.into_iter().next() else { return failure };
+    let at = last.created_at.map(|at| format!(" at {}", times::local(at))).unwrap_or_default();
+    failure
+        .with_particular(format!("the last refund is {} of {}{at}", last.id, last.refunded))
+        .with_next(format!("bursar refund show {}", last.id))
 }
 
 impl View for Refund {

@@ -61,7 +61,8 @@ pub(crate) struct JobArguments {
     /// The job runs outside Bursar, under Slurm for example. Report its usage: bursar usage report.
     #[arg(long)]
     external: bool,
-    /// Whether it may be preempted and queued again; the default of its class if not given.
+    /// Whether a job of a higher class or of an account under its share may stop it, so that it is
+    /// queued again; the default of its class if not given.
     #[arg(long, value_name = "YES")]
     preemptible: Option<bool>,
     /// The job saves its work and resumes when it is started again.
@@ -70,10 +71,12 @@ pub(crate) struct JobArguments {
     /// The grace period to save its work when it is stopped.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     grace: Option<Duration>,
-    /// How much is held before it starts; `full` if not given.
+    /// How much is held before it starts: the cost of the whole time limit (full), or of the next hour,
+    /// again and again while it runs (rolling); full if not given.
     #[arg(long, value_parser = word::<Reserve>(RESERVES))]
     reserve: Option<Reserve>,
-    /// What happens when the credits run out; `stop` if not given.
+    /// When the credits run out: end the job (stop), or go on up to the overdraft limit of the account
+    /// (overdraft); stop if not given.
     #[arg(long, value_parser = word::<OnExhausted>(ON_EXHAUSTED))]
     on_exhausted: Option<OnExhausted>,
     /// How long before the credits run out to warn, with a rolling reserve; 5m if not given.

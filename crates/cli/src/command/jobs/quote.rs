@@ -2,6 +2,7 @@
 
 use bursar_client::api::jobs::job::{Reserve, SubmitJob};
 use bursar_client::api::jobs::quote::{Quote, QuoteOffer};
+use bursar_client::api::terminal::escaped;
 use bursar_client::jobs;
 use clap::Args;
 
@@ -79,6 +80,12 @@ pub(crate) fn plan(quote: &Quote, job: &SubmitJob) -> String {
         let (kind, region, price) = (&offer.gpu_type, &offer.region, offer.per_hour);
         lines.push(format!("  {kind} in {region}: {price} credits an hour, {start}"));
     }
+    // Where a start is known, what is in the way will be gone by then.
+    let is_unknown = quote.offers.iter().all(|offer| offer.estimated_start_at.is_none());
+    if is_unknown && quote.admissible && !is_external {
+        let reasons = quote.blockers.iter();
+        lines.extend(reasons.map(|of| format!("  would wait: {}", escaped(&of.detail))));
+    }
     let what = match (job.reserve.unwrap_or_default(), job.max_runtime_seconds) {
         (Reserve::Full, Some(seconds)) => format!("for all of {}", span(seconds)),
         (Reserve::Full, None) => "in all".to_owned(),
@@ -106,6 +113,7 @@ fn span(seconds: u64) -> String {
 mod tests {
     use super::*;
     use bursar_client::api::amount::Sum;
+    use bursar_client::api::{Blocker, BlockerType};
 
     #[test]
     fn the_plan_says_what_it_costs_and_when_it_starts() {
@@ -135,7 +143,10 @@ mod tests {
               80 can still be spent afterwards"#]]
         .assert_eq(&format!("plan:\n{}", plan(&quote, &job)));
         quote.offers[0].estimated_start_at = None;
-        assert!(plan(&quote, &job).contains("start not known"));
+        let full = "no node in eu has 9 H100 GPUs";
+        quote.blockers = vec![Blocker::new(BlockerType::GpuType, full, "ask for fewer")];
+        let shown = plan(&quote, &job);
+        assert!(shown.contains("start not known\n  would wait: no node in eu has 9"), "{shown}");
         let external = SubmitJob { external: Some(true), ..job };
         assert!(plan(&quote, &external).contains("runs outside Bursar"));
     }

@@ -126,17 +126,35 @@ fn range(text: &str) -> Option<(&str, std::ops::RangeInclusive<u32>)> {
     (first <= last && last < 1_000).then_some((array, first..=last))
 }
 
-/// The newest job that the key can see, below BURSAR_ACCOUNT if that is set.
+/// How many of the newest jobs are compared to see whether they are of several tenants.
+const COMPARED_JOBS: u32 = 100;
+
+/// The newest job that the key can see, below BURSAR_ACCOUNT or of --tenant if one is set. Refused
+/// if the jobs are of several tenants: the newest may be of another than the one that is meant.
 async fn newest(session: &Session) -> Result<Selected, Failure> {
-    let account = variable("BURSAR_ACCOUNT");
-    let filter = JobFilter { account, limit: Some(1), ..JobFilter::default() };
-    let newest = session.send(jobs::list(&filter)).await?.value.data.into_iter().next();
-    let newest = newest.ok_or_else(|| {
+    let account = variable("BURSAR_ACCOUNT").or_else(|| session.tenant().map(str::to_owned));
+    let limit = if account.is_some() { 1 } else { COMPARED_JOBS };
+    let filter = JobFilter { account, limit: Some(limit), ..JobFilter::default() };
+    let jobs = session.send(jobs::list(&filter)).await?.value.data;
+    let newest = jobs.first().ok_or_else(|| {
         Failure::because(Exit::NotFound, "there is no job yet").with_next("bursar run --help")
     })?;
+    let tenant = tenant_of(&newest.account);
+    if let Some(other) = jobs.iter().find(|job| tenant_of(&job.account) != tenant) {
+        let (id, other) = (&newest.id, tenant_of(&other.account));
+        let why = format!("this key sees jobs of {tenant}, of {other} and perhaps of others");
+        return Err(Failure::because(Exit::Refused, why)
+            .with_particular(format!("the newest is {id} of {}", newest.account))
+            .with_next(format!("write {id}, or choose: --tenant {tenant}, or BURSAR_ACCOUNT")));
+    }
     let answer = session.send(jobs::show(&newest.id)).await?;
     // The jobs of an array are submitted together: the newest one stands for all.
     Ok(Selected::submitted(answer))
+}
+
+/// The first part of the path of an account.
+fn tenant_of(account: &str) -> &str {
+    account.split(':').next().unwrap_or(account)
 }
 
 /// The id of the array that a job with an id such as `sweep.3` belongs to.

@@ -50,6 +50,8 @@ async fn a_job_whose_first_attempt_is_older_than_retention_is_refunded_whole() {
     let charged = run_twice(&server, &mut agent, "j", 60).await;
     assert_eq!(spendable(&server).await, GRANTED - charged);
 
+    let ended = job(&server, "j").await;
+    assert_eq!(ended["refunded"], Value::Null);
     let above = json!({ "job": "j", "amount": "900" });
     refund(&server, &above).await.problem("conflict");
     let part = json!({ "id": "part", "job": "j", "amount": "0.1" });
@@ -59,12 +61,16 @@ async fn a_job_whose_first_attempt_is_older_than_retention_is_refunded_whole() {
     assert_eq!(micros(&first["refunded"]), charged - 100_000);
     assert_eq!(spendable(&server).await, GRANTED);
     assert_eq!(refund(&server, &whole).await.expect(200), first);
-    refund(&server, &json!({ "job": "j" })).await.problem("conflict");
+    let second = refund(&server, &json!({ "job": "j" })).await.problem("conflict");
+    let text = second["detail"].as_str().expect("text");
+    assert!(text.contains("all of it was refunded before"), "{text}");
+    assert_eq!(job(&server, "j").await["refunded"], ended["charged"]);
     refund(&server, &above).await.problem("conflict");
 
     days(&server, 60).await;
     assert_eq!(refund(&server, &whole).await.expect(200), first);
     assert_eq!(refund(&server, &part).await.expect(200), first_part);
+    assert_eq!(job(&server, "j").await["refunded"], ended["charged"], "forgotten by the ledger");
     refund(&server, &json!({ "job": "j" })).await.problem("conflict");
     assert_eq!(spendable(&server).await, GRANTED);
 }

@@ -32,7 +32,7 @@ async fn a_message_that_panics_is_set_aside_and_the_next_ones_arrive() {
     beat_until(&mut agent, &server, async |agent| agent.runs_job("j")).await;
     agent.work(1);
     beat_until(&mut agent, &server, async |_| {
-        ready(&server).await["set_aside"]["ledger"].as_u64().is_some_and(|count| count > 0)
+        ready(&server).await["set_aside"]["ledger-0"].as_u64().is_some_and(|count| count > 0)
     })
     .await;
     // What ends the attempt says all of its usage.
@@ -40,14 +40,14 @@ async fn a_message_that_panics_is_set_aside_and_the_next_ones_arrive() {
     while state(&server, "j").await != "succeeded" {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    while ready(&server).await["set_aside_kinds"] != json!({ "ledger": ["message"] }) {
+    while ready(&server).await["set_aside_kinds"] != json!({ "ledger-0": ["message"] }) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     check_books(&server, 1_000_000_000, &["j"]).await;
 
     server.crash_and_restart(&[]);
     let said = ready(&server).await;
-    assert!(said["set_aside"]["ledger"].as_u64().is_some_and(|count| count > 0), "{said}");
+    assert!(said["set_aside"]["ledger-0"].as_u64().is_some_and(|count| count > 0), "{said}");
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, small("next")).await;
     beat_until(&mut agent, &server, async |agent| agent.runs_job("next")).await;

@@ -13,6 +13,23 @@ async fn raw(server: &Server, path: &str, body: String) -> Answer {
 }
 
 #[tokio::test]
+async fn a_header_with_two_values_is_refused_and_named() {
+    let server = Server::start();
+    server.tree().await;
+    for (name, path, one, two) in [
+        ("Bursar-Tenant", "/v1/holds/h", "acme", "umbra"),
+        ("Last-Event-ID", "/v1/events", "0", "0"),
+        ("Idempotency-Key", "/v1/accounts/acme", "a", "b"),
+    ] {
+        let request = server.client.get(format!("{}{path}", server.url)).bearer_auth(&server.root);
+        let sent = request.header(name, one).header(name, two).send().await;
+        let problem = read(sent.expect("the server is there")).await.problem("invalid_field");
+        assert_eq!(problem["param"], name, "{problem}");
+        assert_eq!(problem["status"], 422, "{problem}");
+    }
+}
+
+#[tokio::test]
 async fn the_rate_limit_is_in_the_headers_of_a_rejection_too() {
     let server = Server::configured("[limits]\nper_key = 5\n", &["--clock", "manual"]);
     server.tree().await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::server::Server;
+use crate::server::{Server, read};
 
 pub(super) fn two() -> Server {
     Server::with(&["--clock", "manual", "--shards", "2"])
@@ -224,7 +224,9 @@ async fn each_shard_has_its_audit_trail_and_checkpoint() {
     .into();
     assert_ne!(checkpoints[0]["journal"], checkpoints[1]["journal"], "{checkpoints:?}");
     server.get("/v1/audit/proof?machine=ledger-1&position=1").await;
-    server.call("GET", "/v1/audit?machine=ledger-2", Value::Null).await.problem("not_found");
+    let unknown = server.call("GET", "/v1/audit?machine=ledger-7", Value::Null).await;
+    let detail = unknown.problem("not_found")["detail"].to_string();
+    assert!(detail.contains("`ledger-7`"), "{detail}");
     let machines = server.get("/v1/cluster").await;
     let names: Vec<&str> = machines["machines"]
         .as_array()
@@ -233,6 +235,26 @@ async fn each_shard_has_its_audit_trail_and_checkpoint() {
         .map(|machine| machine["id"].as_str().expect("a name"))
         .collect();
     assert_eq!(names, ["cell-default", "directory", "ledger-0", "ledger-1"]);
+    // The status of machines has the same names.
+    let ready = server.get("/readyz").await;
+    assert_eq!(
+        (&ready["machines"]["ledger-0"], &ready["machines"]["ledger-1"]),
+        (&json!("serving"), &json!("serving"))
+    );
+}
+
+#[tokio::test]
+async fn a_stream_over_several_shards_refuses_an_unreadable_last_event_id() {
+    let server = two();
+    let last = |value: &[u8]| {
+        let value = reqwest::header::HeaderValue::from_bytes(value).expect("bytes of a header");
+        let request = server.client.get(format!("{}/v1/events", server.url));
+        request.bearer_auth(&server.root).header("last-event-id", value)
+    };
+    for request in [last(b"evt_\xff"), last(b"0").header("last-event-id", "0")] {
+        let refused = read(request.send().await.expect("the server is there")).await;
+        assert_eq!(refused.problem("invalid_field")["param"], "Last-Event-ID");
+    }
 }
 
 #[tokio::test]

@@ -37,13 +37,13 @@ async fn a_timer_that_panics_is_set_aside_and_the_server_goes_on() {
     }
     assert_eq!(server.get("/v1/holds/h").await["state"], "open", "it does not lapse");
     let said = ready(&server).await;
-    assert_eq!(said["set_aside"], json!({ "ledger": 1 }), "{said}");
+    assert_eq!(said["set_aside"], json!({ "ledger-0": 1 }), "{said}");
     let metric = "bursar_machine_set_aside{machine=\"Ledger\"}";
     server.until_metric(metric, |count| count == 1.0).await;
     let panics = "bursar_machine_panics_total{machine=\"Ledger\"}";
     server.until_metric(panics, |count| count == 3.0).await;
     // The copy that is asked follows the journal.
-    while ready(&server).await["set_aside_kinds"] != json!({ "ledger": ["lapse"] }) {
+    while ready(&server).await["set_aside_kinds"] != json!({ "ledger-0": ["lapse"] }) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     tool(&["audit", "verify"], server.data());
@@ -51,8 +51,8 @@ async fn a_timer_that_panics_is_set_aside_and_the_server_goes_on() {
     // It stays aside, also for a server that would not panic.
     server.crash_and_restart(&[]);
     let said = ready(&server).await;
-    assert_eq!(said["set_aside"], json!({ "ledger": 1 }), "{said}");
-    assert_eq!(said["set_aside_kinds"], json!({ "ledger": ["lapse"] }), "{said}");
+    assert_eq!(said["set_aside"], json!({ "ledger-0": 1 }), "{said}");
+    assert_eq!(said["set_aside_kinds"], json!({ "ledger-0": ["lapse"] }), "{said}");
     server.until_metric(metric, |count| count == 1.0).await;
     assert_eq!(server.get("/v1/holds/h").await["state"], "open");
     // An operator can end it.

@@ -13,7 +13,7 @@ async fn health_readiness_and_metrics_are_served() {
     server.tree().await;
     let plain = async |path: &str| server.send("GET", path, Value::Null, "", &[]).await.expect(200);
     assert_eq!(plain("/healthz").await["status"], "ok");
-    assert_eq!(plain("/readyz").await["machines"]["ledger"], "serving");
+    assert_eq!(plain("/readyz").await["machines"]["ledger-0"], "serving");
     let metrics = plain("/metrics").await.as_str().expect("text").to_owned();
     for name in [
         "bursar_http_requests_total{method=\"POST\",route=\"/v1/accounts\",status=\"201\"} 5",

@@ -105,7 +105,8 @@ impl ShardedHandlers {
             ShardRoute::First => Ok(self.pass(0, copied(&parts, body)).await.stamped()),
             ShardRoute::Shard(shard) => {
                 let shard = shard.filter(|shard| usize::from(*shard) < self.routers.len());
-                let shard = shard.ok_or_else(|| Failure::not_found("machine", "ledger"))?;
+                let named = || route::parameter(&parts.uri, "machine").unwrap_or_default();
+                let shard = shard.ok_or_else(|| Failure::not_found("machine", &named()))?;
                 Ok(self.pass(shard, copied(&parts, body)).await.stamped())
             }
             ShardRoute::Tenant(tenant) => {

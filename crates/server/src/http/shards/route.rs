@@ -95,7 +95,7 @@ pub(super) enum ShardRoute {
 }
 
 /// A parameter of a query.
-fn parameter(uri: &Uri, name: &str) -> Option<String> {
+pub(super) fn parameter(uri: &Uri, name: &str) -> Option<String> {
     let mut pairs = form_urlencoded::parse(uri.query().unwrap_or("").as_bytes());
     pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }

@@ -13,13 +13,13 @@ use futures_util::stream::{self, SelectAll, Stream, StreamExt};
 use super::{ShardedHandlers, copied};
 use crate::auth::Principal;
 use crate::followers::feed::{event_id, id_in_shard};
+use crate::http::extract::{LAST_EVENT_ID, last_event_id};
 use crate::http::handlers::system::events::PartOfStream;
 use crate::machines::ledgers::{ledger_name, shard_named};
 use crate::net::waits::Wait;
 use crate::operations::Operation;
 use crate::request::Failure;
 
-const LAST_EVENT_ID: &str = "last-event-id";
 /// The cursor before the first event.
 const BEGINNING: &str = "0";
 
@@ -108,7 +108,7 @@ type BlocksOfShard = Pin<Box<dyn Stream<Item = (usize, Option<Vec<u8>>)> + Send>
 impl ShardedHandlers {
     /// The events of all shards. The stream ends when that of a shard ends.
     pub(super) async fn events(&self, parts: &Parts) -> Result<Response, Failure> {
-        let given = parts.headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+        let given = last_event_id(&parts.headers)?;
         let query = parts.uri.query().unwrap_or("");
         let mut pairs = form_urlencoded::parse(query.as_bytes());
         let after = pairs.find(|(name, _)| name == "after").map(|(_, after)| after.into_owned());

@@ -55,6 +55,15 @@ pub enum PlacementBlocker {
         /// The accepted models. Empty: any.
         models: Vec<GpuModel>,
     },
+    /// No node of an accepted model has so many GPUs.
+    GpuCount {
+        /// GPUs that the job needs on one node.
+        wanted: u16,
+        /// The most that a node of an accepted model has.
+        most: u16,
+        /// The accepted models. Empty: any.
+        models: Vec<GpuModel>,
+    },
     /// All nodes of an accepted model are too small or lack a label.
     Memory {
         /// Nodes of an accepted model.
@@ -118,6 +127,7 @@ impl PlacementBlocker {
             | PlacementBlocker::Group { .. } => true,
             PlacementBlocker::GpuType { .. }
             | PlacementBlocker::Scope { .. }
+            | PlacementBlocker::GpuCount { .. }
             | PlacementBlocker::Memory { .. }
             | PlacementBlocker::Capacity { .. }
             | PlacementBlocker::Gang { .. }
@@ -148,6 +158,7 @@ impl PlacementBlocker {
             | PlacementBlocker::Group { .. }
             | PlacementBlocker::GpuType { .. }
             | PlacementBlocker::Scope { .. }
+            | PlacementBlocker::GpuCount { .. }
             | PlacementBlocker::Memory { .. }
             | PlacementBlocker::Capacity { .. }
             | PlacementBlocker::Gang { .. }
@@ -165,7 +176,9 @@ impl PlacementBlocker {
             PlacementBlocker::Frozen { .. } => "frozen",
             PlacementBlocker::Quota { .. } => "quota",
             PlacementBlocker::Group { .. } => "group",
-            PlacementBlocker::GpuType { .. } | PlacementBlocker::Scope { .. } => "gpu_type",
+            PlacementBlocker::GpuType { .. }
+            | PlacementBlocker::Scope { .. }
+            | PlacementBlocker::GpuCount { .. } => "gpu_type",
             PlacementBlocker::Memory { .. } => "memory",
             PlacementBlocker::Capacity { .. } | PlacementBlocker::Lost { .. } => "capacity",
             PlacementBlocker::Gang { .. } => "gang",

@@ -8,8 +8,12 @@ mod survey;
 pub use blocker::PlacementBlocker;
 pub use shares::FairShare;
 
-use crate::cell::ids::JobId;
+use std::collections::BTreeMap;
+
+use crate::cell::ids::{AttemptId, JobId};
 use crate::cell::jobs::job::{CellJob, Waiting, when_free};
+use crate::cell::nodes::inventory::{Held, NodeRecord};
+use crate::cell::nodes::node::NodeId;
 use crate::cell::schedule::forecast::fits_at;
 use crate::cell::schedule::preemption::cause::PreemptionCause;
 use crate::cell::schedule::reservation::Reservation;
@@ -107,7 +111,10 @@ impl Cell {
         let kept = self.reservations.get(&job.spec.job);
         let free_at = match kept {
             Some(kept) => self.reserved_start(now, job, kept),
-            None => self.earliest(now, job).map(|(at, ..)| at)?,
+            None => {
+                let (at, _, nodes) = self.earliest(now, job)?;
+                self.free_by(now, job, &nodes).unwrap_or(at)
+            }
         };
         let at = match waiting {
             Waiting::Delayed(until) if until < when_free() => free_at.max(until),
@@ -126,11 +133,33 @@ impl Cell {
     /// When the nodes that are reserved for a job will be free: earlier than reserved if attempts
     /// have ended early, later if they should have ended and have not.
     fn reserved_start(&self, now: Timestamp, job: &CellJob, kept: &Reservation) -> Timestamp {
-        let shape = self.shapes.get(job.shape);
-        let nodes = kept.nodes.iter().filter_map(|id| self.inventory.get(*id));
-        let free = nodes
-            .filter_map(|record| fits_at(&record.node, &record.attempts, &self.shapes, shape, now));
-        let free = free.max().unwrap_or(kept.start_at);
+        let free = self.free_by(now, job, &kept.nodes).unwrap_or(kept.start_at);
         if kept.start_at > now { free.min(kept.start_at) } else { free }
+    }
+
+    /// When all of these nodes will have room for a job.
+    fn free_by(&self, now: Timestamp, job: &CellJob, nodes: &[NodeId]) -> Option<Timestamp> {
+        let shape = self.shapes.get(job.shape);
+        let records = nodes.iter().filter_map(|id| self.inventory.get(*id));
+        let free = records.filter_map(|record| {
+            fits_at(&record.node, &self.announced(now, record), &self.shapes, shape, now)
+        });
+        free.max()
+    }
+
+    /// The attempts on a node. Until one runs, its request tells only a rounded runtime, which would
+    /// make the estimate jump when it starts.
+    fn announced(&self, now: Timestamp, record: &NodeRecord) -> BTreeMap<AttemptId, Held> {
+        let mut attempts = record.attempts.clone();
+        for (id, held) in &mut attempts {
+            let Some((job, attempt)) = self.live(*id) else { continue };
+            let starts = attempt.running_since.is_none() && attempt.stop.is_none();
+            if let Some(longest) = job.spec.max_runtime_ms.filter(|_| starts) {
+                let allowed = attempt.proposed_at.plus_millis(self.config.start_allowance_ms);
+                let end = allowed.max(now).plus_millis(longest);
+                held.until = end.plus_millis(job.spec.grace_ms);
+            }
+        }
+        attempts
     }
 }

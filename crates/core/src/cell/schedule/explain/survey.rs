@@ -12,6 +12,8 @@ use crate::time::Timestamp;
 #[derive(Default)]
 struct Survey {
     of_model: u32,
+    /// The most GPUs of a node of an accepted model.
+    most_gpus: u16,
     suitable: u32,
     available: u32,
     closed: u32,
@@ -89,7 +91,8 @@ impl Cell {
     ) {
         let survey = self.survey(now, job);
         let wanted = u32::from(job.spec.nodes);
-        let Survey { of_model, suitable, available, closed, lost, foreign, claims } = survey;
+        let Survey { of_model, most_gpus, suitable, available, closed, lost, foreign, claims } =
+            survey;
         if available >= wanted {
             return;
         }
@@ -103,6 +106,15 @@ impl Cell {
         if of_model == 0 {
             let models = job.spec.models.to_vec();
             return blockers.push(PlacementBlocker::GpuType { models });
+        }
+        let needed = self.shapes.get(job.shape).gpu.devices();
+        if needed > most_gpus {
+            let models = job.spec.models.to_vec();
+            return blockers.push(PlacementBlocker::GpuCount {
+                wanted: needed,
+                most: most_gpus,
+                models,
+            });
         }
         if suitable == 0 {
             return blockers.push(PlacementBlocker::Memory { nodes: of_model });
@@ -135,7 +147,10 @@ impl Cell {
                 survey.foreign += u32::from(node.could_serve(shape));
                 continue;
             }
-            survey.of_model += u32::from(shape.allows(node.model()));
+            if shape.allows(node.model()) {
+                survey.of_model += 1;
+                survey.most_gpus = survey.most_gpus.max(node.spec().gpus);
+            }
             if !node.could_ever_fit(shape) {
                 continue;
             }

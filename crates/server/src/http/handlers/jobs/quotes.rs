@@ -11,7 +11,7 @@ use bursar_api::jobs::quote::{Quote, QuoteOffer};
 use bursar_api::{Blocker, BlockerType, Time};
 use bursar_core::cell::command::JobSpec;
 use bursar_core::cell::ids::JobId;
-use bursar_core::cell::schedule::explain::{PlacementState, Why};
+use bursar_core::cell::schedule::explain::{PlacementBlocker, PlacementState, Why};
 use bursar_core::cell::{self, Cell, Origin};
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
@@ -106,6 +106,28 @@ fn offer(quoted: &QuotedOffer, estimated_start_at: Option<Time>) -> QuoteOffer {
     }
 }
 
+/// Whether a region has no node with such GPUs.
+fn lacks_gpus(why: Option<&Why>) -> bool {
+    let is_lack = |blocker: &PlacementBlocker| match blocker {
+        PlacementBlocker::GpuType { .. } | PlacementBlocker::GpuCount { .. } => true,
+        PlacementBlocker::Credits
+        | PlacementBlocker::Budget
+        | PlacementBlocker::Frozen { .. }
+        | PlacementBlocker::Quota { .. }
+        | PlacementBlocker::Group { .. }
+        | PlacementBlocker::Scope { .. }
+        | PlacementBlocker::Memory { .. }
+        | PlacementBlocker::Capacity { .. }
+        | PlacementBlocker::Gang { .. }
+        | PlacementBlocker::Reservation { .. }
+        | PlacementBlocker::Drain { .. }
+        | PlacementBlocker::Lost { .. }
+        | PlacementBlocker::Priority { .. }
+        | PlacementBlocker::Delayed { .. } => false,
+    };
+    why.is_some_and(|why| why.blockers.iter().any(is_lack))
+}
+
 /// The offers with their starts, and the blockers where the job cannot start at once.
 async fn starts(
     app: &App,
@@ -117,9 +139,14 @@ async fn starts(
     let mut blockers: Vec<Blocker> = Vec::new();
     let mut starts_now = false;
     let mut said = ask_cells(app, principal, submit, quoted).await?;
+    let some_has_it = said.values().any(|(_, why)| !lacks_gpus(why.as_ref()));
     for (index, one) in quoted.iter().enumerate() {
         let region = &one.offer.region;
         let Some((now, why)) = said.remove(&index) else { continue };
+        if some_has_it && lacks_gpus(why.as_ref()) {
+            // Its price is known there, and no node could run it.
+            continue;
+        }
         let at = why.as_ref().and_then(|why| match why.state {
             PlacementState::Queued => why.estimate.map(|estimate| time(estimate.at)),
             PlacementState::Proposed

@@ -39,6 +39,10 @@ const MAX_NODES: u32 = 4096;
 /// The most bytes that are stored of a job for the agent.
 const MAX_PAYLOAD: usize = 256 << 10;
 
+/// The most bytes of a variable with its name, and of a word of a command, with which Linux starts a
+/// process.
+const MAX_STRING: usize = (128 << 10) - 1;
+
 /// A submission without its tenant.
 pub(super) struct Submission {
     /// The command.
@@ -263,9 +267,18 @@ fn terms(
 }
 
 /// Rejects values with which no process can be started: a variable name with `=` would set another
-/// variable, and NUL ends a string.
+/// variable, NUL ends a string, and Linux takes no longer strings.
 fn check_process(job: &SubmitJob) -> Result<(), Failure> {
     let has_nul = |text: &String| text.contains('\0');
+    let is_empty = |command: &Vec<String>| command.first().is_none_or(String::is_empty);
+    if job.command.as_ref().is_some_and(is_empty) {
+        let reason = "begins with a program; leave the field out if there is nothing to run";
+        return Err(Failure::invalid("command", reason));
+    }
+    if job.command.iter().flatten().any(|word| word.len() > MAX_STRING) {
+        let reason = format!("a word has at most {MAX_STRING} bytes; put longer ones in a file");
+        return Err(Failure::invalid("command", reason));
+    }
     if job.command.iter().flatten().any(has_nul) {
         return Err(Failure::invalid("command", "must not have the character NUL in it"));
     }
@@ -279,6 +292,13 @@ fn check_process(job: &SubmitJob) -> Result<(), Failure> {
         }
         if has_nul(value) {
             return Err(Failure::invalid("env", "values must not have the character NUL in them"));
+        }
+        // With the `=` between them.
+        if name.len() + value.len() >= MAX_STRING {
+            let reason = format!(
+                "a variable has at most {MAX_STRING} bytes with its name; put longer values in a file"
+            );
+            return Err(Failure::invalid("env", reason));
         }
     }
     Ok(())

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::app::App;
 use crate::auth::{self, Principal};
 use crate::followers::feed::{EventsAfter, Place, id_in_shard, read_event_id_in};
-use crate::http::extract::Params;
+use crate::http::extract::{Params, last_event_id};
 use crate::net::waits::Wait;
 use crate::operations::Operation;
 use crate::request::meta::{self, CarriedMeta};
@@ -84,9 +84,8 @@ fn begin(
     query: &EventsQuery,
     (shard, position): (u16, u64),
 ) -> Result<Place, Failure> {
-    let last = headers.get("last-event-id");
     let wrong = || Failure::invalid("after", "pass the id of an event, or 0 for the beginning");
-    let last = last.map(|value| value.to_str().map_err(|_| wrong())).transpose()?;
+    let last = last_event_id(headers)?;
     let Some(id) = last.or(query.after.as_deref()) else { return Ok((position, u32::MAX)) };
     let place = read_event_id_in(shard, id).ok_or_else(wrong)?;
     if place.0 > position {
