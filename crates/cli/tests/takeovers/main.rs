@@ -6,6 +6,7 @@
 
 mod clients;
 mod clock;
+mod cuts;
 #[path = "../../../journal/tests/support/mod.rs"]
 mod journal_support;
 mod loss;
@@ -46,7 +47,12 @@ struct ClusterUnderLoad {
 
 impl ClusterUnderLoad {
     async fn begin(store: &str) -> ClusterUnderLoad {
-        let mut cluster = ServerProcesses::start(store);
+        ClusterUnderLoad::load(ServerProcesses::prepare(store)).await
+    }
+
+    /// Starts members, and clients that use them.
+    async fn load(mut cluster: ServerProcesses) -> ClusterUnderLoad {
+        cluster.launch_all();
         let clients = TestClients::new(&cluster.urls, ROOT_KEY);
         for (id, kind) in [("acme", "org"), ("acme:nlp", "team"), ("umbra", "org")] {
             let opened =
@@ -182,7 +188,9 @@ impl ClusterUnderLoad {
 
     /// Prints how long each fault kept clients without an answer.
     fn report(&self, history: &ClientHistory) {
-        for kind in ["kill", "pause", "start together", "hand-over", "standby", "promotion"] {
+        let kinds: std::collections::BTreeSet<&str> =
+            self.faults.iter().map(|(kind, _)| *kind).collect();
+        for kind in kinds {
             let mut gaps = Vec::new();
             for (number, (fault, begun)) in self.faults.iter().enumerate() {
                 let next = self.faults.get(number + 1).map_or(u64::MAX, |(_, next)| *next);

@@ -18,9 +18,18 @@ pub(crate) const MEMBERS: usize = 3;
 /// Servers that share a store, and an agent that knows all of them.
 pub(crate) struct ServerProcesses {
     pub(crate) folder: TempDir,
+    /// How tools reach the database.
     store: String,
+    /// How each member reaches it.
+    pub(crate) stores: Vec<String>,
     /// Where each member is reached.
     pub(crate) urls: Vec<String>,
+    /// Where the other members reach each member.
+    pub(crate) advertised: Vec<String>,
+    /// Flags of every member.
+    pub(crate) flags: Vec<&'static str>,
+    /// A program, with its arguments, that runs what follows as the same process; none for most members.
+    pub(crate) wrappers: Vec<Vec<String>>,
     running: Vec<Option<Child>>,
     agent: Option<Child>,
 }
@@ -34,6 +43,13 @@ pub(crate) fn free_url() -> String {
 impl ServerProcesses {
     /// Starts all members at the same instant.
     pub(crate) fn start(store: &str) -> ServerProcesses {
+        let mut cluster = ServerProcesses::prepare(store);
+        cluster.launch_all();
+        cluster
+    }
+
+    /// Members that do not run yet.
+    pub(crate) fn prepare(store: &str) -> ServerProcesses {
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::write(folder.path().join("root.key"), ROOT_KEY).expect("the folder is ours");
         let mut urls: Vec<String> = Vec::new();
@@ -43,11 +59,17 @@ impl ServerProcesses {
                 urls.push(url);
             }
         }
-        let running = (0..MEMBERS).map(|_| None).collect();
-        let mut cluster =
-            ServerProcesses { folder, store: store.to_owned(), urls, running, agent: None };
-        cluster.launch_all();
-        cluster
+        ServerProcesses {
+            folder,
+            store: store.to_owned(),
+            stores: vec![store.to_owned(); MEMBERS],
+            advertised: urls.clone(),
+            urls,
+            flags: Vec::new(),
+            wrappers: vec![Vec::new(); MEMBERS],
+            running: (0..MEMBERS).map(|_| None).collect(),
+            agent: None,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -72,10 +94,13 @@ impl ServerProcesses {
     pub(crate) fn launch(&mut self, member: usize) {
         let name = name(member);
         let address = self.urls[member].trim_start_matches("http://").to_owned();
-        let mut command = Command::new(BURSAR);
-        command.args(["serve", "--unsafe-single-postgres", "--listen", &address]);
-        command.args(["--store", &self.store, "--member", &name, "--root-key-file"]);
-        command.arg(self.path("root.key")).env("BURSAR_LOG", "warn").stdout(Stdio::null());
+        let mut words = self.wrappers[member].iter().map(String::as_str).chain([BURSAR]);
+        let mut command = Command::new(words.next().expect("the binary is the last"));
+        command.args(words).args(["serve", "--unsafe-single-postgres", "--listen", &address]);
+        command.args(["--store", &self.stores[member], "--member", &name]);
+        command.args(["--advertise", &self.advertised[member]]).args(&self.flags);
+        command.arg("--root-key-file").arg(self.path("root.key")).env("BURSAR_LOG", "warn");
+        command.stdout(Stdio::null());
         command.stderr(self.log(&format!("{name}.log")));
         self.running[member] = Some(command.spawn().expect("the binary is there"));
     }
@@ -111,7 +136,7 @@ impl ServerProcesses {
         let held = "SELECT url FROM bursar_store WHERE until >= clock_timestamp()";
         loop {
             let url = database.sql(held);
-            if let Some(member) = self.urls.iter().position(|known| *known == url) {
+            if let Some(member) = self.advertised.iter().position(|known| *known == url) {
                 return member;
             }
             std::thread::sleep(std::time::Duration::from_millis(20));

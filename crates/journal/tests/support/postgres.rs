@@ -247,6 +247,18 @@ impl TestPostgres {
         }
     }
 
+    /// Where it listens, if it was started on a port.
+    pub fn address(&self) -> std::net::SocketAddr {
+        let port = u16::try_from(self.port).expect("a port");
+        (std::net::Ipv4Addr::LOCALHOST, port).into()
+    }
+
+    /// The connection string of the ordinary role through a proxy on this machine.
+    pub fn url_through(&self, proxy: std::net::SocketAddr) -> String {
+        let (host, port) = (proxy.ip(), proxy.port());
+        format!("host={host} port={port} user={ORDINARY} dbname={ORDINARY}")
+    }
+
     /// The connection string of the ordinary role over TCP.
     pub fn url_by_port(&self, host: &str) -> String {
         format!("host={host} port={} user={ORDINARY} dbname={ORDINARY}", self.port)
