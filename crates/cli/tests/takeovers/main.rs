@@ -11,6 +11,7 @@ mod cuts;
 mod journal_support;
 mod loss;
 mod members;
+mod patroni;
 mod prices;
 mod records;
 #[path = "../rehearsal/mod.rs"]
@@ -25,7 +26,7 @@ use serde_json::json;
 
 use clients::{ClientNotes, LANES, TestClients};
 use journal_support::postgres::TestPostgres;
-use members::{MEMBERS, ROOT_KEY, ServerProcesses};
+use members::{MEMBERS, QueriedDatabase, ROOT_KEY, ServerProcesses};
 
 /// The clients' tenants.
 const TENANTS: [&str; 2] = ["acme", "umbra"];
@@ -158,7 +159,7 @@ impl ClusterUnderLoad {
     }
 
     /// Ends the load and verifies everything. The database that is the primary at the end is `database`.
-    async fn end(mut self, database: &TestPostgres) {
+    async fn end(mut self, database: &impl QueriedDatabase) {
         self.until_answered().await;
         work::check(&self.clients).await;
         self.clients.stop();
@@ -225,7 +226,7 @@ fn longest_gap(history: &ClientHistory, begun: u64, end: u64) -> u64 {
 }
 
 /// Every journal was written by one owner after the other.
-fn check_owners(database: &TestPostgres) {
+fn check_owners(database: &impl QueriedDatabase) {
     let back = "SELECT count(*) FROM (SELECT epoch, lag(epoch) OVER (PARTITION BY machine ORDER BY sequence) AS
         before FROM bursar_batch) AS batches WHERE epoch < before";
     assert_eq!(database.sql(back), "0", "an older owner wrote after a newer one");

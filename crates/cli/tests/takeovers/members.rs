@@ -34,6 +34,18 @@ pub(crate) struct ServerProcesses {
     agent: Option<Child>,
 }
 
+/// A database, whichever server of it is the primary.
+pub(crate) trait QueriedDatabase {
+    /// Runs SQL and returns the output.
+    fn sql(&self, sql: &str) -> String;
+}
+
+impl QueriedDatabase for TestPostgres {
+    fn sql(&self, sql: &str) -> String {
+        TestPostgres::sql(self, sql)
+    }
+}
+
 /// An address at which nothing listens.
 pub(crate) fn free_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -132,7 +144,7 @@ impl ServerProcesses {
     }
 
     /// The member that leads, once there is one.
-    pub(crate) fn leader(&self, database: &TestPostgres) -> usize {
+    pub(crate) fn leader(&self, database: &impl QueriedDatabase) -> usize {
         let held = "SELECT url FROM bursar_store WHERE until >= clock_timestamp()";
         loop {
             let url = database.sql(held);

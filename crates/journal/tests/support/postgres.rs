@@ -24,7 +24,8 @@ pub struct TestPostgres {
 const ADMINISTRATOR: &str = "administrator";
 const ORDINARY: &str = "bursar";
 
-fn binaries() -> PathBuf {
+/// The folder of the installed programs.
+pub fn binaries() -> PathBuf {
     let found = fs::read_dir("/usr/lib/postgresql").ok().and_then(|versions| {
         let mut found: Vec<PathBuf> = versions
             .filter_map(|version| Some(version.ok()?.path().join("bin")))
@@ -40,7 +41,7 @@ fn binaries() -> PathBuf {
 }
 
 /// A command as a user that PostgreSQL accepts: it refuses to run as root.
-fn unprivileged(program: &Path) -> Command {
+pub fn unprivileged(program: &Path) -> Command {
     if !nix::unistd::geteuid().is_root() {
         return Command::new(program);
     }
