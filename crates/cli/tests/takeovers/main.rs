@@ -7,10 +7,12 @@
 mod clients;
 mod clock;
 mod cuts;
+mod full;
 #[path = "../../../journal/tests/support/mod.rs"]
 mod journal_support;
 mod loss;
 mod members;
+mod partitions;
 mod patroni;
 mod prices;
 mod records;
@@ -76,6 +78,10 @@ impl ClusterUnderLoad {
 
     /// Waits until clients have got more answers to changes.
     async fn until_answered(&self) {
+        self.until_answers(ANSWERS).await;
+    }
+
+    async fn until_answers(&self, enough: usize) {
         let since = self.clients.now();
         let is_new = |invoked: u64, outcome: &CallOutcome| {
             invoked >= since && matches!(outcome, CallOutcome::Done { .. })
@@ -87,7 +93,7 @@ impl ClusterUnderLoad {
                 let recent = notes.calls.iter().rev().take_while(|call| call.returned >= since);
                 recent.filter(|call| is_new(call.invoked, &call.outcome)).count()
             };
-            if answered >= ANSWERS {
+            if answered >= enough {
                 return;
             }
             for task in &self.tasks {
@@ -158,6 +164,17 @@ impl ClusterUnderLoad {
         }
     }
 
+    /// Every fault of members that needs no other process, then the verdict.
+    async fn faults_of_members(mut self, database: &TestPostgres) {
+        for _ in 0..rounds() {
+            self.kill_the_leader(database).await;
+            self.roll().await;
+            self.pause_the_leader(database).await;
+            self.start_together().await;
+        }
+        self.end(database).await;
+    }
+
     /// Ends the load and verifies everything. The database that is the primary at the end is `database`.
     async fn end(mut self, database: &impl QueriedDatabase) {
         self.until_answered().await;
@@ -170,12 +187,15 @@ impl ClusterUnderLoad {
             self.cluster.stop(member);
         }
         check_owners(database);
-        let journal = records::read(&self.cluster.records(), &TENANTS);
+        let read = |(shard, export): (usize, String)| {
+            records::read(format!("ledger-{shard}"), &export, &TENANTS)
+        };
+        let journals = self.cluster.records().into_iter().enumerate().map(read).collect();
         let ClientNotes { calls, keys, price_changes, price_reads } =
             std::mem::take(&mut *self.clients.notes());
         let unpriced = prices::stale_prices(&price_changes, &price_reads);
         assert_eq!(unpriced, Vec::<String>::new(), "a read showed an old price");
-        let history = ClientHistory { journals: vec![journal], calls, keys };
+        let history = ClientHistory { journals, calls, keys };
         let compared = check(&history).unwrap_or_else(|broken| panic!("{broken}"));
         println!(
             "{compared:?}; {} price changes, {} reads",
@@ -235,14 +255,17 @@ fn check_owners(database: &impl QueriedDatabase) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_doubled_or_stale_while_members_are_killed_paused_and_restarted() {
     let database = TestPostgres::start();
-    let mut loaded = ClusterUnderLoad::begin(&database.url()).await;
-    for _ in 0..rounds() {
-        loaded.kill_the_leader(&database).await;
-        loaded.roll().await;
-        loaded.pause_the_leader(&database).await;
-        loaded.start_together().await;
-    }
-    loaded.end(&database).await;
+    let loaded = ClusterUnderLoad::begin(&database.url()).await;
+    loaded.faults_of_members(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_holds_with_two_ledger_shards() {
+    let database = TestPostgres::start();
+    let mut cluster = ServerProcesses::prepare(&database.url());
+    cluster.flags = vec!["--shards", "2"];
+    let loaded = ClusterUnderLoad::load(cluster).await;
+    loaded.faults_of_members(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

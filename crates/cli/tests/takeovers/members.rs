@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
@@ -19,7 +19,7 @@ pub(crate) const MEMBERS: usize = 3;
 pub(crate) struct ServerProcesses {
     pub(crate) folder: TempDir,
     /// How tools reach the database.
-    store: String,
+    pub(crate) store: String,
     /// How each member reaches it.
     pub(crate) stores: Vec<String>,
     /// Where each member is reached.
@@ -124,6 +124,13 @@ impl ServerProcesses {
         assert!(sent.expect("kill is there").success());
     }
 
+    /// A folder as a member sees it.
+    pub(crate) fn inside(&self, member: usize, folder: &Path) -> PathBuf {
+        let process = self.running[member].as_ref().expect("it runs").id();
+        let root = PathBuf::from(format!("/proc/{process}/root"));
+        root.join(folder.strip_prefix("/").expect("an absolute path"))
+    }
+
     /// Kills a member as a power cut would.
     pub(crate) fn kill(&mut self, member: usize) {
         let mut child = self.running[member].take().expect("it runs");
@@ -192,12 +199,17 @@ impl ServerProcesses {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// The records of the ledger as lines of JSON, read by the auditor's own code, once all journals verify.
-    pub(crate) fn records(&self) -> String {
+    /// The records of each ledger as lines of JSON, read by the auditor's own code, once all journals verify.
+    pub(crate) fn records(&self) -> Vec<String> {
         self.tool(&["audit", "verify", "--store", &self.store]);
         let copy = self.path("copy").display().to_string();
         self.tool(&["admin", "backup", "--store", &self.store, "--without-key", &copy]);
-        self.tool(&["admin", "export", "--data", &copy])
+        let shards =
+            (0..).take_while(|shard| self.path("copy").join(format!("ledger-{shard}.db")).exists());
+        let export = |shard: u32| {
+            self.tool(&["admin", "export", "--data", &copy, "--shard", &shard.to_string()])
+        };
+        shards.map(export).collect()
     }
 }
 
