@@ -289,3 +289,25 @@ async fn nothing_is_lost_when_the_standby_stops_and_when_it_is_promoted() {
     loaded.until_answered().await;
     loaded.end(&standby).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_primary_that_still_runs_is_left_for_the_promoted_one() {
+    let primary = TestPostgres::start();
+    let standby = primary.standby("second");
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'second'");
+    primary.sql("SELECT pg_reload_conf()");
+    primary.wait_for("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", "1");
+    // The old one comes first in the address, and takes writes.
+    let mut cluster = ServerProcesses::prepare(&primary.url_with(&standby));
+    cluster.store = standby.url();
+    let mut loaded = ClusterUnderLoad::load(cluster).await;
+    loaded.note("old primary runs on");
+    assert_eq!(standby.sql("SELECT pg_promote()"), "t");
+    loaded.clients.revoke_guests().await;
+    loaded.until_answered().await;
+    let leaders = "SELECT term FROM bursar_store";
+    let [old, new] = [&primary, &standby].map(|database| database.sql(leaders));
+    assert!(old.parse::<u64>().expect("a number") < new.parse().expect("a number"));
+    loaded.clients.make_guest("promoted").await;
+    loaded.end(&standby).await;
+}
