@@ -1,4 +1,5 @@
-//! Test support for the ledger: a naive model, and a generator of commands.
+//! Test support: a naive model of the ledger, a generator of commands, a checker of clients' histories, and a proxy
+//! that makes faults between processes.
 //!
 //! The [`model`] defines what the ledger must do, in the simplest possible way. The ledger must
 //! agree with it after every command of [`generate`]. Tests of the binary read its output with
@@ -6,6 +7,7 @@
 
 pub mod binary;
 pub mod compare;
+pub mod faults;
 pub mod generate;
 pub mod histories;
 pub mod model;

@@ -422,7 +422,9 @@ fn done(request: &MoneyRequest, headers: &reqwest::header::HeaderMap, body: &Val
             };
         }
     };
-    let position = headers["bursar-position"].to_str().expect("digits").parse();
+    // With several shards it names the one that answered.
+    let position = headers["bursar-position"].to_str().expect("plain text");
+    let position = position.rsplit(':').next().expect("at least one part").parse();
     let is_charge = matches!(request, MoneyRequest::Charge { .. });
     CallOutcome::Done {
         position: position.expect("a position"),

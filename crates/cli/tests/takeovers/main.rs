@@ -6,10 +6,14 @@
 
 mod clients;
 mod clock;
+mod cuts;
+mod full;
 #[path = "../../../journal/tests/support/mod.rs"]
 mod journal_support;
 mod loss;
 mod members;
+mod partitions;
+mod patroni;
 mod prices;
 mod records;
 #[path = "../rehearsal/mod.rs"]
@@ -24,7 +28,7 @@ use serde_json::json;
 
 use clients::{ClientNotes, LANES, TestClients};
 use journal_support::postgres::TestPostgres;
-use members::{MEMBERS, ROOT_KEY, ServerProcesses};
+use members::{MEMBERS, QueriedDatabase, ROOT_KEY, ServerProcesses};
 
 /// The clients' tenants.
 const TENANTS: [&str; 2] = ["acme", "umbra"];
@@ -46,7 +50,12 @@ struct ClusterUnderLoad {
 
 impl ClusterUnderLoad {
     async fn begin(store: &str) -> ClusterUnderLoad {
-        let mut cluster = ServerProcesses::start(store);
+        ClusterUnderLoad::load(ServerProcesses::prepare(store)).await
+    }
+
+    /// Starts members, and clients that use them.
+    async fn load(mut cluster: ServerProcesses) -> ClusterUnderLoad {
+        cluster.launch_all();
         let clients = TestClients::new(&cluster.urls, ROOT_KEY);
         for (id, kind) in [("acme", "org"), ("acme:nlp", "team"), ("umbra", "org")] {
             let opened =
@@ -69,6 +78,10 @@ impl ClusterUnderLoad {
 
     /// Waits until clients have got more answers to changes.
     async fn until_answered(&self) {
+        self.until_answers(ANSWERS).await;
+    }
+
+    async fn until_answers(&self, enough: usize) {
         let since = self.clients.now();
         let is_new = |invoked: u64, outcome: &CallOutcome| {
             invoked >= since && matches!(outcome, CallOutcome::Done { .. })
@@ -80,7 +93,7 @@ impl ClusterUnderLoad {
                 let recent = notes.calls.iter().rev().take_while(|call| call.returned >= since);
                 recent.filter(|call| is_new(call.invoked, &call.outcome)).count()
             };
-            if answered >= ANSWERS {
+            if answered >= enough {
                 return;
             }
             for task in &self.tasks {
@@ -151,8 +164,19 @@ impl ClusterUnderLoad {
         }
     }
 
+    /// Every fault of members that needs no other process, then the verdict.
+    async fn faults_of_members(mut self, database: &TestPostgres) {
+        for _ in 0..rounds() {
+            self.kill_the_leader(database).await;
+            self.roll().await;
+            self.pause_the_leader(database).await;
+            self.start_together().await;
+        }
+        self.end(database).await;
+    }
+
     /// Ends the load and verifies everything. The database that is the primary at the end is `database`.
-    async fn end(mut self, database: &TestPostgres) {
+    async fn end(mut self, database: &impl QueriedDatabase) {
         self.until_answered().await;
         work::check(&self.clients).await;
         self.clients.stop();
@@ -163,12 +187,15 @@ impl ClusterUnderLoad {
             self.cluster.stop(member);
         }
         check_owners(database);
-        let journal = records::read(&self.cluster.records(), &TENANTS);
+        let read = |(shard, export): (usize, String)| {
+            records::read(format!("ledger-{shard}"), &export, &TENANTS)
+        };
+        let journals = self.cluster.records().into_iter().enumerate().map(read).collect();
         let ClientNotes { calls, keys, price_changes, price_reads } =
             std::mem::take(&mut *self.clients.notes());
         let unpriced = prices::stale_prices(&price_changes, &price_reads);
         assert_eq!(unpriced, Vec::<String>::new(), "a read showed an old price");
-        let history = ClientHistory { journals: vec![journal], calls, keys };
+        let history = ClientHistory { journals, calls, keys };
         let compared = check(&history).unwrap_or_else(|broken| panic!("{broken}"));
         println!(
             "{compared:?}; {} price changes, {} reads",
@@ -182,7 +209,9 @@ impl ClusterUnderLoad {
 
     /// Prints how long each fault kept clients without an answer.
     fn report(&self, history: &ClientHistory) {
-        for kind in ["kill", "pause", "start together", "hand-over", "standby", "promotion"] {
+        let kinds: std::collections::BTreeSet<&str> =
+            self.faults.iter().map(|(kind, _)| *kind).collect();
+        for kind in kinds {
             let mut gaps = Vec::new();
             for (number, (fault, begun)) in self.faults.iter().enumerate() {
                 let next = self.faults.get(number + 1).map_or(u64::MAX, |(_, next)| *next);
@@ -217,7 +246,7 @@ fn longest_gap(history: &ClientHistory, begun: u64, end: u64) -> u64 {
 }
 
 /// Every journal was written by one owner after the other.
-fn check_owners(database: &TestPostgres) {
+fn check_owners(database: &impl QueriedDatabase) {
     let back = "SELECT count(*) FROM (SELECT epoch, lag(epoch) OVER (PARTITION BY machine ORDER BY sequence) AS
         before FROM bursar_batch) AS batches WHERE epoch < before";
     assert_eq!(database.sql(back), "0", "an older owner wrote after a newer one");
@@ -226,14 +255,17 @@ fn check_owners(database: &TestPostgres) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_doubled_or_stale_while_members_are_killed_paused_and_restarted() {
     let database = TestPostgres::start();
-    let mut loaded = ClusterUnderLoad::begin(&database.url()).await;
-    for _ in 0..rounds() {
-        loaded.kill_the_leader(&database).await;
-        loaded.roll().await;
-        loaded.pause_the_leader(&database).await;
-        loaded.start_together().await;
-    }
-    loaded.end(&database).await;
+    let loaded = ClusterUnderLoad::begin(&database.url()).await;
+    loaded.faults_of_members(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_holds_with_two_ledger_shards() {
+    let database = TestPostgres::start();
+    let mut cluster = ServerProcesses::prepare(&database.url());
+    cluster.flags = vec!["--shards", "2"];
+    let loaded = ClusterUnderLoad::load(cluster).await;
+    loaded.faults_of_members(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -255,5 +287,27 @@ async fn nothing_is_lost_when_the_standby_stops_and_when_it_is_promoted() {
     primary.crash();
     assert_eq!(standby.sql("SELECT pg_promote()"), "t");
     loaded.until_answered().await;
+    loaded.end(&standby).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_primary_that_still_runs_is_left_for_the_promoted_one() {
+    let primary = TestPostgres::start();
+    let standby = primary.standby("second");
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'second'");
+    primary.sql("SELECT pg_reload_conf()");
+    primary.wait_for("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", "1");
+    // The old one comes first in the address, and takes writes.
+    let mut cluster = ServerProcesses::prepare(&primary.url_with(&standby));
+    cluster.store = standby.url();
+    let mut loaded = ClusterUnderLoad::load(cluster).await;
+    loaded.note("old primary runs on");
+    assert_eq!(standby.sql("SELECT pg_promote()"), "t");
+    loaded.clients.revoke_guests().await;
+    loaded.until_answered().await;
+    let leaders = "SELECT term FROM bursar_store";
+    let [old, new] = [&primary, &standby].map(|database| database.sql(leaders));
+    assert!(old.parse::<u64>().expect("a number") < new.parse().expect("a number"));
+    loaded.clients.make_guest("promoted").await;
     loaded.end(&standby).await;
 }

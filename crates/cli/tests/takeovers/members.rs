@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
@@ -18,11 +18,32 @@ pub(crate) const MEMBERS: usize = 3;
 /// Servers that share a store, and an agent that knows all of them.
 pub(crate) struct ServerProcesses {
     pub(crate) folder: TempDir,
-    store: String,
+    /// How tools reach the database.
+    pub(crate) store: String,
+    /// How each member reaches it.
+    pub(crate) stores: Vec<String>,
     /// Where each member is reached.
     pub(crate) urls: Vec<String>,
+    /// Where the other members reach each member.
+    pub(crate) advertised: Vec<String>,
+    /// Flags of every member.
+    pub(crate) flags: Vec<&'static str>,
+    /// A program, with its arguments, that runs what follows as the same process; none for most members.
+    pub(crate) wrappers: Vec<Vec<String>>,
     running: Vec<Option<Child>>,
     agent: Option<Child>,
+}
+
+/// A database, whichever server of it is the primary.
+pub(crate) trait QueriedDatabase {
+    /// Runs SQL and returns the output.
+    fn sql(&self, sql: &str) -> String;
+}
+
+impl QueriedDatabase for TestPostgres {
+    fn sql(&self, sql: &str) -> String {
+        TestPostgres::sql(self, sql)
+    }
 }
 
 /// An address at which nothing listens.
@@ -34,6 +55,13 @@ pub(crate) fn free_url() -> String {
 impl ServerProcesses {
     /// Starts all members at the same instant.
     pub(crate) fn start(store: &str) -> ServerProcesses {
+        let mut cluster = ServerProcesses::prepare(store);
+        cluster.launch_all();
+        cluster
+    }
+
+    /// Members that do not run yet.
+    pub(crate) fn prepare(store: &str) -> ServerProcesses {
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::write(folder.path().join("root.key"), ROOT_KEY).expect("the folder is ours");
         let mut urls: Vec<String> = Vec::new();
@@ -43,11 +71,17 @@ impl ServerProcesses {
                 urls.push(url);
             }
         }
-        let running = (0..MEMBERS).map(|_| None).collect();
-        let mut cluster =
-            ServerProcesses { folder, store: store.to_owned(), urls, running, agent: None };
-        cluster.launch_all();
-        cluster
+        ServerProcesses {
+            folder,
+            store: store.to_owned(),
+            stores: vec![store.to_owned(); MEMBERS],
+            advertised: urls.clone(),
+            urls,
+            flags: Vec::new(),
+            wrappers: vec![Vec::new(); MEMBERS],
+            running: (0..MEMBERS).map(|_| None).collect(),
+            agent: None,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -72,10 +106,13 @@ impl ServerProcesses {
     pub(crate) fn launch(&mut self, member: usize) {
         let name = name(member);
         let address = self.urls[member].trim_start_matches("http://").to_owned();
-        let mut command = Command::new(BURSAR);
-        command.args(["serve", "--unsafe-single-postgres", "--listen", &address]);
-        command.args(["--store", &self.store, "--member", &name, "--root-key-file"]);
-        command.arg(self.path("root.key")).env("BURSAR_LOG", "warn").stdout(Stdio::null());
+        let mut words = self.wrappers[member].iter().map(String::as_str).chain([BURSAR]);
+        let mut command = Command::new(words.next().expect("the binary is the last"));
+        command.args(words).args(["serve", "--unsafe-single-postgres", "--listen", &address]);
+        command.args(["--store", &self.stores[member], "--member", &name]);
+        command.args(["--advertise", &self.advertised[member]]).args(&self.flags);
+        command.arg("--root-key-file").arg(self.path("root.key")).env("BURSAR_LOG", "warn");
+        command.stdout(Stdio::null());
         command.stderr(self.log(&format!("{name}.log")));
         self.running[member] = Some(command.spawn().expect("the binary is there"));
     }
@@ -85,6 +122,13 @@ impl ServerProcesses {
         let process = self.running[member].as_ref().expect("it runs").id().to_string();
         let sent = Command::new("kill").args([signal, &process]).status();
         assert!(sent.expect("kill is there").success());
+    }
+
+    /// A folder as a member sees it.
+    pub(crate) fn inside(&self, member: usize, folder: &Path) -> PathBuf {
+        let process = self.running[member].as_ref().expect("it runs").id();
+        let root = PathBuf::from(format!("/proc/{process}/root"));
+        root.join(folder.strip_prefix("/").expect("an absolute path"))
     }
 
     /// Kills a member as a power cut would.
@@ -107,11 +151,11 @@ impl ServerProcesses {
     }
 
     /// The member that leads, once there is one.
-    pub(crate) fn leader(&self, database: &TestPostgres) -> usize {
+    pub(crate) fn leader(&self, database: &impl QueriedDatabase) -> usize {
         let held = "SELECT url FROM bursar_store WHERE until >= clock_timestamp()";
         loop {
             let url = database.sql(held);
-            if let Some(member) = self.urls.iter().position(|known| *known == url) {
+            if let Some(member) = self.advertised.iter().position(|known| *known == url) {
                 return member;
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -155,12 +199,17 @@ impl ServerProcesses {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// The records of the ledger as lines of JSON, read by the auditor's own code, once all journals verify.
-    pub(crate) fn records(&self) -> String {
+    /// The records of each ledger as lines of JSON, read by the auditor's own code, once all journals verify.
+    pub(crate) fn records(&self) -> Vec<String> {
         self.tool(&["audit", "verify", "--store", &self.store]);
         let copy = self.path("copy").display().to_string();
         self.tool(&["admin", "backup", "--store", &self.store, "--without-key", &copy]);
-        self.tool(&["admin", "export", "--data", &copy])
+        let shards =
+            (0..).take_while(|shard| self.path("copy").join(format!("ledger-{shard}.db")).exists());
+        let export = |shard: u32| {
+            self.tool(&["admin", "export", "--data", &copy, "--shard", &shard.to_string()])
+        };
+        shards.map(export).collect()
     }
 }
 

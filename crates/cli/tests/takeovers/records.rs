@@ -36,9 +36,9 @@ fn tenant(account: &str) -> String {
 
 /// The effects of exported records on the credits of these tenants. In this world only the account of a whole tenant
 /// has grants, so everything is drawn from it.
-pub(crate) fn read(export: &str, tenants: &[&str]) -> MachineJournal {
+pub(crate) fn read(machine: String, export: &str, tenants: &[&str]) -> MachineJournal {
     let mut numbers = StoredNumbers::default();
-    let mut journal = MachineJournal { machine: "ledger-0".into(), ..MachineJournal::default() };
+    let mut journal = MachineJournal { machine, ..MachineJournal::default() };
     for line in export.lines() {
         let record: Value = serde_json::from_str(line).expect("JSON");
         journal.last = record["position"].as_u64().expect("a number");

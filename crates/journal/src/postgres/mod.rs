@@ -11,6 +11,7 @@ mod archive;
 mod archive_rows;
 mod fitness;
 mod forms;
+mod hosts;
 mod laws;
 mod leader;
 mod leases;

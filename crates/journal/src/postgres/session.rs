@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_postgres::error::{DbError, Severity, SqlState};
-use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Socket, Statement};
 
 use super::address::Address;
-use super::{PIPELINE_DEPTH, PostgresOptions, tls};
+use super::{PIPELINE_DEPTH, PostgresOptions, hosts, tls};
 use crate::chain::{Epoch, Head};
 use crate::error::{AppendError, JournalError};
 use crate::journal::Pending;
@@ -42,10 +42,9 @@ impl Session {
     /// Connects, and applies the settings that this journal relies on.
     pub(super) async fn open(options: &PostgresOptions) -> Result<Session, JournalError> {
         let address = Address::read(&options.url, options.unsafe_plaintext)?;
-        let warned = Arc::new(AtomicBool::new(false));
-        let (client, driver) = match tls::connector(&address)? {
-            None => connect(&address.config, NoTls, &warned).await?,
-            Some(tls) => connect(&address.config, tls, &warned).await?,
+        let Connected { client, warned, driver } = match tls::connector(&address)? {
+            None => connect(&address.config, NoTls).await?,
+            Some(tls) => connect(&address.config, tls).await?,
         };
         client
             .batch_execute(
@@ -93,12 +92,51 @@ impl Session {
     }
 }
 
+/// Connects, of several hosts to the one that was promoted last.
+async fn connect<T>(config: &Config, tls: T) -> Result<Connected, JournalError>
+where
+    T: MakeTlsConnect<Socket, Stream: Send + 'static, TlsConnect: Send> + Clone + Send,
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+{
+    let hosts = hosts::each_host(config);
+    if hosts.len() < 2 {
+        return connect_one(config, tls).await;
+    }
+    let connect = |one| {
+        let tls = tls.clone();
+        Box::pin(async move {
+            let connected = connect_one(one, tls).await?;
+            let timeline = hosts::timeline(&connected.client).await;
+            let timeline = timeline.map_err(|e| described("reading the timeline", &e))?;
+            Ok((timeline, connected))
+        }) as Pin<Box<dyn Future<Output = Result<_, JournalError>> + Send>>
+    };
+    let (mut best, mut refused) = (None::<(Option<u32>, Connected)>, None);
+    for found in hosts::first_ones(hosts.iter().map(connect).collect()).await {
+        match found {
+            Ok((timeline, connected)) => {
+                if best.as_ref().is_none_or(|(known, _)| timeline > *known) {
+                    best = Some((timeline, connected));
+                }
+            }
+            Err(error) => refused = Some(error),
+        }
+    }
+    best.map(|(_, connected)| connected).ok_or_else(|| {
+        let none = || JournalError::storage("connecting to PostgreSQL", "no host answered");
+        refused.unwrap_or_else(none)
+    })
+}
+
+/// A new connection, whether it got a warning, and the task that reads and writes it.
+struct Connected {
+    client: Client,
+    warned: Arc<AtomicBool>,
+    driver: AbortHandle,
+}
+
 /// Connects, and watches for warnings from then on.
-async fn connect<T>(
-    config: &Config,
-    tls: T,
-    warned: &Arc<AtomicBool>,
-) -> Result<(Client, AbortHandle), JournalError>
+async fn connect_one<T>(config: &Config, tls: T) -> Result<Connected, JournalError>
 where
     T: MakeTlsConnect<Socket, Stream: Send + 'static>,
 {
@@ -106,7 +144,8 @@ where
         tls::certificate_rejection(&error)
             .unwrap_or_else(|| described("connecting to PostgreSQL", &error))
     })?;
-    let seen = Arc::clone(warned);
+    let warned = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&warned);
     let driver = tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
             if let AsyncMessage::Notice(notice) = message
@@ -117,7 +156,7 @@ where
             }
         }
     });
-    Ok((client, driver.abort_handle()))
+    Ok(Connected { client, warned, driver: driver.abort_handle() })
 }
 
 /// Whether a notice is a warning, by its untranslated severity: messages are in the server's

@@ -24,7 +24,8 @@ pub struct TestPostgres {
 const ADMINISTRATOR: &str = "administrator";
 const ORDINARY: &str = "bursar";
 
-fn binaries() -> PathBuf {
+/// The folder of the installed programs.
+pub fn binaries() -> PathBuf {
     let found = fs::read_dir("/usr/lib/postgresql").ok().and_then(|versions| {
         let mut found: Vec<PathBuf> = versions
             .filter_map(|version| Some(version.ok()?.path().join("bin")))
@@ -40,7 +41,7 @@ fn binaries() -> PathBuf {
 }
 
 /// A command as a user that PostgreSQL accepts: it refuses to run as root.
-fn unprivileged(program: &Path) -> Command {
+pub fn unprivileged(program: &Path) -> Command {
     if !nix::unistd::geteuid().is_root() {
         return Command::new(program);
     }
@@ -245,6 +246,18 @@ impl TestPostgres {
             assert!(tries < 1_000, "the server does not come up:\n{log}");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+    }
+
+    /// Where it listens, if it was started on a port.
+    pub fn address(&self) -> std::net::SocketAddr {
+        let port = u16::try_from(self.port).expect("a port");
+        (std::net::Ipv4Addr::LOCALHOST, port).into()
+    }
+
+    /// The connection string of the ordinary role through a proxy on this machine.
+    pub fn url_through(&self, proxy: std::net::SocketAddr) -> String {
+        let (host, port) = (proxy.ip(), proxy.port());
+        format!("host={host} port={port} user={ORDINARY} dbname={ORDINARY}")
     }
 
     /// The connection string of the ordinary role over TCP.
