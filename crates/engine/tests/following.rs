@@ -121,6 +121,7 @@ fn a_state_that_followed_a_lost_batch_is_dropped_and_the_journal_replayed() {
     let lost = standby.followed();
     journal.crash(Survivors { whole: 0, torn: false });
     journal.reopen().expect("memory");
+    journal.expire_lease();
     let lease = journal.acquire_lease("c", options("c").lease_ttl).expect("it is free");
     let other = journal.append(lease.epoch, before, Batch::barrier(at(2))).expect("memory");
     assert_ne!(lost, Some(other));

@@ -63,8 +63,10 @@ impl StandbyMachines {
         }
     }
 
-    /// From now on the machines may be taken over.
-    pub(super) fn may_be_owned(&self) {
+    /// From now on the machines may be taken over. Those that are still here are not of the store.
+    pub(super) fn may_be_owned(&mut self) {
+        self.ledgers.clear();
+        self.cells.clear();
         self.may_own.store(true, Ordering::SeqCst);
     }
 

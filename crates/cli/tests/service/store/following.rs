@@ -48,8 +48,11 @@ async fn a_takeover_continues_from_the_states_that_followed_and_so_does_the_way_
         server.call("POST", &path, json!({})).await.expect(200);
     };
     let charge = async |server: &Server, id: usize| {
-        let body = json!({ "id": format!("c{id}"), "account": "acme", "amount": "1" });
-        server.call("POST", "/v1/charges", body).await.expect(201);
+        let (id, path) = (format!("c{id}"), "/v1/charges");
+        let body = json!({ "id": id, "account": "acme", "amount": "1" });
+        let key = [("idempotency-key", id.as_str())];
+        // Its outcome may be unknown while connections are replaced.
+        while server.send("POST", path, body.clone(), &server.root, &key).await.status != 201 {}
     };
     let leads = async |leader: usize| {
         let cluster = servers[0].server.get("/v1/cluster").await;
