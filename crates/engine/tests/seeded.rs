@@ -12,6 +12,10 @@ const FOUND_BY: &[FoundBy] = &[
         "durability::what_a_new_owner_shows_of_an_unknown_append_survives_a_power_failure",
     ),
     (
+        Bug::TakesOverLostHistory,
+        "following::a_state_that_followed_a_lost_batch_is_dropped_and_the_journal_replayed",
+    ),
+    (
         Bug::StopsWithoutFlush,
         "writer::answers_never_go_back_in_time_over_a_restart_when_the_clock_was_set_back",
     ),

@@ -31,6 +31,8 @@ bugs! {
     TrustOutlivesLease,
     /// A new owner serves before its barrier is durable.
     SkipsBarrier,
+    /// A takeover continues from a state with batches that the journal has lost.
+    TakesOverLostHistory,
     /// A writer that stops drops its last batch and answers it.
     StopsWithoutFlush,
     /// A follower shows batches that are not known to be durable.
