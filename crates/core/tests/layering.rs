@@ -10,9 +10,10 @@ use serde_json::Value;
 /// The workspace crates that each workspace crate may use, except in tests.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("fefo", &[]),
-    ("bursar-core", &["fefo"]),
-    ("bursar-journal", &["bursar-core", "fefo"]),
-    ("bursar-engine", &["bursar-core", "bursar-journal"]),
+    ("bursar-seeded", &[]),
+    ("bursar-core", &["bursar-seeded", "fefo"]),
+    ("bursar-journal", &["bursar-core", "bursar-seeded", "fefo"]),
+    ("bursar-engine", &["bursar-core", "bursar-journal", "bursar-seeded"]),
     ("bursar-history", &["bursar-core", "bursar-journal", "bursar-engine", "fefo"]),
     // Of the core only the units, and the ledger's numbers that it compares with. It has its own
     // parser, hash chain and books.

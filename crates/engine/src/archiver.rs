@@ -21,6 +21,7 @@ use bursar_core::time::Timestamp;
 use bursar_journal::archive::{Archive, ArchiveEntry, ArchiveFamily, is_lost, is_of_past};
 use bursar_journal::record::ledger::archive_entries;
 use bursar_journal::{Epoch, Head, Journal, JournalError};
+use bursar_seeded::{Bug, seeded};
 use thiserror::Error;
 
 use self::chunk::Chunk;
@@ -111,9 +112,13 @@ pub fn archive_step(
     // The batch in which the state that was read is durable.
     let head = head.filter(|head| head.position >= position);
     // A look-up at a position has seen everything of it: nothing more is ever added to one.
-    let position = position.max(archive.position() + 1);
+    let position = match seeded(Bug::ArchivesAtPastPosition) {
+        true => position,
+        false => position.max(archive.position() + 1),
+    };
     let entries = archive_entries(&forget, &tenants);
-    archive.put_marked(&entries, position, head)?;
+    let kept = if seeded(Bug::ForgetsBeforeArchiving) { &[] } else { entries.as_slice() };
+    archive.put_marked(kept, position, head)?;
     archive.drop_answers_before(retained_from.millis())?;
     let envelope = Envelope { actor: "archiver".into(), ..Envelope::default() };
     let command = Command::Forget(Box::new(Forget { through: position, ..forget }));

@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bursar_core::time::Timestamp;
+use bursar_seeded::{Bug, seeded};
 
 /// The largest difference between the clocks within [`ANCHOR_MS`].
 const DIVERGENCE_MS: i64 = 2_000;
@@ -118,7 +119,7 @@ impl Watch {
         } - read.wall;
         // A clock that is behind and steps forward is not ahead, so there is no new time to accept.
         let is_behind = behind > DIVERGENCE_MS;
-        let jumped = jump > DIVERGENCE_MS && !is_behind;
+        let jumped = jump > DIVERGENCE_MS && !is_behind && !seeded(Bug::FollowsClockJump);
         // A clock that was set back is followed: nothing happens early while it catches up.
         if is_behind || (!jumped && (elapsed >= ANCHOR_MS || jump < -DIVERGENCE_MS)) {
             self.anchor = read;

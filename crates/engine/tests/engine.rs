@@ -6,6 +6,7 @@ mod behind;
 mod cell;
 mod compaction;
 mod courier;
+mod durability;
 mod followers;
 mod following;
 mod lease;
@@ -14,6 +15,7 @@ mod look_ups;
 mod panics;
 mod priority;
 mod replay;
+mod seeded;
 mod support;
 #[path = "../../journal/tests/support/temp_dir.rs"]
 mod temp_dir;

@@ -11,6 +11,7 @@ mod proofs;
 mod record_format;
 #[path = "support/sealed.rs"]
 mod sealed;
+mod seeded;
 mod segment_format;
 mod segments;
 mod sqlite_file;

@@ -1,7 +1,10 @@
 //! A deterministic simulation in one thread: ledgers, cells and agents. It runs the real machines
-//! with their stored form and the real rules of message delivery, under seeded faults.
+//! with their stored form, their journal and its replay, and the real rules of message delivery,
+//! under seeded faults.
 //!
-//! Any machine may crash between any two steps, before or after its decision is durable. Messages
+//! Any machine may crash between any two steps, before, while or after its decision becomes
+//! durable, with or without a power failure. Its owner may be replaced by another member with
+//! another clock, and may append once more without knowing it. Messages
 //! are delayed and repeated. Heartbeats are lost, repeated and reordered. Nodes are cut off, return
 //! and restart. Clients submit, cancel, preempt, freeze and pay. After every step the invariants
 //! are checked, and an independent auditor recomputes the charges. At the end the faults stop, and
@@ -10,6 +13,7 @@
 mod agent;
 mod client;
 mod host;
+mod members;
 mod messages;
 mod quiet;
 mod summary;
@@ -26,6 +30,7 @@ use bursar_core::time::Timestamp;
 use bursar_engine::courier::{Outbox, SentMessage};
 use bursar_engine::{CellCodec, CellToLedger, LedgerCodec, LedgerToCell};
 use host::MachineHost;
+use members::Members;
 pub use summary::Summary;
 
 use crate::auditor::{AuditFinding, Auditor};
@@ -79,6 +84,7 @@ struct World {
     options: WorldOptions,
     dice: Dice,
     now: i64,
+    members: Members,
     ledgers: Vec<MachineHost<LedgerCodec>>,
     cells: Vec<MachineHost<CellCodec>>,
     agents: Vec<Agent>,
@@ -94,6 +100,7 @@ struct World {
     requests: u128,
     faults: bool,
     crashes: u32,
+    takeovers: u32,
     repeated: u32,
     lost_reports: u32,
     broken: Option<AuditFinding>,
@@ -102,14 +109,24 @@ struct World {
 impl World {
     fn new(seed: u64, options: WorldOptions) -> World {
         let ledgers = usize::from(options.ledgers);
+        let mut dice = Dice::new(seed, 7);
+        let members = Members::new(&mut dice);
+        let number = |machine| u8::try_from(machine).expect("few machines");
         let pairs =
             || (0..ledgers).flat_map(|ledger| (0..REGIONS.len()).map(move |cell| (ledger, cell)));
         let mut world = World {
             options,
-            dice: Dice::new(seed, 7),
+            dice,
             now: START,
-            ledgers: (0..ledgers).map(|_| MachineHost::new(LedgerCodec)).collect(),
-            cells: REGIONS.iter().map(|_| MachineHost::new(CellCodec)).collect(),
+            ledgers: (0..ledgers)
+                .map(|ledger| {
+                    MachineHost::new(LedgerCodec, number(ledger), members.first_owner(ledger))
+                })
+                .collect(),
+            cells: (ledgers..ledgers + REGIONS.len())
+                .map(|cell| MachineHost::new(CellCodec, number(cell), members.first_owner(cell)))
+                .collect(),
+            members,
             agents: Vec::new(),
             packets: Vec::new(),
             to_cells: pairs().map(|pair| (pair, Link { messages: Vec::new() })).collect(),
@@ -122,6 +139,7 @@ impl World {
             requests: 0,
             faults: true,
             crashes: 0,
+            takeovers: 0,
             repeated: 0,
             lost_reports: 0,
             broken: None,
@@ -160,7 +178,11 @@ impl World {
             35..60 => self.some_agent_reports(),
             60..80 => self.deliver_some_packet(),
             80..94 => self.some_client_acts(),
-            94..97 => self.some_machine_crashes(),
+            94..96 => self.some_machine_crashes(),
+            96 => match self.dice.below(3) {
+                0 => self.deposed_owners_wake(),
+                _ => self.some_member_fails(),
+            },
             97 => self.some_machine_is_saved(),
             98 => self.some_agent_fails(),
             _ => self.advance_all(),
@@ -169,8 +191,12 @@ impl World {
 
     fn advance_all(&mut self) {
         let now = self.at();
-        self.ledgers.iter_mut().for_each(|host| host.advance(now));
-        self.cells.iter_mut().for_each(|host| host.advance(now));
+        for host in &mut self.ledgers {
+            host.advance(self.members.clock(host.owner, now));
+        }
+        for host in &mut self.cells {
+            host.advance(self.members.clock(host.owner, now));
+        }
         self.collect();
     }
 
@@ -226,13 +252,16 @@ impl World {
         envelope: &bursar_core::ledger::command::Envelope,
         command: &Command,
     ) -> Option<Result<Accepted, Refused>> {
-        let now = self.at();
+        let clock = self.members.clock(self.ledgers[ledger].owner, self.at());
         if self.one_in(120) {
             self.crashes += 1;
-            self.ledgers[ledger].lose(now, envelope, command);
+            let last_batch = self.some_last_batch();
+            let lost = self.ledgers[ledger].lose(clock, envelope, command, last_batch);
+            self.note(lost);
+            self.collect();
             return None;
         }
-        let answer = self.ledgers[ledger].execute(now, envelope, command);
+        let answer = self.ledgers[ledger].execute(clock, envelope, command);
         self.collect();
         Some(answer)
     }
@@ -244,13 +273,16 @@ impl World {
         origin: &Origin,
         command: &CellCommand,
     ) -> Option<Result<Reply, Refusal>> {
-        let now = self.at();
+        let clock = self.members.clock(self.cells[cell].owner, self.at());
         if self.one_in(120) {
             self.crashes += 1;
-            self.cells[cell].lose(now, origin, command);
+            let last_batch = self.some_last_batch();
+            let lost = self.cells[cell].lose(clock, origin, command, last_batch);
+            self.note(lost);
+            self.collect();
             return None;
         }
-        let answer = self.cells[cell].execute(now, origin, command);
+        let answer = self.cells[cell].execute(clock, origin, command);
         self.collect();
         Some(answer)
     }
@@ -306,6 +338,11 @@ impl World {
         let command = CellCommand::Heartbeat(heartbeat.clone());
         let answer = self.ask_cell(cell, &Origin::component("agent"), &command);
         let orders = self.cells[cell].machine.orders(&heartbeat).unwrap_or_default();
+        let started_since = |incarnation: u32| heartbeat.incarnation < incarnation;
+        let is_stale = self.agents[index].incarnation.is_some_and(started_since);
+        if is_stale && matches!(answer, Some(Ok(_))) {
+            self.broken = Some(format!("a report of an earlier start counts: {heartbeat:?}"));
+        }
         let awaited = self.agents[index].awaits(&heartbeat);
         if answer.is_none() || !awaited || self.one_in(12) {
             self.lost_reports += 1;
@@ -314,7 +351,9 @@ impl World {
         match answer {
             Some(Ok(_)) => {
                 let fates = &self.fates;
-                let fate = |job| fates.get(&job).copied().expect("only submitted jobs start");
+                // A job whose submission was never answered.
+                let unknown = ProcessEnd { runs_ms: 90_000, succeeds: true };
+                let fate = |job| fates.get(&job).copied().unwrap_or(unknown);
                 let now = self.now;
                 let started =
                     self.agents[index].follow_orders(now, sent_at, orders, &mut self.dice, fate);
@@ -363,26 +402,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    fn some_machine_crashes(&mut self) {
-        self.crashes += 1;
-        let machine = self.dice.below(self.ledgers.len() + self.cells.len());
-        match machine.checked_sub(self.ledgers.len()) {
-            None => self.ledgers[machine].crash(),
-            Some(cell) => self.cells[cell].crash(),
-        }
-    }
-
-    fn some_machine_is_saved(&mut self) {
-        let machine = self.dice.below(self.ledgers.len() + self.cells.len());
-        let forget = self.dice.below(3) == 0;
-        match (machine.checked_sub(self.ledgers.len()), forget) {
-            (None, false) => self.ledgers[machine].put_snapshot(),
-            (None, true) => self.ledgers[machine].drop_snapshot(),
-            (Some(cell), false) => self.cells[cell].put_snapshot(),
-            (Some(cell), true) => self.cells[cell].drop_snapshot(),
-        }
     }
 
     fn some_agent_fails(&mut self) {

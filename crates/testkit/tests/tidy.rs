@@ -25,6 +25,8 @@ mod rehearsals;
 mod repository;
 #[path = "tidy/rust.rs"]
 mod rust;
+#[path = "tidy/seeded.rs"]
+mod seeded;
 #[path = "tidy/sizes.rs"]
 mod sizes;
 #[path = "tidy/targets.rs"]
@@ -58,6 +60,14 @@ fn lines_of_docs_fit_on_a_screen() {
 fn tests_that_start_a_server_rehearse_the_loss_of_its_store() {
     let check = "tests_that_start_a_server_rehearse_the_loss_of_its_store";
     report(check, &rehearsals::check(&Repository::read()));
+}
+
+#[test]
+fn every_seeded_bug_has_a_test_and_none_is_in_a_release() {
+    report(
+        "every_seeded_bug_has_a_test_and_none_is_in_a_release",
+        &seeded::check(&Repository::read()),
+    );
 }
 
 #[test]

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bursar_seeded::{Bug, seeded};
+
 use super::command::{Command, Origin, Refusal};
 use super::event::{Event, JobOutcome};
 use super::ids::{AttemptId, JobId};
@@ -93,7 +95,7 @@ impl Cell {
             return Ok(Receipt::Taken);
         };
         let expected = self.mark(shard).number + 1;
-        if number < expected {
+        if number < expected && !seeded(Bug::TakesMessageTwice) {
             return Ok(Receipt::Duplicate);
         }
         if number > expected {
@@ -122,6 +124,7 @@ impl Cell {
     fn leaves_fences(&self, attempt: AttemptId, outgoing: &Outgoing) -> bool {
         let (_, live) = self.live(attempt).expect("only live attempts end");
         live.confirmed
+            && !seeded(Bug::SkipsFence)
             && live.nodes.iter().any(|on_node| {
                 !matches!(on_node.phase, AttemptNodePhase::Ended(_))
                     && !outgoing.ended.contains(&(attempt, on_node.node))

@@ -16,6 +16,7 @@ use std::time::Duration;
 use bursar_core::machine::Machine;
 use bursar_core::message::Mark;
 use bursar_journal::{Head, Journal, JournalError};
+use bursar_seeded::{Bug, seeded};
 use thiserror::Error;
 
 use crate::codec::{Codec, Hosted};
@@ -167,7 +168,8 @@ where
             let last = messages[count - 1].number;
             let arrived = self.inbox.deliver(messages)?;
             // If the receiver did not accept everything, its mark is read again.
-            self.place = (arrived.number == last).then_some((head, arrived));
+            let is_taken = arrived.number == last || seeded(Bug::CourierSkipsUntaken);
+            self.place = is_taken.then_some((head, arrived));
             return Ok(count);
         }
     }
@@ -184,7 +186,8 @@ where
         let mut expected = mark.number + 1;
         for batch in self.journal.read(from)? {
             let batch = batch?;
-            if batch.sequence > until.sequence || messages.len() >= MAX_DELIVERY {
+            let is_durable = batch.sequence <= until.sequence || seeded(Bug::CourierSendsUnsynced);
+            if !is_durable || messages.len() >= MAX_DELIVERY {
                 break;
             }
             head = batch.head();

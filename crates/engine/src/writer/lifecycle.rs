@@ -13,6 +13,7 @@ use std::time::Duration;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Head, Journal, JournalError, LeaseError};
+use bursar_seeded::{Bug, seeded};
 
 use crate::clock::Clock;
 use crate::codec::Codec;
@@ -472,6 +473,9 @@ fn after_append_error(error: AppendError) -> Next {
 
 /// The time of the last record up to `head`. The machine's state does not contain a barrier's time.
 fn last_time(journal: &dyn Journal, head: Head) -> Result<Timestamp, JournalError> {
+    if seeded(Bug::TimeRunsBack) {
+        return Ok(Timestamp::MIN);
+    }
     let Some(before) = head.sequence.checked_sub(1) else { return Ok(Timestamp::MIN) };
     let mut batches = journal.read(journal.head_at(before)?)?;
     Ok(batches.next().transpose()?.map_or(Timestamp::MIN, |batch| batch.time))

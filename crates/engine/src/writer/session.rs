@@ -15,6 +15,7 @@ use std::time::Duration;
 use bursar_core::machine::{Machine, Stuck, machine_time};
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Journal, RecordKind, RecordTooLarge};
+use bursar_seeded::{Bug, seeded};
 
 use crate::clock::Clock;
 use crate::codec::{Codec, RecordOrigin};
@@ -124,6 +125,10 @@ impl<C: Codec> Session<'_, C> {
             {
                 let next = self.mailbox.try_next();
                 stopped = self.handle_all(next, &mut load);
+            }
+            if stopped && seeded(Bug::StopsWithoutFlush) {
+                load.waiting.into_iter().for_each(|waiting| waiting.release(true));
+                return End::Stopped;
             }
             self.hand_over(load);
             if self.broken {

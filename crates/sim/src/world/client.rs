@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    fn envelope(&mut self) -> Envelope {
+    pub(super) fn envelope(&mut self) -> Envelope {
         self.requests += 1;
         Envelope {
             actor: "client".into(),
@@ -69,8 +69,13 @@ impl World {
 
     pub(super) fn grant(&mut self, ledger: usize, account: &str, micros: u64) {
         let expires = self.dice.below(3) == 0;
+        let grant = self.some_grant(account, micros, expires);
+        self.send_to_ledger(ledger, Command::IssueGrant(grant));
+    }
+
+    pub(super) fn some_grant(&mut self, account: &str, micros: u64, expires: bool) -> IssueGrant {
         let lives = 60_000 * (1 + self.dice.below(120)) as i64;
-        let grant = IssueGrant {
+        IssueGrant {
             id: format!("g{}", self.requests).into(),
             account: account.into(),
             amount: credits(micros),
@@ -81,8 +86,7 @@ impl World {
             restriction: None,
             reference: None,
             metadata: None,
-        };
-        self.send_to_ledger(ledger, Command::IssueGrant(grant));
+        }
     }
 
     /// Takes one random action of a client or an operator.

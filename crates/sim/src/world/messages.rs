@@ -10,8 +10,18 @@ fn index_of(number: u64) -> usize {
     usize::try_from(number - 1).expect("few messages")
 }
 
+/// Whether a receiver moved its mark as it must. If it died before it answered, it may have taken the
+/// message or not.
+fn is_taken_once(answered: bool, number: u64, (before, after): (u64, u64)) -> bool {
+    let taken = before + u64::from(number == before + 1);
+    after == taken || (!answered && after == before)
+}
+
 impl World {
     pub(super) fn deliver_some_message(&mut self) {
+        if self.dice.below(12) == 0 {
+            return self.deliver_everything();
+        }
         let (ledger, cell) = (self.dice.below(self.ledgers.len()), self.dice.below(REGIONS.len()));
         let several = 1 + self.dice.below(4);
         if self.dice.below(2) == 0 {
@@ -21,12 +31,12 @@ impl World {
         }
     }
 
-    /// The number of the message to deliver: the next one, a repeated one, or one that is too
-    /// early.
+    /// The number of the message to deliver: the next one, one of the last that were taken, or one
+    /// that is too early.
     fn pick_number(&mut self, mark: u64) -> u64 {
         if self.one_in(20) {
             self.repeated += 1;
-            return (mark + self.dice.below(3) as u64).max(1);
+            return (mark + self.dice.below(6) as u64).saturating_sub(3).max(1);
         }
         mark + 1
     }
@@ -40,8 +50,7 @@ impl World {
         let (origin, command) = to_cell(shard, sent);
         let answer = self.ask_cell(cell, &origin, &command);
         let after = self.cells[cell].machine.mark(shard).number;
-        let taken = answer.is_some() && number == mark + 1;
-        if after != mark + u64::from(taken) {
+        if !is_taken_once(answer.is_some(), number, (mark, after)) {
             self.broken = Some(format!("L5: message {number} moved the mark {mark} to {after}"));
         }
     }
@@ -57,9 +66,8 @@ impl World {
         let Some(sent) = messages.get(index_of(number)).cloned() else { return };
         let (envelope, command) = to_ledger(no, REGIONS[cell].into(), sent);
         let answer = self.ask_ledger(ledger, &envelope, &command);
-        let taken = answer.is_some() && number == before + 1;
         let after = mark(self);
-        if after != before + u64::from(taken) {
+        if !is_taken_once(answer.is_some(), number, (before, after)) {
             self.broken = Some(format!("L5: message {number} moved the mark {before} to {after}"));
         }
     }

@@ -27,14 +27,8 @@ impl World {
         self.remove_obstacles();
         self.rest(ROUNDS)?;
         self.check_ended()?;
-        for host in &mut self.ledgers {
-            host.drop_snapshot();
-            host.crash();
-        }
-        for host in &mut self.cells {
-            host.drop_snapshot();
-            host.crash();
-        }
+        self.ledgers.iter().try_for_each(MachineHost::check_replay)?;
+        self.cells.iter().try_for_each(MachineHost::check_replay)?;
         self.check(true)
     }
 
@@ -61,7 +55,7 @@ impl World {
     }
 
     /// Delivers messages until there are none.
-    fn deliver_everything(&mut self) {
+    pub(super) fn deliver_everything(&mut self) {
         loop {
             let before = self.records();
             for ledger in 0..self.ledgers.len() {

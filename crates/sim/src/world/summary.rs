@@ -16,6 +16,8 @@ pub struct Summary {
     pub ended: usize,
     /// Crashes of machines.
     pub crashes: u32,
+    /// Failures of members, whose machines moved to another one.
+    pub takeovers: u32,
     /// Messages that were delivered more than once or too early.
     pub repeated: u32,
     /// Lost heartbeats, and heartbeats whose answer was lost.
@@ -32,6 +34,7 @@ impl Summary {
         self.attempts += other.attempts;
         self.ended += other.ended;
         self.crashes += other.crashes;
+        self.takeovers += other.takeovers;
         self.repeated += other.repeated;
         self.lost_reports += other.lost_reports;
         self.millis += other.millis;
@@ -48,6 +51,7 @@ impl World {
             attempts: jobs().map(|(_, job)| job.attempts.len()).sum(),
             ended: jobs().filter(|(_, job)| job.state.is_ended()).count(),
             crashes: self.crashes,
+            takeovers: self.takeovers,
             repeated: self.repeated,
             lost_reports: self.lost_reports,
             millis: self.now - START,

@@ -5,6 +5,7 @@
 //! commands and events. A difference is reported with the shortest sequence of commands that still
 //! shows one.
 
+mod seeded;
 mod tally;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,6 +58,17 @@ fn the_ledger_agrees_with_the_model_after_every_command() {
     let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{tally}");
     tally.require_everything(commands);
+}
+
+/// A small part of the test above, for mistakes that are made on purpose: see `seeded`.
+#[test]
+fn the_first_worlds_agree_with_the_model() {
+    for seed in 0..200 {
+        println!("world {seed}");
+        if let Err(report) = run_world(seed, &mut Tally::default()) {
+            panic!("{report}");
+        }
+    }
 }
 
 fn number_from(variable: &str) -> Option<u64> {

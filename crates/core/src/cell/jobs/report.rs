@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use bursar_seeded::{Bug, seeded};
+
 use super::attempt::{AttemptNodePhase, LastReport};
 use super::job::CellJob;
 use crate::cell::command::{AttemptReport, Heartbeat, Refusal, ReportState};
@@ -40,7 +42,8 @@ impl Cell {
     ) -> Result<Timestamp, Refusal> {
         let node = self.find_node(&heartbeat.node)?;
         let record = self.inventory.node(node);
-        if heartbeat.incarnation != record.incarnation || record.is_unheard() {
+        let is_stale = heartbeat.incarnation != record.incarnation;
+        if (is_stale && !seeded(Bug::TakesStaleReport)) || record.is_unheard() {
             return Err(Refusal::StaleIncarnation { current: record.incarnation });
         }
         if heartbeat.seq <= record.seq {
@@ -50,7 +53,7 @@ impl Cell {
             // The node was lost. Meanwhile its GPUs may have been registered under another name.
             self.check_gpus_free(&record.offer, Some(node))?;
         }
-        let lease_until = now.plus_millis(self.config.node_lease_ms);
+        let lease_until = now.plus_millis(self.node_lease_ms());
         let mut findings = Findings::default();
         let mut listed = BTreeSet::new();
         for report in &heartbeat.reports {
@@ -126,6 +129,7 @@ impl Cell {
             }
         };
         let limit = since.map_or(0, |since| self.meter_limit(now, job, since));
+        let limit = if seeded(Bug::TrustsAgentClock) { u64::MAX } else { limit };
         let gpu_ms = report.gpu_ms_total.min(limit).max(on_node.gpu_ms);
         if gpu_ms > on_node.gpu_ms {
             findings.usage.push((attempt, gpu_ms));

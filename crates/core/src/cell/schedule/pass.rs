@@ -4,6 +4,8 @@
 //! left, so that no decision takes long. A pass is due when something changed that may help a
 //! waiting job. It ends when no further job can be placed.
 
+use bursar_seeded::{Bug, seeded};
+
 use super::placement::Obstacle;
 use super::preemption::Trigger;
 use super::preemption::rules::Rule;
@@ -59,7 +61,7 @@ impl Cell {
         let free = job.group.is_none_or(|group| !self.groups.get(group).is_full());
         match self.find_place(now, job) {
             Ok(place) if free => {
-                let attempt = AttemptId { job: job.spec.job, number: job.attempts + 1 };
+                let attempt = next_attempt(job);
                 let (model, placements) = (place.model, place.placements);
                 events.push(Event::PlacementProposed { attempt, model, placements });
             }
@@ -110,7 +112,7 @@ impl Cell {
         }
         match self.find_place(now, job) {
             Ok(place) => events.push(Event::PlacementProposed {
-                attempt: AttemptId { job: id, number: job.attempts + 1 },
+                attempt: next_attempt(job),
                 model: place.model,
                 placements: place.placements,
             }),
@@ -212,4 +214,13 @@ impl Cell {
         }
         self.idle = false;
     }
+}
+
+/// The name of the next attempt of a job. No number is used twice, also if the attempt was refused.
+fn next_attempt(job: &CellJob) -> AttemptId {
+    let number = match seeded(Bug::ReusesAttemptNumber) {
+        true => job.attempts.max(1),
+        false => job.attempts + 1,
+    };
+    AttemptId { job: job.spec.job, number }
 }

@@ -1,5 +1,7 @@
 //! Quotas: limits on what an account and its subtree have at once (law L9).
 
+use bursar_seeded::{Bug, seeded};
+
 use crate::cell::ids::AccountId;
 use crate::cell::schedule::shape::ModelId;
 
@@ -55,6 +57,10 @@ impl InUse {
         }
         self.total_gpus -= thousandths;
         self.running_jobs -= 1;
+        if seeded(Bug::GivesQuotaTwice) {
+            self.total_gpus = self.total_gpus.saturating_sub(thousandths);
+            self.running_jobs = self.running_jobs.saturating_sub(1);
+        }
     }
 }
 

@@ -4,6 +4,8 @@
 //! period; returns and refunds subtract it there. A budget keeps numbers for its current period
 //! only. Periods follow from time, so no timer resets a budget.
 
+use bursar_seeded::{Bug, seeded};
+
 use super::account::Path;
 use crate::ledger::command::{BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit};
 use crate::ledger::credits::price::{HOUR_MS, WHOLE_GPU};
@@ -197,6 +199,9 @@ impl Ledger {
                 let limit = budget.terms.limit_units();
                 let (spent, mut held) = budget.numbers(now);
                 held -= budget.relief(now, relief);
+                if seeded(Bug::BudgetIgnoresHeld) {
+                    held = 0;
+                }
                 let hard = budget.terms.mode == BudgetMode::Hard;
                 if hard && requested > 0 && spent + held + requested > limit {
                     blockers.push(Blocker::Budget {

@@ -4,6 +4,8 @@
 //! message moves the mark in the same commit as its effect. The next expected number is taken, a
 //! lower one has no effect, and a higher one is refused.
 
+use bursar_seeded::{Bug, seeded};
+
 use crate::cell::ids::JobId;
 use crate::ledger::event::Event;
 use crate::ledger::id::{AccountNo, CellNo, JobNo};
@@ -126,11 +128,14 @@ impl Ledger {
         if number < expected {
             return Ok(Reply::Received { taken: false });
         }
-        if number > expected {
+        if number > expected && !seeded(Bug::TakesMessageTooEarly) {
             return Err(Refusal::Conflict(Conflict::MessageSkipped { expected }));
         }
         events.push(Event::MessageReceived { cell, number, position });
-        self.push_message_effects(now, cell, message, events);
+        let is_end = matches!(message, ToLedger::AttemptEnded { .. });
+        if !(is_end && seeded(Bug::MarksWithoutEffect)) {
+            self.push_message_effects(now, cell, message, events);
+        }
         Ok(Reply::Received { taken: true })
     }
 

@@ -1,5 +1,7 @@
 //! Exact prices: cumulative usage times a pinned price, rounded once.
 
+use bursar_seeded::{Bug, seeded};
+
 use crate::credits::Credits;
 
 /// GPU-milliseconds in a GPU-hour.
@@ -61,6 +63,7 @@ fn divide(numerator: u128, denominator: u128, rounding: Rounding) -> u128 {
     let (quotient, remainder) = (numerator / denominator, numerator % denominator);
     let up = match rounding {
         Rounding::Floor => false,
+        Rounding::HalfEven if seeded(Bug::RoundsChargeUp) => remainder > 0,
         Rounding::Ceil => remainder > 0,
         Rounding::HalfEven => match (remainder * 2).cmp(&denominator) {
             std::cmp::Ordering::Less => false,

@@ -1,6 +1,8 @@
 //! The end of attempts and jobs. The hold of an attempt is closed here, and the next one is placed
 //! in the same commit.
 
+use bursar_seeded::{Bug, seeded};
+
 use super::table::Review;
 use super::{AttemptEnd, EndReason, Job, JobState};
 use crate::cell::event::{AttemptOutcome, JobOutcome, StopReason};
@@ -161,7 +163,9 @@ impl Ledger {
         let back: Pieces = projected.rest();
         let returned = total(&back);
         self.note_return(now, hold, &back, gpu_ms, overlay);
-        self.push_close(now, projected, HoldState::Settled, ending.cause, events);
+        if !seeded(Bug::KeepsHoldOfEndedAttempt) {
+            self.push_close(now, projected, HoldState::Settled, ending.cause, events);
+        }
         Closed { gpu_ms, charged: captured + uncollected, uncollected, returned }
     }
 

@@ -1,5 +1,7 @@
 //! Usage of running jobs: captures and leases.
 
+use bursar_seeded::{Bug, seeded};
+
 use super::JobState;
 use crate::cell::ids::AttemptId;
 use crate::ledger::command::Usage;
@@ -63,7 +65,7 @@ impl Ledger {
             self.push_capture(now, number, hold, metered, None, overlay, events);
         }
         let renewed = Some(now.plus_millis(RUNNING_LEASE_MS));
-        if renewed > hold.expires_at {
+        if renewed > hold.expires_at && !seeded(Bug::HoldLapsesWhileRunning) {
             let pieces = Pieces::new();
             let expires_at = renewed;
             events.push(Event::HoldExtended { hold: number, pieces, gpu_ms: 0, expires_at });

@@ -1,5 +1,6 @@
 //! Proposals: a cell has found a placement, and the ledger confirms or refuses it once.
 
+use bursar_seeded::{Bug, seeded};
 use smallvec::SmallVec;
 
 use super::{Attempt, Job, JobState, Offer};
@@ -100,7 +101,9 @@ impl Ledger {
             .standings
             .iter()
             .any(|standing| standing.cell == cell && attempt.number > standing.after);
-        if !current || job.state != JobState::Queued || job.cancel_asked || !job.after.is_empty() {
+        let twice = seeded(Bug::ConfirmsTwice) && !job.state.is_ended();
+        let stands = twice || (current && job.state == JobState::Queued);
+        if !stands || job.cancel_asked || !job.after.is_empty() {
             return Err(Verdict::Withdraw);
         }
         let region = &self.cells[cell.index()].region;
@@ -186,7 +189,8 @@ impl Ledger {
             }
         }
         let back = hold.off_the_end(&returned);
-        let expires_at = Some(now.plus_millis(RUNNING_LEASE_MS));
+        let lapses = seeded(Bug::HoldLapsesWhileRunning);
+        let expires_at = Some(now.plus_millis(if lapses { 20_000 } else { RUNNING_LEASE_MS }));
         events.push(Event::HoldPinned { hold: number, rate, returned, expires_at });
         self.push_returned(now, number, &back, false, events);
     }

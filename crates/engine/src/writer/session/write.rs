@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, RecordKind};
+use bursar_seeded::{Bug, seeded};
 
 use super::{EventOf, MAX_DECISION_BYTES, MAX_DECISION_PARTS, Session, too_large};
 use crate::codec::Codec;
@@ -30,7 +31,7 @@ impl<C: Codec> Session<'_, C> {
     pub(super) fn failure(&self) -> Option<AppendError> {
         let over = || {
             let epoch = self.trust.lease().epoch;
-            let holds = self.trust.holds_or_renews(self.journal);
+            let holds = self.trust.holds_or_renews(self.journal) || seeded(Bug::ReadsWithoutLease);
             (!holds).then_some(AppendError::Fenced { epoch })
         };
         self.handoff.failure().or_else(over)

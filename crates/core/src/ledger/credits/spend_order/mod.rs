@@ -12,6 +12,7 @@ pub mod draw;
 pub mod late;
 pub(in crate::ledger) mod overlay;
 
+use bursar_seeded::{Bug, seeded};
 use fefo::{SmallMap, Span};
 use smallvec::SmallVec;
 
@@ -68,6 +69,9 @@ impl SpendRank {
 
     /// Whether it has not expired at `at`. The expiry instant itself is included.
     pub fn is_unexpired_at(&self, at: Timestamp) -> bool {
+        if seeded(Bug::ExpiresEarly) {
+            return at.millis() < self.expires;
+        }
         at.millis() <= self.expires
     }
 }
@@ -169,7 +173,9 @@ impl Ledger {
         }
         let next = move || {
             let heads = levels.iter().map(|(head, _)| *head).enumerate();
-            let (at, first) = heads.min_by_key(|(_, head)| head.order)?;
+            let level =
+                |head: &Candidate| if seeded(Bug::SpendsNearestFirst) { head.order.1 } else { 0 };
+            let (at, first) = heads.min_by_key(|(_, head)| (level(head), head.order))?;
             match levels[at].1.next() {
                 Some((rank, bucket)) => {
                     levels[at].0 = Candidate { order: (rank, first.order.1), bucket };
@@ -196,7 +202,7 @@ impl Ledger {
         let mut first = accounts.next()?;
         for other in accounts {
             let rank = |account: &Account| account.open.first().map(|((rank, _), ())| *rank);
-            if rank(other) < rank(first) {
+            if rank(other) < rank(first) && !seeded(Bug::SpendsNearestFirst) {
                 first = other;
             }
         }
