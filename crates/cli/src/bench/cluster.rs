@@ -1,6 +1,7 @@
 //! `bursar bench cluster`: pairs through the member that leads and through one that forwards, with one or more members
-//! on a PostgreSQL with one synchronous standby, beside the baseline there.
+//! and ledger shards on a PostgreSQL with one synchronous standby, beside the baseline there.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bursar_bench::{Figure, load_average};
@@ -8,10 +9,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::http::load::{SPENT, Work, closed};
+use super::http::wire::Target;
 use super::http::world::{self, Process};
 use super::peer::{self, BaselineArguments, Peer};
 use super::postgres::server::Pair;
-use super::spread;
+use super::{mebibytes, spread};
 use crate::exit::Failure;
 use crate::render::{print_line, table};
 
@@ -21,6 +23,10 @@ pub(crate) struct ClusterArguments {
     #[arg(long, value_delimiter = ',', default_values = ["1", "2", "3"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=9))]
     members: Vec<u32>,
+    /// The numbers of ledger shards, separated by commas, each in a new store. The load is spread over as many orgs.
+    #[arg(long, value_delimiter = ',', default_values = ["1", "2", "4"])]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
+    shards: Vec<u16>,
     /// Connections, separated by commas.
     #[arg(long, value_delimiter = ',', default_values = ["1", "64"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -35,6 +41,7 @@ pub(crate) struct ClusterArguments {
 /// So many connections to one member.
 #[derive(Debug, Serialize)]
 struct MemberRate {
+    shards: u16,
     members: usize,
     /// Whether the member forwards to the one that leads.
     forwards: bool,
@@ -42,6 +49,8 @@ struct MemberRate {
     pairs_per_second: Figure,
     p50_ms: f64,
     p99_ms: f64,
+    /// Memory of the member.
+    resident_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -61,7 +70,13 @@ pub(crate) fn run(arguments: &ClusterArguments) -> Result<(), Failure> {
     let folder = arguments.measure.place.folder()?;
     let servers = Pair::start(&binaries, folder.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let rates = runtime.block_on(measure(folder.path(), &servers.url(), arguments))?;
+    let mut rates = Vec::new();
+    for shards in &arguments.shards {
+        let name = format!("shards_{shards}");
+        let (url, own) = (servers.database(&name)?, folder.path().join(&name));
+        std::fs::create_dir(&own)?;
+        rates.extend(runtime.block_on(measure(&own, (&url, *shards), arguments))?);
+    }
     drop(servers);
     let mut peer = None;
     if arguments.measure.baseline.exists() {
@@ -84,14 +99,18 @@ pub(crate) fn run(arguments: &ClusterArguments) -> Result<(), Failure> {
 }
 
 async fn measure(
-    folder: &std::path::Path,
-    url: &str,
+    folder: &Path,
+    (url, shards): (&str, u16),
     arguments: &ClusterArguments,
 ) -> Result<Vec<MemberRate>, Failure> {
-    let accounts = arguments.accounts as usize;
-    let leader = Process::on_store(folder, url)?;
-    world::set_up(&leader.target, accounts).await?;
-    let (mut rates, mut settled, mut others) = (Vec::new(), 0, Vec::new());
+    // A new org goes to the shard with the fewest orgs.
+    let accounts = (arguments.accounts as usize / usize::from(shards)).max(1);
+    let leader = Process::with_shards(folder, url, shards)?;
+    for target in tenants(&leader, shards) {
+        world::set_up(&target, accounts).await?;
+    }
+    let (mut rates, mut others) = (Vec::new(), Vec::new());
+    let mut settled = vec![0; usize::from(shards)];
     let mut counts = arguments.members.clone();
     counts.sort_unstable();
     for count in counts {
@@ -100,41 +119,62 @@ async fn measure(
         }
         for connections in &arguments.connections {
             for member in [Some(&leader), others.last()].into_iter().flatten() {
-                let (mut figures, mut quantiles) = (Vec::new(), (0.0, 0.0));
+                let (mut figures, mut quantiles) = (Vec::new(), (0.0, 0.0_f64));
                 for _ in 0..arguments.measure.repetitions {
                     let (work, time) =
                         (Work::Pairs { accounts }, Duration::from_secs(arguments.measure.seconds));
-                    let done =
-                        closed(&member.target, *connections as usize, work, time, None).await?;
-                    settled += done.requests / 2;
-                    figures.push(done.per_second() / 2.0);
-                    quantiles = (done.quantile_ms(0.5), done.quantile_ms(0.99));
+                    let each = (*connections as usize).div_ceil(usize::from(shards));
+                    let targets = tenants(member, shards);
+                    let loads = targets.iter().map(|target| closed(target, each, work, time, None));
+                    let (mut per_second, mut worst) = (0.0, (0.0, 0.0_f64));
+                    let all = futures_util::future::try_join_all(loads).await?;
+                    for (done, settled) in all.into_iter().zip(&mut settled) {
+                        *settled += done.requests / 2;
+                        per_second += done.per_second() / 2.0;
+                        worst.0 = done.quantile_ms(0.5).max(worst.0);
+                        worst.1 = done.quantile_ms(0.99).max(worst.1);
+                    }
+                    figures.push(per_second);
+                    quantiles = worst;
                 }
                 rates.push(MemberRate {
+                    shards,
                     members: others.len() + 1,
                     forwards: member.target.address != leader.target.address,
                     connections: *connections as usize,
                     pairs_per_second: Figure::of(figures),
                     p50_ms: quantiles.0,
                     p99_ms: quantiles.1,
+                    resident_bytes: member.resident_bytes(),
                 });
             }
         }
     }
-    world::check_conservation(&leader.target, accounts, i128::from(settled) * SPENT).await?;
+    for (target, settled) in tenants(&leader, shards).iter().zip(settled) {
+        world::check_conservation(target, accounts, i128::from(settled) * SPENT).await?;
+    }
     Ok(rates)
 }
 
+/// A member as each org of the load reaches it.
+fn tenants(member: &Process, count: u16) -> Vec<Target> {
+    let tenant = |number: u16| format!("bench-{number}");
+    (0..count).map(|number| Target { tenant: tenant(number), ..member.target.clone() }).collect()
+}
+
 fn words(report: &ClusterBenchReport) -> String {
-    let header = ["members", "through", "connections", "pairs/s", "p50 ms", "p99 ms"];
+    let header =
+        ["shards", "members", "through", "connections", "pairs/s", "p50 ms", "p99 ms", "resident"];
     let rows = report.rates.iter().map(|rate| {
         vec![
+            rate.shards.to_string(),
             rate.members.to_string(),
             if rate.forwards { "another member" } else { "the leader" }.to_owned(),
             rate.connections.to_string(),
             spread(rate.pairs_per_second, 0),
             format!("{:.2}", rate.p50_ms),
             format!("{:.2}", rate.p99_ms),
+            mebibytes(rate.resident_bytes),
         ]
     });
     let mut text = table(header.map(str::to_owned).to_vec(), rows);

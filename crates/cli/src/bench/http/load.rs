@@ -8,7 +8,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::wire::{Connection, Target};
-use super::world::account;
 use crate::exit::Failure;
 
 /// What every pair spends, in micro-credits: half of what it holds.
@@ -81,7 +80,8 @@ impl Maker {
     /// A hold of a new name, and its settlement.
     pub(super) fn pair(&mut self, accounts: usize) -> [Vec<u8>; 2] {
         self.number += 1;
-        let (id, account) = (self.number, account(self.any(accounts)));
+        let number = self.any(accounts);
+        let (id, account) = (self.number, self.target.account(number));
         let place = format!(r#"{{"id":"h{id}","account":"{account}","amount":"0.001"}}"#);
         let settle = r#"{"total":"0.0005"}"#;
         let path = format!("/v1/holds/h{id}/settle");
@@ -95,7 +95,8 @@ impl Maker {
         let mut body = String::from(r#"{"operations":["#);
         for place in 0..pairs {
             self.number += 1;
-            let (id, account) = (self.number, account(self.any(accounts)));
+            let number = self.any(accounts);
+            let (id, account) = (self.number, self.target.account(number));
             body.push_str(if place == 0 { "" } else { "," });
             body.push_str(&format!(
                 r#"{{"method":"POST","path":"/v1/holds","idempotency_key":"r{id}","body":{{"id":"h{id}","account":"{account}","amount":"0.001"}}}},{{"method":"POST","path":"/v1/holds/h{id}/settle","idempotency_key":"s{id}","body":{{"total":"0.0005"}}}}"#
@@ -107,7 +108,8 @@ impl Maker {
 
     /// A read of an account.
     pub(super) fn read(&mut self, accounts: usize) -> Vec<u8> {
-        let path = format!("/v1/accounts/{}/balance", account(self.any(accounts)));
+        let number = self.any(accounts);
+        let path = format!("/v1/accounts/{}/balance", self.target.account(number));
         self.target.request("GET", &path, None, "")
     }
 

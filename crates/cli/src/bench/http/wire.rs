@@ -7,14 +7,20 @@ use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The address and the key of requests.
+/// The address, the key and the tenant of requests.
 #[derive(Clone, Debug)]
 pub(in crate::bench) struct Target {
     pub(in crate::bench) address: String,
     pub(in crate::bench) key: String,
+    pub(in crate::bench) tenant: String,
 }
 
 impl Target {
+    /// The path of an account of the tenant.
+    pub(in crate::bench) fn account(&self, number: usize) -> String {
+        format!("{}:a{number}", self.tenant)
+    }
+
     /// The bytes of a request. The tenant is named, as a key of that tenant would imply it.
     pub(in crate::bench) fn request(
         &self,
@@ -23,7 +29,7 @@ impl Target {
         idempotency_key: Option<&str>,
         body: &str,
     ) -> Vec<u8> {
-        self.request_in(super::world::TENANT, method, path, idempotency_key, body)
+        self.request_in(&self.tenant, method, path, idempotency_key, body)
     }
 
     /// The bytes of a request for the platform's own nodes.
@@ -45,7 +51,7 @@ impl Target {
         body: &str,
     ) -> Vec<u8> {
         let mut text = String::with_capacity(400 + body.len());
-        let Target { address, key } = self;
+        let Target { address, key, tenant: _ } = self;
         // Writing to a string never fails.
         let _ = write!(
             text,

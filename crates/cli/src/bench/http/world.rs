@@ -42,7 +42,8 @@ impl Process {
         command.args(arguments).env("BURSAR_LOG", "error").stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let output = child.stdout.take().ok_or_else(|| wrong("the server's output is gone"))?;
-        let mut target = Target { address: String::new(), key: String::new() };
+        let mut target =
+            Target { address: String::new(), key: String::new(), tenant: TENANT.to_owned() };
         for line in BufReader::new(output).lines() {
             let line = line?;
             if let Some(key) = line.strip_prefix("root key: ") {
@@ -75,9 +76,19 @@ impl Process {
 
     /// A server whose journals are in the PostgreSQL at `url`.
     pub(in crate::bench) fn on_store(folder: &Path, url: &str) -> Result<Process, Failure> {
-        let key = folder.join("root.key");
+        Process::with_shards(folder, url, 1)
+    }
+
+    /// The same with so many ledger shards, if the store is new.
+    pub(in crate::bench) fn with_shards(
+        folder: &Path,
+        url: &str,
+        shards: u16,
+    ) -> Result<Process, Failure> {
+        let (key, shards) = (folder.join("root.key"), shards.to_string());
         let words = ["serve", "--dev", "--listen", "127.0.0.1:0", "--store", url];
         let mut arguments: Vec<&std::ffi::OsStr> = words.map(AsRef::as_ref).to_vec();
+        arguments.extend(["--shards", &shards].map(AsRef::<std::ffi::OsStr>::as_ref));
         arguments.extend(["--root-key-file".as_ref(), key.as_os_str()]);
         Process::start(&arguments)
     }
@@ -117,11 +128,6 @@ impl Process {
     }
 }
 
-/// The path of an account.
-pub(in crate::bench) fn account(number: usize) -> String {
-    format!("{TENANT}:a{number}")
-}
-
 pub(in crate::bench) async fn call(
     connection: &mut Connection,
     request: &[u8],
@@ -137,11 +143,12 @@ pub(in crate::bench) async fn call(
 /// Opens the accounts and gives each of them its grants.
 pub(in crate::bench) async fn set_up(target: &Target, accounts: usize) -> Result<(), Failure> {
     let mut connection = Connection::open(target).await?;
-    let org = json!({ "id": TENANT, "kind": "org" }).to_string();
+    let org = json!({ "id": target.tenant, "kind": "org" }).to_string();
     call(&mut connection, &target.request("POST", "/v1/accounts", None, &org), 201).await?;
     let post = |path: &str, body: Value| json!({ "method": "POST", "path": path, "body": body });
-    let opened = (0..accounts)
-        .map(|number| post("/v1/accounts", json!({ "id": account(number), "kind": "user" })));
+    let opened = (0..accounts).map(|number| {
+        post("/v1/accounts", json!({ "id": target.account(number), "kind": "user" }))
+    });
     let granted = (0..accounts).flat_map(|number| {
         (0..GRANTS).map(move |grant| {
             let day = (number * 7 + grant as usize * 13) % 28 + 1;
@@ -150,7 +157,7 @@ pub(in crate::bench) async fn set_up(target: &Target, accounts: usize) -> Result
             post(
                 "/v1/grants",
                 json!({
-                    "account": account(number), "amount": GRANTED.to_string(), "kind": "purchase",
+                    "account": target.account(number), "amount": GRANTED.to_string(), "kind": "purchase",
                     "expires_at": expires_at,
                 }),
             )

@@ -13,6 +13,7 @@ const SETTINGS: [&str; 3] = ["max_wal_size=8GB", "checkpoint_timeout=15min", "li
 
 /// The primary and its standby; both end with it.
 pub(in crate::bench) struct Pair {
+    psql: PathBuf,
     primary: Server,
     _standby: Server,
 }
@@ -82,12 +83,20 @@ impl Pair {
         if !becomes_true(follows)? {
             return Err(failed("the standby does not follow"));
         }
-        Ok(Pair { primary, _standby: standby })
+        Ok(Pair { psql, primary, _standby: standby })
     }
 
     /// How to connect, in libpq's words.
     pub(in crate::bench) fn url(&self) -> String {
         self.primary.url()
+    }
+
+    /// The same for a new, empty database.
+    pub(in crate::bench) fn database(&self, name: &str) -> Result<String, Failure> {
+        let words = ["--no-psqlrc", "-qAt", "-v", "ON_ERROR_STOP=1", "-c"];
+        let create = format!("CREATE DATABASE {name}");
+        finished(Command::new(&self.psql).args(words).arg(create).arg(self.url()))?;
+        Ok(self.url().replace("dbname=postgres", &format!("dbname={name}")))
     }
 }
 

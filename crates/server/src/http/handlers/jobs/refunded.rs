@@ -20,9 +20,8 @@ pub(super) async fn with_refunds(app: &App, mut job: Job) -> Result<Job, Failure
     let seen = app.read(move |ledger: &Ledger| ledger.find_account(&path)).await?;
     let Some(AccountNo(account)) = seen.value else { return Ok(job) };
     let (id, since) = (job.id.clone(), instant(job.created_at));
-    let ask = app
-        .history
-        .ask(seen.position, move |history| history.refunded_of_job(account, &id, since));
+    let ask =
+        app.history.ask(seen.position, move |history| history.refunded_of_job(account, &id, since));
     let (units, _) = ask.await?;
     job.refunded = (units > 0).then(|| Sum::from_micros(units.into()));
     Ok(job)
