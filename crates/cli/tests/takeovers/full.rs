@@ -64,7 +64,8 @@ impl ClusterUnderLoad {
         let http = client();
         for url in &self.cluster.urls {
             loop {
-                let change = json!({ "account": "acme", "amount": "0.000001" });
+                // Of a tenant whose changes are not compared.
+                let change = json!({ "account": "labs", "amount": "0.000001" });
                 let request = http.post(format!("{url}/v1/charges")).bearer_auth(ROOT_KEY);
                 let answer = request.json(&change).send().await;
                 if let Ok(answer) = answer

@@ -106,8 +106,8 @@ impl StoredNumbers {
             "refunded" => {
                 let (tenant, of) = self.spendings.get(&amount(&event["hold"]))?.clone();
                 let movement = &event["movement"];
-                let to = vec![(tenant.clone(), units(&movement["2"]))];
-                Some(MoneyEffect::Refunded { id: text(&movement["1"]), tenant, of, to })
+                let to = vec![(tenant.clone(), units(&movement["pieces"]))];
+                Some(MoneyEffect::Refunded { id: text(&movement["id"]), tenant, of, to })
             }
             _ => None,
         }

@@ -11,7 +11,6 @@ mod archive;
 mod archive_rows;
 mod fitness;
 mod forms;
-mod hosts;
 mod laws;
 mod leader;
 mod leases;

@@ -16,8 +16,8 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Socket, Statement};
 
-use super::address::Address;
-use super::{PIPELINE_DEPTH, PostgresOptions, hosts, tls};
+use super::address::{Address, hosts};
+use super::{PIPELINE_DEPTH, PostgresOptions, tls};
 use crate::chain::{Epoch, Head};
 use crate::error::{AppendError, JournalError};
 use crate::journal::Pending;

@@ -116,7 +116,7 @@ impl Names {
             "refunded" => {
                 let (tenant, of, _) = self.spendings[&number(&event["hold"])].clone();
                 let movement = &event["movement"];
-                let (id, to) = (text(&movement["1"]), self.pieces(&movement["2"]));
+                let (id, to) = (text(&movement["id"]), self.pieces(&movement["pieces"]));
                 Some(MoneyEffect::Refunded { id, tenant, of, to })
             }
             "answered" | "credits_denied" | "region_opened" | "region_briefed" | "policy_set"

@@ -3,6 +3,8 @@
 //! The driver supports neither `sslmode=verify-ca|verify-full` nor `sslrootcert`, so both are
 //! removed from the address before the driver parses the rest.
 
+pub(super) mod hosts;
+
 use std::borrow::Cow;
 use std::path::PathBuf;
 

@@ -13,7 +13,7 @@ use tokio_postgres::{Client, Config, Error};
 const OTHERS_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The same address for each host alone.
-pub(super) fn each_host(config: &Config) -> Vec<Config> {
+pub(in crate::postgres) fn each_host(config: &Config) -> Vec<Config> {
     let ports = config.get_ports();
     let count = config.get_hosts().len().max(config.get_hostaddrs().len());
     let alone = |index: usize| {
@@ -72,7 +72,7 @@ fn without_hosts(config: &Config) -> Config {
 }
 
 /// The timeline on which a server writes: each promotion begins a higher one. `None` of a standby.
-pub(super) async fn timeline(client: &Client) -> Result<Option<u32>, Error> {
+pub(in crate::postgres) async fn timeline(client: &Client) -> Result<Option<u32>, Error> {
     let sql = "SELECT CASE WHEN pg_is_in_recovery() THEN NULL
                  ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END";
     let name: Option<String> = client.query_one(sql, &[]).await?.get(0);
@@ -80,7 +80,7 @@ pub(super) async fn timeline(client: &Client) -> Result<Option<u32>, Error> {
 }
 
 /// Runs all at once. Those that take much longer than the first one that succeeds are given up.
-pub(super) async fn first_ones<T, E>(
+pub(in crate::postgres) async fn first_ones<T, E>(
     works: Vec<Pin<Box<dyn Future<Output = Result<T, E>> + Send + '_>>>,
 ) -> Vec<Result<T, E>> {
     let mut running = works;
