@@ -4,13 +4,15 @@
 //! checks and locks the archive's row: once a new owner of the journal has written its epoch there, earlier owners
 //! write nothing. Large changes are several statements, in an order in which each of them may be the last one.
 
+mod rows;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Runtime;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
-use super::archive_rows::{READING, batch_of, bytes_of, narrow, to_run};
+use self::rows::{READING, batch_of, bytes_of, narrow, to_run};
 use super::links::{ask_within, open_session, runtime};
 use super::session::{Session, described, stored};
 use super::{PostgresOptions, schema};

@@ -8,7 +8,6 @@
 
 mod address;
 mod archive;
-mod archive_rows;
 mod fitness;
 mod forms;
 mod laws;

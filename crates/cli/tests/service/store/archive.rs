@@ -1,5 +1,7 @@
 //! A window of zero: everything that is closed leaves memory at once, and every answer about it comes from the archive.
 
+mod moves;
+
 use std::path::Path;
 
 use serde_json::{Value, json};

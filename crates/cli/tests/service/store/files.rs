@@ -1,5 +1,7 @@
 //! What a server reports about a data folder that was changed.
 
+mod backups;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,7 +11,7 @@ use serde_json::json;
 
 use crate::server::{Server, refused, tool};
 
-pub(super) const MANUAL: [&str; 2] = ["--clock", "manual"];
+const MANUAL: [&str; 2] = ["--clock", "manual"];
 /// What must be there, or acknowledged changes are gone.
 const NEEDED: [&str; 6] = [
     "ledger-0.db",
@@ -21,7 +23,7 @@ const NEEDED: [&str; 6] = [
 ];
 
 /// A store with money in it, whose server has ended: in order, or as by a power cut.
-pub(super) async fn store(in_order: bool) -> Server {
+async fn store(in_order: bool) -> Server {
     let mut server = Server::start();
     server.open("acme", "org").await;
     server.grant("funds", "acme", "10").await;
@@ -34,7 +36,7 @@ pub(super) async fn store(in_order: bool) -> Server {
 }
 
 /// Every file of a folder with its content, but for what says who has it open.
-pub(super) fn content(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+fn content(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(folder).expect("it is there") {
         let path = entry.expect("it can be listed").path();

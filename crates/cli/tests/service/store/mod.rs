@@ -1,8 +1,6 @@
 //! Files and databases: the archive, sealed segments, moves, damage, full disks, takeover.
 
 mod archive;
-mod archive_moves;
-mod backups;
 mod cluster;
 mod file_table;
 mod files;

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::archive::{NO_WINDOW, balances, forgetful, live, same_again};
-use super::standby::Member;
+use super::{NO_WINDOW, balances, forgetful, live, same_again};
 use crate::journal_support::postgres::TestPostgres;
 use crate::server::{Server, tool};
+use crate::store::standby::Member;
 
 #[tokio::test]
 async fn a_restored_store_answers_from_the_archive_of_its_backup() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::files::{MANUAL, content, store};
+use super::{MANUAL, content, store};
 use crate::server::{Server, refused, tool};
 
 #[tokio::test]
