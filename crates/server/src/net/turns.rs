@@ -115,7 +115,7 @@ impl Turns {
             // The tenant's own place first: so no tenant has more than its share in the queue of all.
             let own = places.acquire_owned().await?;
             let one = Arc::clone(&self.all).acquire_owned().await?;
-            Ok::<_, AcquireError>(Turn { _own: own, _one: one, counted: counted })
+            Ok::<_, AcquireError>(Turn { _own: own, _one: one, counted })
         };
         match tokio::time::timeout(self.timeout, taken).await {
             Ok(Ok(turn)) => Ok(turn),

@@ -79,9 +79,12 @@ pub(in crate::postgres) async fn timeline(client: &Client) -> Result<Option<u32>
     Ok(name.and_then(|name| u32::from_str_radix(&name, 16).ok()))
 }
 
+/// Work that is under way.
+type Running<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
+
 /// Runs all at once. Those that take much longer than the first one that succeeds are given up.
 pub(in crate::postgres) async fn first_ones<T, E>(
-    works: Vec<Pin<Box<dyn Future<Output = Result<T, E>> + Send + '_>>>,
+    works: Vec<Running<'_, T, E>>,
 ) -> Vec<Result<T, E>> {
     let mut running = works;
     let mut done = Vec::new();
