@@ -19,19 +19,19 @@ use crate::render::{print_line, table};
 
 #[derive(Args)]
 pub(crate) struct ClusterArguments {
-    /// The numbers of members, separated by commas.
+    /// Numbers of servers, separated by commas. Each is measured.
     #[arg(long, value_delimiter = ',', default_values = ["1", "2", "3"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=9))]
     members: Vec<u32>,
-    /// The numbers of ledger shards, separated by commas, each in a new store. The load is spread over as many orgs.
+    /// Numbers of ledger shards, separated by commas. Each is measured in a new store, with one org for each shard.
     #[arg(long, value_delimiter = ',', default_values = ["1", "2", "4"])]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
     shards: Vec<u16>,
-    /// Connections, separated by commas.
+    /// Numbers of connections, separated by commas. Each is measured.
     #[arg(long, value_delimiter = ',', default_values = ["1", "64"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     connections: Vec<u32>,
-    /// Accounts.
+    /// The number of accounts.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     accounts: u32,
     #[command(flatten)]

@@ -16,44 +16,44 @@ use crate::render::print_line;
 
 #[derive(Args)]
 pub(crate) struct EngineArguments {
-    /// What to measure, separated by commas.
+    /// The parts to measure, separated by commas.
     #[arg(long, value_delimiter = ',', default_values = ["rates", "snapshots", "replay"])]
     part: Vec<Part>,
-    /// Commands in flight, separated by commas.
+    /// Numbers of commands in flight, separated by commas. Each is measured.
     #[arg(long, value_delimiter = ',', default_values = ["1", "8", "64", "1000", "8000"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     in_flight: Vec<u32>,
-    /// Orgs, each with ten grants.
+    /// The number of orgs, each with ten grants.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     accounts: u32,
-    /// How often everything is repeated.
+    /// The number of repetitions; medians are printed.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
-    /// How long each repetition keeps the engine busy.
+    /// The length of each repetition, in milliseconds.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u64).range(1..))]
     milliseconds: u64,
-    /// Records from one snapshot to the next.
+    /// The number of records between two snapshots (part snapshots).
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     snapshot_every: u64,
-    /// Events of the journal that is replayed.
+    /// The number of events to replay (part replay).
     #[arg(long, default_value_t = 500_000)]
     events: u64,
-    /// Pairs of the long run.
+    /// The number of pairs, a hold and its settlement (part memory).
     #[arg(long, default_value_t = 1_000_000)]
     pairs: u64,
-    /// Pairs between two measurements of memory.
+    /// The number of pairs between two measurements of memory (part memory).
     #[arg(long, default_value_t = 250_000, value_parser = clap::value_parser!(u64).range(1..))]
     step: u64,
-    /// How long the long run remembers answers and closed holds.
+    /// The time for which answers and closed holds are kept, in milliseconds (part memory).
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(i64).range(1..))]
     retention_ms: i64,
-    /// Let the long run drop its records instead of writing them, without the engine.
+    /// Run the ledger without the engine, and drop its records instead of writing them (part memory).
     #[arg(long)]
     unwritten: bool,
-    /// Bytes of records in a segment.
+    /// The size of a segment: bytes of records (part segments).
     #[arg(long, default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     segment_bytes: u64,
-    /// The level of the compression of segments.
+    /// The compression level of segments (part segments).
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
     compression: i32,
     #[command(flatten)]

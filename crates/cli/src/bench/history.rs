@@ -9,7 +9,7 @@ use crate::render::print_line;
 
 #[derive(Args)]
 pub(crate) struct HistoryArguments {
-    /// Entries of the one account.
+    /// The number of entries, all of one account.
     #[arg(long, default_value_t = 300_000)]
     entries: u64,
     #[command(flatten)]

@@ -32,13 +32,13 @@ const CONNECTIONS: usize = 32;
 
 #[derive(Args)]
 pub(crate) struct JobsArguments {
-    /// How many jobs run at once, eight to a node.
+    /// The number of jobs that run at once, eight to a node.
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(8..=200_000))]
     jobs: u32,
-    /// How long the reports are measured.
+    /// The time for which reports are measured, in seconds.
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// How often each node reports.
+    /// The seconds between two reports of a node.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     interval: u64,
     #[command(flatten)]

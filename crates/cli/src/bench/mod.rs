@@ -23,43 +23,43 @@ use crate::exit::Failure;
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// How fast a cell decides, on 1 000 and on 10 000 nodes.
+    /// Measure how fast a cell decides, on 1 000 and on 10 000 nodes.
     #[command(after_help = "Examples:\n  bursar bench cell\n  \
         bursar bench cell --nodes 10000 --repeat 3 --json")]
     Cell(cell::CellArguments),
-    /// Members on a PostgreSQL with a synchronous standby: pairs through the one that leads and through one that
-    /// forwards, beside a plain SQL implementation.
+    /// Measure several servers on a PostgreSQL with a synchronous standby: pairs through the server that leads and
+    /// through one that forwards, compared with a plain SQL implementation.
     #[command(after_help = "Example:\n  bursar bench cluster --dir /var/tmp --json")]
     Cluster(cluster::ClusterArguments),
-    /// The ledger in memory, beside a lower bound for the same draws.
+    /// Measure the ledger in memory, compared with a lower bound for the same draws.
     #[command(after_help = "Examples:\n  bursar bench core --quick\n  bursar bench core --json")]
     Core(core::CoreArguments),
-    /// Durable commands through the engine and SQLite, beside the limit of group commit.
+    /// Measure durable commands through the engine and SQLite, compared with the limit of group commit.
     #[command(after_help = "Examples:\n  bursar bench engine\n  \
         bursar bench engine --part rates --in-flight 1,64,8000 --json\n  \
         bursar bench engine --part replay --events 10000000 --dir /var/tmp\n  \
         bursar bench engine --part memory --pairs 10000000\n  \
         bursar bench engine --part segments --in-flight 64,1000")]
     Engine(engine::EngineArguments),
-    /// Pages of a long list of entries.
+    /// Measure reads of pages of a long list of entries.
     #[command(after_help = "Example:\n  bursar bench history --entries 10000000 --dir /var/tmp")]
     History(history::HistoryArguments),
-    /// The service over HTTP, beside an empty handler and PostgreSQL.
+    /// Measure the service over HTTP, compared with an empty handler and with PostgreSQL.
     #[command(after_help = "Examples:\n  bursar bench http --json\n  \
         bursar bench http --overload\n  bursar bench http --soak 600")]
     Http(Box<http::HttpArguments>),
-    /// Thousands of running jobs, each metered every half minute by its node's report.
+    /// Measure thousands of running jobs, each metered every half minute by a report of its node.
     #[command(after_help = "Examples:\n  bursar bench jobs\n  \
         bursar bench jobs --jobs 50000 --seconds 120 --json")]
     Jobs(jobs::JobsArguments),
-    /// The journal in PostgreSQL with a synchronous standby, beside a plain SQL implementation.
+    /// Measure the journal in PostgreSQL with a synchronous standby, compared with a plain SQL implementation.
     #[command(after_help = "Example:\n  bursar bench postgres --dir /var/tmp --json")]
     Postgres(postgres::PostgresArguments),
-    /// A long run at default settings: memory and disk, and requests about holds that were forgotten.
+    /// Measure a long run at default settings: memory, disk, and requests about holds that only the archive has.
     #[command(after_help = "Examples:\n  bursar bench soak --pairs 20000000 --dir /var/tmp\n  \
         bursar bench soak --pairs 20000000 --command-ms 25 --dir /var/tmp")]
     Soak(soak::SoakArguments),
-    /// A start from a snapshot of many accounts, grants and open holds: time and memory.
+    /// Measure a start from a snapshot of many accounts, grants and open holds: time and memory.
     #[command(after_help = "Example:\n  \
         bursar bench start --accounts 1000000 --grants 10 --holds 1000000 --dir /var/tmp")]
     Start(start::StartArguments),
@@ -83,7 +83,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
 /// The location of files.
 #[derive(Args)]
 struct Place {
-    /// The folder on the disk to be measured; that of temporary files if none is given.
+    /// A folder on the disk to measure; the folder of temporary files if none is given.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -16,16 +16,16 @@ pub(in crate::bench) const PG_SCRIPT: &str = "crates/bench/peers/pg/run.sh";
 /// How a benchmark is repeated, and the baseline beside which it stands.
 #[derive(Args)]
 pub(in crate::bench) struct BaselineArguments {
-    /// How often everything is repeated.
+    /// The number of repetitions; medians are printed.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(in crate::bench) repetitions: u32,
-    /// How long each repetition takes.
+    /// The length of each repetition, in seconds.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     pub(in crate::bench) seconds: u64,
-    /// The script of the PostgreSQL baseline, seen from the root of the repository; left out if it is not there.
+    /// The script of the PostgreSQL baseline, relative to the root of the repository. Left out if it is not there.
     #[arg(long, value_name = "FILE", default_value = PG_SCRIPT)]
     pub(in crate::bench) baseline: PathBuf,
-    /// Clients at which the baseline is tried, separated by commas.
+    /// Numbers of clients of the baseline, separated by commas. The best one counts.
     #[arg(long, value_delimiter = ',', default_values = ["8", "16"])]
     pub(in crate::bench) baseline_clients: Vec<u32>,
     #[command(flatten)]

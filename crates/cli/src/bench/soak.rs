@@ -11,26 +11,26 @@ use crate::render::print_line;
 
 #[derive(Args)]
 pub(crate) struct SoakArguments {
-    /// Pairs: holds that are placed and settled, each with an idempotency key.
+    /// The number of pairs: holds that are placed and settled, each request with an idempotency key.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pairs: u64,
-    /// Pairs between two measurements.
+    /// The number of pairs between two measurements.
     #[arg(long, default_value_t = 250_000, value_parser = clap::value_parser!(u64).range(1..))]
     step: u64,
-    /// Orgs, each with ten grants.
+    /// The number of orgs, each with ten grants.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     accounts: u32,
-    /// Commands in flight.
+    /// The number of commands in flight.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     in_flight: u32,
-    /// Closed holds, and answers, that stay in memory; the default of a server if absent.
+    /// The number of closed holds and of answers that stay in memory; the default of a server if absent.
     #[arg(long)]
     closed_memory: Option<u32>,
-    /// Bytes of records in a sealed segment; the default of a server if absent.
+    /// The size of a sealed segment: bytes of records.
     #[arg(long, default_value_t = Sealing::DEFAULT_BYTES, value_parser = clap::value_parser!(u64).range(1..))]
     segment_bytes: u64,
-    /// The time of the ledger that passes with each command, in milliseconds. With 25, answers are no longer kept
-    /// after about 12 million pairs.
+    /// How far the clock of the ledger advances with each command, in milliseconds. With 25, the first answers are past
+    /// their retention after about 12 million pairs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..=60_000))]
     command_ms: i64,
     #[command(flatten)]

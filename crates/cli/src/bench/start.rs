@@ -12,13 +12,13 @@ use crate::render::print_line;
 
 #[derive(Args)]
 pub(crate) struct StartArguments {
-    /// Accounts.
+    /// The number of accounts.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     accounts: u32,
-    /// Grants of each account.
+    /// The number of grants of each account.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     grants: u32,
-    /// Open holds.
+    /// The number of open holds.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
     holds: u32,
     #[command(flatten)]

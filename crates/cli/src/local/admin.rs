@@ -35,25 +35,25 @@ use crate::session::connection::ConnectionArguments;
 /// Manages a store.
 #[derive(Subcommand)]
 pub(crate) enum AdminCommand {
-    /// Copy a store into a new folder, at one consistent cut, and verify the copy: the
-    /// journals of all machines, the signing key, and with --logs the output of jobs. The server may run.
+    /// Copy a store into a new folder, at one consistent cut, and verify the copy: the journals of all machines, the
+    /// signing key, and with --logs the output of jobs. The server may run meanwhile.
     #[command(after_help = "Examples:\n  bursar admin backup --data /var/lib/bursar \
         /backup/$(date +%F)\n  bursar admin backup --store postgres://db/bursar --checkpoint-key \
         /etc/bursar/checkpoint.key /backup/$(date +%F)\n\nThe copy is as secret as the store. The \
         root key is not in it.")]
     Backup(BackupArguments),
-    /// Restore a backup into an empty folder or an empty PostgreSQL database, verify it, and exclude
-    /// agents that ran attempts after the backup.
+    /// Restore a backup into an empty folder or an empty PostgreSQL database, and verify it. Agents must register again
+    /// before their reports count.
     #[command(after_help = "Examples:\n  bursar admin restore /backup/2026-01-31 --data \
             /var/lib/restored\n  bursar admin restore /backup/2026-01-31 --store \
             postgres://db/restored --checkpoint-key /etc/bursar/checkpoint.key\n  bursar admin restore \
             /backup/2026-01-31 --until 2026-01-30T08:00:00Z --data /var/lib/restored\n\nAgents register \
-            again by themselves. What ran at the time of the backup is lost and queued again; nothing is \
-            placed on a node for one node lease after it registers, because its agent may still end what \
-            it ran.")]
+            again by themselves. Attempts that ran at the time of the backup are lost, and their jobs are \
+            queued again. Nothing is placed on a node for one node lease after it registers, because its \
+            agent may still have to end what it ran.")]
     Restore(RestoreArguments),
-    /// Prepare an upgrade: back the store up and rehearse its restore with this build. Run it with the
-    /// new build; the server of the old one may run.
+    /// Prepare an upgrade: back the store up and rehearse its restore with this build. Run it with the new build. The
+    /// server of the old build may run meanwhile.
     #[command(
         name = "prepare-upgrade",
         after_help = "Example:\n  ./bursar-new admin prepare-upgrade --data /var/lib/bursar \
@@ -67,32 +67,33 @@ pub(crate) enum AdminCommand {
         /// The new folder for the backup.
         target: PathBuf,
     },
-    /// Accept the clock of a running server after it jumped or was far ahead at a start: grants
-    /// whose expiry was delayed expire. Check the server's clock first.
+    /// Accept the clock of a running server after it jumped or was far ahead at a start. Grants whose expiry was
+    /// delayed then expire. Check the server's clock first.
     #[command(after_help = "Example:\n  bursar admin accept-clock --server \
         https://bursar.example\n\nRefused (409, exit code 3) while the clock is behind the time of the \
         records: they were stamped by a clock that was ahead. Wait until it has caught up, or go back to \
         before it was wrong: bursar admin restore BACKUP --until INSTANT --data DIR")]
     AcceptClock,
-    /// Check the database file and every record in it.
+    /// Check the database files of a store and every record in them.
     #[command(after_help = "Example:\n  bursar admin check --data /var/lib/bursar")]
     Check {
         /// The folder of the store.
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
-    /// Make the manifest of a store that has lost it, or that a build before manifests made. The files
-    /// are checked first; put the original back instead if you can.
+    /// Make the manifest of a store that has lost it, or that an early build made without one. The files are checked
+    /// first. If you have the original manifest, put it back instead.
     #[command(
         after_help = "Example:\n  bursar admin adopt --data /var/lib/bursar\n\nA new manifest \
         does not know how far the journals had come, so an older copy of a file is not noticed. \
-        `bursar audit verify --data DIR` checks what is there."
+        `bursar audit verify --data DIR` checks the journals as they are."
     )]
     Adopt {
         /// The folder of the store.
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
-        /// Serve the folder again after a move to PostgreSQL that failed. Only if no server will ever use that database.
+        /// Allow to serve the folder again after a move to PostgreSQL that failed. Only if no server will ever use that
+        /// database.
         #[arg(long)]
         not_moved: bool,
     },
@@ -105,13 +106,13 @@ pub(crate) enum AdminCommand {
         verification and backups read from it. With --store every server of the store needs it under \
         the same path.")]
     Archive(ArchiveArguments),
-    /// Move the store of a folder into an empty PostgreSQL database: the journals of all machines with every record at
-    /// its place; with --checkpoint-key the key that signs checkpoints, with --state the output of jobs. Stop the
+    /// Move the store of a folder into an empty PostgreSQL database: the journals of all machines, with every record at
+    /// its position; with --checkpoint-key the key that signs checkpoints; with --state the output of jobs. Stop the
     /// server first.
     #[command(after_help = "Example:\n  bursar admin migrate --data /var/lib/bursar --to \
         postgres://bursar@db.example/bursar --checkpoint-key /etc/bursar/checkpoint.key --state \
         /var/lib/bursar-state\n\n\
-        The state of each machine is compared by its digest at the end. Agents go on with their jobs once they \
+        At the end the digests of all machines are compared. Agents continue their jobs when they \
         reach the new server. The archive and history are built again at its first start.")]
     Migrate(MigrateArguments),
     /// Test whether a PostgreSQL keeps the laws that the journals rely on: settings, rights, the clock,
@@ -119,7 +120,7 @@ pub(crate) enum AdminCommand {
     #[command(
         name = "store-test",
         after_help = "Example:\n  bursar admin store-test postgres://bursar@db.example/bursar\n\nIt works in a \
-            schema of its own and removes it; a store in the same database may be in use. It does not \
+            schema of its own and removes it. A store in the same database may be in use. The test does not \
             cause a failover. Exit code 0: every law holds."
     )]
     StoreTest(StoreTestArguments),

@@ -30,7 +30,7 @@ pub(crate) struct AblationArguments {
     /// Run only workloads of this family, such as gang-heavy; may be given several times.
     #[arg(long, value_name = "NAME")]
     family: Vec<String>,
-    /// Run only the policy as given, not again with each of its rules off.
+    /// Run only the policy as given, and not again without each of its rules.
     #[arg(long)]
     whole_only: bool,
     /// Print only JSON on standard output.

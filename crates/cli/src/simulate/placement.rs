@@ -30,13 +30,13 @@ pub(crate) struct PlacementArguments {
     /// The number of seeds, from 42.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
-    /// The work that arrives, as a multiple of the GPUs.
+    /// The GPUs that all arriving tasks request, as a multiple of the GPUs of the nodes.
     #[arg(long, default_value_t = 1.3, value_parser = parse_inflate)]
     inflate: f64,
     /// Print only JSON on standard output.
     #[arg(long)]
     json: bool,
-    /// Draw the curves into this file.
+    /// Draw the curves into this SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

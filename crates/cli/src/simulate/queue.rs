@@ -32,7 +32,7 @@ pub(crate) struct QueueArguments {
     /// The policies to run, separated by commas or given several times; all if none is given.
     #[arg(long, value_delimiter = ',')]
     policy: Vec<QueuePolicy>,
-    /// Distribute the jobs of a trace without tenants among this many, instead of one user each.
+    /// Divide the jobs of a trace without tenants among this many tenants. Without it each job is its own user.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     tenants: Option<u32>,
     /// Change a setting of the cell, such as half_life_ms=604800000; may be given several times.
@@ -41,7 +41,7 @@ pub(crate) struct QueueArguments {
     /// Print only JSON on standard output.
     #[arg(long)]
     json: bool,
-    /// Draw the distribution of completion times into this file.
+    /// Draw the distribution of completion times into this SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

@@ -79,21 +79,21 @@ pub fn check(
             .with_next("keep this store as it is and report what is said here")
     };
     cell.check().map_err(|violation| broken(violation.to_string()))?;
-    let mut heard = 0;
+    let mut received = 0;
     for (shard, ledger) in (0..).zip(ledgers) {
-        let said =
+        let sent =
             ledger.cells().find(|(_, book)| book.region == region).map_or(0, |(_, book)| book.sent);
         let own = cell.mark(shard).number;
-        if own > said {
-            let why = format!("it has heard {own} messages of the {said} that the ledger has sent");
+        if own > sent {
+            let why = format!("it has received {own} messages, but the ledger has sent {sent}");
             return Err(broken(why));
         }
-        heard += own;
+        received += own;
     }
     let digest: String = cell.digest().0.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     // On standard error, so that the ledger's report stays one document.
     watch.note(&format!(
-        "cell {region}: the chain and the laws hold; {heard} messages heard; state {digest}"
+        "cell {region}: the chain and the laws hold; {received} messages received; state {digest}"
     ));
     Ok((cell.now(), cell.generation()))
 }

@@ -26,20 +26,20 @@ const BATCH_PAIRS: usize = 500;
 
 #[derive(Args)]
 pub(crate) struct HttpArguments {
-    /// Connections, separated by commas.
+    /// Numbers of connections, separated by commas. Each is measured.
     #[arg(long, value_delimiter = ',', default_values = ["1", "64", "256"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     connections: Vec<u32>,
-    /// Accounts, each with three grants; everything is measured over all of them and on one.
+    /// The number of accounts, each with three grants. Everything is measured over all of them and on one.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     accounts: u32,
-    /// Pairs that are made before anything is measured: most of them are forgotten then.
+    /// The number of pairs before the measurement; most of them are then in the archive only.
     #[arg(long, default_value_t = 0)]
     pairs_before: u64,
     /// Measure overload instead: three times as many requests as can be answered.
     #[arg(long, conflicts_with = "soak")]
     overload: bool,
-    /// Measure memory instead: half the load for this time.
+    /// Measure memory instead: half of the peak load for this time.
     #[arg(long, value_name = "SECONDS")]
     soak: Option<u64>,
     #[command(flatten)]

@@ -22,11 +22,11 @@ use crate::render::{print_line, table};
 
 #[derive(Args)]
 pub(crate) struct PostgresArguments {
-    /// Commands in flight in process, and operations of one batch over HTTP, separated by commas.
+    /// Numbers of commands in flight in process, and of operations in a batch over HTTP, separated by commas.
     #[arg(long, value_delimiter = ',', default_values = ["64", "1000"])]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
     in_flight: Vec<u32>,
-    /// Accounts; everything is measured over all of them and on one.
+    /// The number of accounts. Everything is measured over all of them and on one.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     accounts: u32,
     #[command(flatten)]
