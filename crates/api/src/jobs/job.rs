@@ -332,9 +332,6 @@ pub struct Job {
     pub cost_so_far: Option<Sum>,
     /// Credits returned to their grants.
     pub returned: Sum,
-    /// Credits refunded since, of those charged; absent if none. Only where one job is read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refunded: Option<Sum>,
     /// Usage that credits did not cover.
     pub uncollected: Sum,
     /// Its place in the queue from 1, while it waits for GPUs.

@@ -101,7 +101,7 @@ async fn a_job_that_no_node_can_serve_yet_waits_and_says_why() {
     submit(&server, with(small("labelled"), "node_labels", json!({ "zone": "b" }))).await;
     assert_eq!(blocker_types(&job(&server, "large").await), ["gpu_type"]);
     let _agent = Agent::register(&server, "n1", "H100", 8).await;
-    assert_eq!(blocker_types(&job(&server, "large").await), ["memory"]);
+    assert_eq!(blocker_types(&job(&server, "large").await), ["gpu_type"]);
     assert!(blocker_types(&job(&server, "labelled").await).contains(&"memory".to_owned()));
     let _larger = Agent::register(&server, "n2", "H100", 16).await;
     assert_eq!(state(&server, "large").await, "starting");

@@ -1,6 +1,6 @@
 //! Lists of charges, refunds and transfers, also of those that the ledger has forgotten.
 
-use bursar_core::ledger::event::{Pieces, total};
+use bursar_core::ledger::event::Pieces;
 use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::time::Timestamp;
@@ -47,9 +47,6 @@ pub struct Refunded {
     /// The job that the hold paid for.
     pub job: Option<String>,
 }
-
-/// How many refunds are read at once where their sum is wanted.
-const REFUNDS_AT_ONCE: u32 = 100;
 
 /// Selects refunds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,30 +122,6 @@ impl<D: Database> History<D> {
         };
         let show = |number| Ok(Some(self.made_at(number)?).filter(admits));
         self.page_of_list(list, part, show)
-    }
-
-    /// The units that were refunded of a job of an account since an instant.
-    ///
-    /// # Errors
-    /// The database cannot be read.
-    pub fn refunded_of_job(
-        &self,
-        account: u32,
-        job: &str,
-        since: Timestamp,
-    ) -> Result<u64, HistoryError> {
-        let (of, period) = (RefundsOf::Job(job.to_owned()), (since, Timestamp::MAX));
-        let (mut units, mut after) = (0, None);
-        loop {
-            let part = ListPart { period, after, limit: REFUNDS_AT_ONCE };
-            let page = self.refunds(Some(account), Some(&of), part)?;
-            let pieces = page.data.iter().flat_map(|made| &made.parts);
-            units += pieces.map(|own| total(own)).sum::<u64>();
-            after = page.next;
-            if after.is_none() {
-                return Ok(units);
-            }
-        }
     }
 
     /// Transfers from or to an account or one below it, or all accounts, newest first.

@@ -175,7 +175,6 @@ pub(crate) fn render(
         charged: units(money.charged),
         cost_so_far: None,
         returned: units(money.returned),
-        refunded: None,
         uncollected: units(money.uncollected),
         position: None,
         estimated_start_at: None,

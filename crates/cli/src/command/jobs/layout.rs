@@ -88,7 +88,6 @@ impl View for Job {
             ("charged", Cell::new(self.charged)),
             ("cost_so_far", Cell::maybe(self.cost_so_far)),
             ("returned", Cell::new(self.returned)),
-            ("refunded", Cell::maybe(self.refunded)),
             ("position", Cell::maybe(self.position)),
             ("estimated_start_at", Cell::maybe_time(self.estimated_start_at)),
             ("created_at", Cell::time(self.created_at)),

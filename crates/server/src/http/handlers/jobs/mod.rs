@@ -3,7 +3,6 @@
 mod expand;
 pub(in crate::http) mod logs;
 pub(in crate::http) mod quotes;
-mod refunded;
 mod shares;
 mod submission;
 pub(in crate::http) mod timeline;
@@ -30,7 +29,6 @@ use bursar_core::name::AccountPath;
 use serde_json::Value;
 
 use self::expand::Expand;
-use self::refunded::with_refunds;
 use super::jobs::submission::submission;
 use crate::app::App;
 use crate::auth::permissions::Authority;
@@ -204,15 +202,13 @@ pub(in crate::http) async fn get(
         Err(failure) if failure.problem.code == Code::NotFound => {
             let forgotten = past_jobs::only_forgotten(&app, &caller, &id).await?;
             caller.principal.require(Operation::GetJob)?;
-            let job = with_refunds(&app, forgotten.job).await?;
-            let job = expand.add(&app, &caller, job).await?;
+            let job = expand.add(&app, &caller, forgotten.job).await?;
             return Ok(json(StatusCode::OK, &job));
         }
         Err(failure) => return Err(failure),
     };
     caller.principal.require(Operation::GetJob)?;
     let job = complete(&app, &caller.principal, looked).await?;
-    let job = with_refunds(&app, job).await?;
     let job = expand.add(&app, &caller, job).await?;
     Ok(json(StatusCode::OK, &job))
 }
