@@ -29,6 +29,7 @@ pub struct ClusterMember {
     /// The version of its program.
     pub build: String,
     /// The newest form of a store that it reads.
+    #[serde(default)]
     pub form: u32,
     /// When it was last seen, by the clock of the store.
     pub seen_at: Time,
@@ -57,10 +58,12 @@ pub struct Cluster {
     /// The version of the tables of the store; 0 for a data folder, which has one server.
     pub version: u64,
     /// The form of what is stored: a server that does not read it is refused.
+    #[serde(default)]
     pub form: u32,
     /// The form that an upgrade of the cluster raises it to; null if no member reads a newer one.
     pub next_form: Option<u32>,
     /// The members that cannot read that form and hold back the upgrade.
+    #[serde(default)]
     pub held_back_by: Vec<String>,
     /// The members, by name.
     pub members: Vec<ClusterMember>,

@@ -18,7 +18,6 @@ pub(super) fn form_of(event: &str, field: &str) -> &'static Form {
         ("stop_ordered", "reason") => &STOP_REASON,
         ("attempt_ended", "outcome") => &ATTEMPT_OUTCOME,
         ("request_done", "request") | ("answer_kept", "request") => &REQUEST_KEY,
-        ("requests_forgotten", "requests") => &Each(&REQUEST_KEY),
         ("answer_kept", "answer") => &KEPT_ANSWER,
         ("set_aside", "what") => &CELL_WORK,
         _ => &Plain,

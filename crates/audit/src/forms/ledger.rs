@@ -155,7 +155,7 @@ const REPLY: Form = Choice(&[
 const MOVED_PART: Form = Fields(&[
     ("what", &RESOURCE),
     as_is("tenant"),
-    as_is("movement"),
+    ("movement", &MOVEMENT),
     as_is("expired"),
     as_is("hold"),
 ]);

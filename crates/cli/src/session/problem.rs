@@ -192,6 +192,7 @@ fn option_of(param: &str) -> Cow<'_, str> {
         "gpus" | "gpus.types" | "gpus.count" | "gpus.share" => "--gpus (-g), such as -g H100:4",
         "gpus.memory_gib" => "--gpu-memory",
         "ttl_seconds" => "--ttl",
+        "compensation_ttl_seconds" => "--compensation-ttl",
         "grace_seconds" => "--grace",
         "warn_ahead_seconds" => "--warn-ahead",
         "expires_at" => "--expires",
@@ -222,6 +223,7 @@ fn in_options(advice: &str) -> String {
         ("gpus.types", "--gpus"),
         ("gpus.count", "--gpus"),
         ("(`nodes`)", "(--nodes)"),
+        ("compensation_ttl_seconds", "--compensation-ttl"),
         ("ttl_seconds", "--ttl"),
         ("expires_at", "--expires"),
         ("effective_at", "--effective"),
@@ -343,6 +345,7 @@ mod tests {
                 "--time: is needed unless --reserve rolling is given",
             ),
             ("ttl_seconds: must be between 1 and 9", "--ttl: must be between 1 and 9"),
+            ("compensation_ttl_seconds: is needed", "--compensation-ttl: is needed"),
             (
                 "ask for at most 8, and for several nodes (`nodes`)",
                 "ask for at most 8, and for several nodes (--nodes)",

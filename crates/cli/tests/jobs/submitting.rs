@@ -67,7 +67,6 @@ async fn invalid_fields_are_rejected_and_named() {
         ("env", json!({ "A\0B": "y" }), "env"),
         ("env", json!({ "A": "x\0y" }), "env"),
         ("command", json!(["echo", "a\0b"]), "command"),
-        ("command", json!([]), "command"),
         ("command", json!([""]), "command"),
         ("command", json!(["echo", "x".repeat(131_072)]), "command"),
         // Linux starts no process with a longer variable.

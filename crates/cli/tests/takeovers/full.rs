@@ -148,7 +148,11 @@ async fn nothing_is_lost_while_the_disks_of_members_are_full() {
         loaded.clients.revoke_guests().await;
         loaded.until_answered().await;
         loaded.cluster.launch(leader);
-        std::fs::remove_file(others[1].join("filler")).expect("it was filled");
+        if std::fs::remove_file(others[1].join("filler")).is_err() {
+            // It was to lead, had no room for its history, and ended.
+            assert!(!loaded.cluster.ended(standby).success(), "it had no room");
+            loaded.cluster.launch(standby);
+        }
         loaded.clients.make_guest("room").await;
         loaded.until_answered().await;
     }

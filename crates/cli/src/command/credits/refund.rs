@@ -153,6 +153,8 @@ const NOTHING_LEFT: &str = "nothing is left to refund";
 /// Adds the refund that was the last one, if there is one.
 async fn with_last(session: &Session, wanted: &CreateRefund, failure: Failure) -> Failure {
     let filter = RefundFilter {
+        // Another tenant may have a charge with this id.
+        account: session.tenant().map(str::to_owned),
         charge: wanted.charge.clone(),
         hold: wanted.hold.clone(),
         job: wanted.job.clone(),

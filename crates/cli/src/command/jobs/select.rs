@@ -132,7 +132,11 @@ const COMPARED_JOBS: u32 = 100;
 /// The newest job that the key can see, below BURSAR_ACCOUNT or of --tenant if one is set. Refused
 /// if the jobs are of several tenants: the newest may be of another than the one that is meant.
 async fn newest(session: &Session) -> Result<Selected, Failure> {
-    let account = variable("BURSAR_ACCOUNT").or_else(|| session.tenant().map(str::to_owned));
+    let tenant = session.tenant();
+    // An id is looked up in the tenant that was given: the account of another one does not count.
+    let is_within = |account: &String| tenant.is_none_or(|tenant| tenant_of(account) == tenant);
+    let account = variable("BURSAR_ACCOUNT").filter(is_within);
+    let account = account.or_else(|| tenant.map(str::to_owned));
     let limit = if account.is_some() { 1 } else { COMPARED_JOBS };
     let filter = JobFilter { account, limit: Some(limit), ..JobFilter::default() };
     let jobs = session.send(jobs::list(&filter)).await?.value.data;
@@ -145,7 +149,7 @@ async fn newest(session: &Session) -> Result<Selected, Failure> {
         let why = format!("this key sees jobs of {tenant}, of {other} and perhaps of others");
         return Err(Failure::because(Exit::Refused, why)
             .with_particular(format!("the newest is {id} of {}", newest.account))
-            .with_next(format!("write {id}, or choose: --tenant {tenant}, or BURSAR_ACCOUNT")));
+            .with_next(format!("write {id}, or choose: --tenant {tenant}")));
     }
     let answer = session.send(jobs::show(&newest.id)).await?;
     // The jobs of an array are submitted together: the newest one stands for all.

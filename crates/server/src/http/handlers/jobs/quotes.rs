@@ -1,6 +1,6 @@
 //! Quotes: the cost of a job and whether it would be accepted, without any effect.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -139,17 +139,10 @@ async fn starts(
     let mut blockers: Vec<Blocker> = Vec::new();
     let mut starts_now = false;
     let mut said = ask_cells(app, principal, submit, quoted).await?;
-    // Regions with nodes for some of the types. Elsewhere the price is known, and no node could run the job.
-    let having: BTreeSet<&str> = (quoted.iter().enumerate())
-        .filter(|(index, _)| said.get(index).is_some_and(|(_, why)| !lacks_gpus(why.as_ref())))
-        .map(|(_, one)| one.offer.region.as_str())
-        .collect();
+    let some_has_it = said.values().any(|(_, why)| !lacks_gpus(why.as_ref()));
     for (index, one) in quoted.iter().enumerate() {
         let region = &one.offer.region;
         let Some((now, why)) = said.remove(&index) else { continue };
-        if !having.is_empty() && !having.contains(region.as_str()) {
-            continue;
-        }
         let at = why.as_ref().and_then(|why| match why.state {
             PlacementState::Queued => why.estimate.map(|estimate| time(estimate.at)),
             PlacementState::Proposed
@@ -160,7 +153,9 @@ async fn starts(
                 Some(time(now))
             }
         });
-        for of in why.iter().flat_map(|why| &why.blockers) {
+        // Another offer has such nodes: that this one has none is said by its unknown start.
+        let has_none = some_has_it && lacks_gpus(why.as_ref());
+        for of in why.iter().filter(|_| !has_none).flat_map(|why| &why.blockers) {
             let shown = blocker(region, of, |_| None);
             if !blockers.contains(&shown) {
                 blockers.push(shown);

@@ -270,8 +270,8 @@ fn terms(
 /// variable, NUL ends a string, and Linux takes no longer strings.
 fn check_process(job: &SubmitJob) -> Result<(), Failure> {
     let has_nul = |text: &String| text.contains('\0');
-    let is_empty = |command: &Vec<String>| command.first().is_none_or(String::is_empty);
-    if job.command.as_ref().is_some_and(is_empty) {
+    let has_no_program = |command: &Vec<String>| command.first().is_some_and(String::is_empty);
+    if job.command.as_ref().is_some_and(has_no_program) {
         let reason = "begins with a program; leave the field out if there is nothing to run";
         return Err(Failure::invalid("command", reason));
     }
