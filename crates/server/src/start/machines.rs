@@ -41,7 +41,7 @@ pub(super) fn clocks(
     standby: &StandbyMachines,
 ) -> Result<Clocks, StartError> {
     match config.clock {
-        ClockKind::Wall => Ok((Arc::clone(&standby.clock), None)),
+        ClockKind::Wall => Ok((standby.restarted_clock(), None)),
         ClockKind::Manual => {
             let directory = replay(&*storage.directory, &DirectoryCodec)?;
             let start = Timestamp::from_millis(MANUAL_START);

@@ -44,7 +44,8 @@ impl<C: Codec> StandbyMachine<C> {
 
 /// The machines that are followed.
 pub(super) struct StandbyMachines {
-    pub(super) clock: Arc<dyn Clock>,
+    /// Read by no writer before it owns its machine.
+    clock: Arc<WallClock>,
     may_own: Arc<AtomicBool>,
     pub(super) directory: Option<StandbyMachine<DirectoryCodec>>,
     pub(super) ledgers: BTreeMap<u16, (Arc<dyn Journal>, LedgerWriter)>,
@@ -68,6 +69,13 @@ impl StandbyMachines {
         self.ledgers.clear();
         self.cells.clear();
         self.may_own.store(true, Ordering::SeqCst);
+    }
+
+    /// The clock of the machines, with what the system shows now: it may have been set since this server started.
+    /// Called before any machine may be owned.
+    pub(super) fn restarted_clock(&self) -> Arc<dyn Clock> {
+        self.clock.restart();
+        Arc::clone(&self.clock) as Arc<dyn Clock>
     }
 
     /// The journal of a machine that is followed.
@@ -106,7 +114,8 @@ impl StandbyMachines {
 
     /// Follows another machine.
     fn add(&mut self, machine: &str, journal: Arc<dyn Journal>, identity: &Identity) {
-        let (clock, may_own) = (Arc::clone(&self.clock), Arc::clone(&self.may_own));
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let may_own = Arc::clone(&self.may_own);
         if machine == store::DIRECTORY {
             let options = identity.options_behind(DIRECTORY, &may_own);
             let own = Arc::clone(&journal);
