@@ -47,9 +47,12 @@ impl Turn {
     /// the time, half is left to other tenants.
     pub(crate) fn end_after(self, taken: Duration) {
         if self.is_shared() {
+            let Turn { _own: own, _one: one, counted } = self;
+            // During the pause the place is free for other tenants.
+            drop(one);
             tokio::spawn(async move {
                 tokio::time::sleep(taken).await;
-                drop(self);
+                drop((own, counted));
             });
         }
     }

@@ -47,14 +47,16 @@ impl App {
     ) -> Result<PastEvents, Failure> {
         let internal = |detail: String| Failure::new(Code::Internal, detail);
         let turn = self.feed.past_readings.take_for(tenant).await?;
-        let reading = Stopwatch::start();
         let until = place.0.saturating_add(MAX_RECORDS).min(until);
         let app = Arc::clone(self);
-        let read =
-            move |history: &History<Sqlite>| Ok(app.feed.read_past(history, place, until, &sees));
-        let asked = self.history.ask(until, read).await;
-        turn.end_after(reading.elapsed());
-        let (past, _) = asked?;
+        // The turn is of the reading, which goes on when its caller goes away.
+        let read = move |history: &History<Sqlite>| {
+            let reading = Stopwatch::start();
+            let past = app.feed.read_past(history, place, until, &sees);
+            turn.end_after(reading.elapsed());
+            Ok(past)
+        };
+        let (past, _) = self.history.ask(until, read).await?;
         past.map_err(|error| internal(error.to_string()))
     }
 }
