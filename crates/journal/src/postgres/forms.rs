@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::PostgresOptions;
 use super::leader::PostgresLeader;
 use super::members::{GONE_AFTER_SECONDS, MemberChange};
-use super::schema::{apply_missing, begin_alone, end, storeless};
+use super::schema::{apply_missing, begin_alone, end, storeless, version};
 use super::session::Session;
 use crate::error::JournalError;
 
@@ -72,15 +72,15 @@ impl PostgresLeader {
     /// # Errors
     /// The store does not answer within that time.
     pub fn raise(&self, within: Duration) -> Result<MemberChange, JournalError> {
-        self.ask(within, async |session, _| {
+        self.ask(within, async |session, options| {
             begin_alone(session).await?;
-            let raised = raise(session).await;
+            let raised = raise(session, options.newest_form).await;
             end(session, raised).await
         })
     }
 }
 
-async fn raise(session: &Session) -> Result<MemberChange, JournalError> {
+async fn raise(session: &Session, newest: u32) -> Result<MemberChange, JournalError> {
     // A claim of the lead by a member that was not seen here checks the form after this.
     let rows = session
         .query(
@@ -102,6 +102,15 @@ async fn raise(session: &Session) -> Result<MemberChange, JournalError> {
         return Ok(MemberChange::Refused(format!(
             "form {next} of the store cannot be read by {members}: start a newer build of each, or stop it; a member \
              that was killed counts for 15 seconds"
+        )));
+    }
+    let has_form = version(session).await?.is_some_and(|known| known >= FORMS_SINCE);
+    if has_form && i64::from(stored_form(session).await?) >= i64::from(next) {
+        return Ok(MemberChange::Done);
+    }
+    if i64::from(next) != i64::from(newest) {
+        return Ok(MemberChange::Refused(format!(
+            "this server reads forms of the store up to {newest}, and the members up to {next}: ask one of them"
         )));
     }
     apply_missing(session, 0).await?;

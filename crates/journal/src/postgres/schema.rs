@@ -315,7 +315,7 @@ pub(super) async fn schema_version(session: &Session) -> Result<u64, JournalErro
 }
 
 /// The last applied migration. `None` if the table of versions does not exist.
-async fn version(session: &Session) -> Result<Option<usize>, JournalError> {
+pub(super) async fn version(session: &Session) -> Result<Option<usize>, JournalError> {
     let doing = "reading the version of the tables";
     if !has_table(session, "bursar_schema").await? {
         return Ok(None);
