@@ -112,7 +112,8 @@ where
         }) as Pin<Box<dyn Future<Output = Result<_, JournalError>> + Send>>
     };
     let (mut best, mut refused) = (None::<(Option<u32>, Connected)>, None);
-    for found in hosts::first_ones(hosts.iter().map(connect).collect()).await {
+    let is_primary = |(timeline, _): &(Option<u32>, Connected)| timeline.is_some();
+    for found in hosts::first_ones(hosts.iter().map(connect).collect(), is_primary).await {
         match found {
             Ok((timeline, connected)) => {
                 if best.as_ref().is_none_or(|(known, _)| timeline > *known) {

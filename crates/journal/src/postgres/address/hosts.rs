@@ -9,8 +9,10 @@ use std::time::Duration;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, Error};
 
-/// How long other hosts may take once one has answered.
+/// How long other hosts may take once a primary has answered.
 const OTHERS_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long they may take once any host has answered, with an error or as a standby.
+const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The same address for each host alone.
 pub(in crate::postgres) fn each_host(config: &Config) -> Vec<Config> {
@@ -82,12 +84,13 @@ pub(in crate::postgres) async fn timeline(client: &Client) -> Result<Option<u32>
 /// Work that is under way.
 type Running<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
-/// Runs all at once. Those that take much longer than the first one that succeeds are given up.
+/// Runs all at once. Those that take much longer than the first one are given up, sooner if that one is a primary.
 pub(in crate::postgres) async fn first_ones<T, E>(
     works: Vec<Running<'_, T, E>>,
+    is_primary: impl Fn(&T) -> bool,
 ) -> Vec<Result<T, E>> {
     let mut running = works;
-    let mut done = Vec::new();
+    let mut done: Vec<Result<T, E>> = Vec::new();
     while !running.is_empty() {
         let next = poll_fn(|context| {
             for index in 0..running.len() {
@@ -98,11 +101,13 @@ pub(in crate::postgres) async fn first_ones<T, E>(
             }
             Poll::Pending
         });
-        if !done.iter().any(Result::is_ok) {
+        if done.is_empty() {
             done.push(next.await);
             continue;
         }
-        match tokio::time::timeout(OTHERS_TIMEOUT, next).await {
+        let has_primary = done.iter().flatten().any(&is_primary);
+        let timeout = if has_primary { OTHERS_TIMEOUT } else { LAST_TIMEOUT };
+        match tokio::time::timeout(timeout, next).await {
             Ok(result) => done.push(result),
             Err(_) => break,
         }
@@ -138,8 +143,12 @@ mod tests {
         type Work = Pin<Box<dyn Future<Output = Result<u32, u32>> + Send>>;
         let silent = || -> Work { Box::pin(std::future::pending()) };
         let done = |result| -> Work { Box::pin(std::future::ready(result)) };
-        assert_eq!(first_ones(vec![silent(), done(Ok(2)), done(Ok(3))]).await, [Ok(2), Ok(3)]);
-        assert_eq!(first_ones(vec![done(Err(1)), done(Ok(2))]).await, [Err(1), Ok(2)]);
-        assert_eq!(first_ones(vec![done(Err(1)), done(Err(2))]).await, [Err(1), Err(2)]);
+        let first = |works| first_ones(works, |number| *number < 9);
+        assert_eq!(first(vec![silent(), done(Ok(2)), done(Ok(3))]).await, [Ok(2), Ok(3)]);
+        assert_eq!(first(vec![done(Err(1)), done(Ok(2))]).await, [Err(1), Ok(2)]);
+        assert_eq!(first(vec![done(Err(1)), done(Err(2))]).await, [Err(1), Err(2)]);
+        // A standby or an error says little, but no host may delay an attempt for long.
+        assert_eq!(first(vec![silent(), done(Err(1))]).await, [Err(1)]);
+        assert_eq!(first(vec![silent(), done(Ok(9)), done(Ok(2))]).await, [Ok(9), Ok(2)]);
     }
 }
