@@ -13,10 +13,12 @@ use bursar_seeded::{Bug, seeded};
 use crate::codec::Codec;
 use crate::error::ReplayError;
 use crate::lease::{Monotonic, SystemMonotonic};
-use crate::replay::{Replayed, advance, newest_snapshot};
+use crate::replay::{Replayed, advance, is_unanswered, newest_snapshot};
 
 /// How long a state that was dropped is not begun again.
 const RESTART_INTERVAL: Duration = Duration::from_secs(10);
+/// A takeover reads as many batches rather than a newer snapshot.
+const MAX_BEHIND_SNAPSHOT: u64 = 1_000;
 
 /// How far a followed state is behind its journal.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -78,6 +80,9 @@ impl<M: Machine> Followed<M> {
 
     /// Reads the journal to its end. Returns false if that failed, or the state was dropped.
     pub fn read_all<C: Codec<Machine = M>>(&self, journal: &dyn Journal, codec: &C) -> bool {
+        if self.lock().drop_old(journal).is_err() {
+            return false;
+        }
         loop {
             match self.step(journal, codec) {
                 Ok(Some(FollowerLag { batches: 0, .. })) => return true,
@@ -124,6 +129,7 @@ impl<M: Machine> Followed<M> {
     ) -> Result<Option<Replayed<M>>, NotTaken> {
         let mut kept = self.lock();
         kept.not_before = Duration::ZERO;
+        kept.drop_old(journal).map_err(NotTaken::Unread)?;
         let Some(state) = &kept.state else { return Ok(None) };
         progress(state.head);
         loop {
@@ -147,6 +153,16 @@ impl<M: Machine> Followed<M> {
 }
 
 impl<M: Machine> Kept<M> {
+    /// Drops a state that is far behind the newest snapshot: to begin with that one is faster.
+    fn drop_old(&mut self, journal: &dyn Journal) -> Result<(), JournalError> {
+        let Some(state) = &self.state else { return Ok(()) };
+        let newest = journal.list_snapshots()?.first().map_or(0, |mark| mark.sequence);
+        if newest > state.head.sequence.saturating_add(MAX_BEHIND_SNAPSHOT) {
+            self.state = None;
+        }
+        Ok(())
+    }
+
     fn step<C: Codec<Machine = M>>(
         &mut self,
         journal: &dyn Journal,
@@ -156,7 +172,7 @@ impl<M: Machine> Kept<M> {
         let stepped = stepped.map_err(|_| Dropped("the machine panicked".into()))?;
         match stepped {
             Ok(left) => Ok(Stepped::Behind(left)),
-            Err(error) if is_transient(&error) => Ok(Stepped::NotRead),
+            Err(ReplayError::Journal(error)) if is_unanswered(&error) => Ok(Stepped::NotRead),
             Err(error) => Err(Dropped(error.to_string())),
         }
     }
@@ -168,7 +184,15 @@ impl<M: Machine> Kept<M> {
     ) -> Result<u64, ReplayError> {
         let state = match &mut self.state {
             Some(state) => state,
-            empty @ None => empty.insert(newest_snapshot(journal, codec)?),
+            empty @ None => {
+                let begun = newest_snapshot(journal, codec)?;
+                if begun.snapshot == 0 && !begun.skipped.is_empty() {
+                    // A later snapshot may be valid, and the whole journal takes too long.
+                    let reason = begun.skipped.join("; ");
+                    return Err(JournalError::Damaged { part: "snapshots", reason }.into());
+                }
+                empty.insert(begun)
+            }
         };
         let until = journal.head()?;
         let is_other = until.sequence < state.head.sequence || differs(state.head, until);
@@ -188,14 +212,4 @@ impl<M: Machine> Kept<M> {
 fn differs(head: Head, until: Head) -> bool {
     let hash = |head: Head| -> (u64, Digest) { (head.position, head.hash) };
     until.sequence == head.sequence && hash(until) != hash(head)
-}
-
-/// Whether the same read may succeed later. A segment that is away counts as gone: a newer snapshot needs none.
-fn is_transient(error: &ReplayError) -> bool {
-    matches!(
-        error,
-        ReplayError::Journal(
-            JournalError::Storage { .. } | JournalError::Full { .. } | JournalError::Unfit(_)
-        )
-    )
 }

@@ -60,6 +60,10 @@ pub(crate) fn newest_snapshot<C: Codec>(
             Ok((machine, head)) => {
                 return Ok(Replayed { machine, head, snapshot: head.sequence, skipped });
             }
+            // It may be valid: an older one would only take longer.
+            Err(UnusableSnapshot::Journal(error)) if is_unanswered(&error) => {
+                return Err(error.into());
+            }
             Err(reason) => skipped.push(reason.to_string()),
         }
     }
@@ -112,6 +116,15 @@ pub fn copy_or_replay<C: Codec<Machine: Clone>>(
         }
     }
     replay(journal, codec)
+}
+
+/// Whether the store did not answer, so that the same read may succeed later. A segment that is away counts as gone: a
+/// newer snapshot needs none.
+pub(crate) fn is_unanswered(error: &JournalError) -> bool {
+    matches!(
+        error,
+        JournalError::Storage { .. } | JournalError::Full { .. } | JournalError::Unfit(_)
+    )
 }
 
 /// Why a snapshot is not used.

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use bursar_engine::{
-    Engine, EngineOptions, NotPermitted, Observer, Permit, Status, Trouble, replay,
+    Codec, Engine, EngineOptions, NotPermitted, Observer, Permit, Replayed, Status, Trouble, replay,
 };
 use bursar_journal::memory::{Fault, MemoryJournal, Survivors};
-use bursar_journal::{Batch, Head, Journal};
+use bursar_journal::{Batch, Head, Journal, Snapshot};
 use support::till::{Command, Till, TillCodec};
 use support::{at, manual_clock, memory, options, wait_until};
 
@@ -131,18 +131,54 @@ fn a_state_that_followed_a_lost_batch_is_dropped_and_the_journal_replayed() {
     assert!(standby.troubles.try_iter().any(dropped), "it says so");
 }
 
+fn put_snapshot(journal: &MemoryJournal, of: &MemoryJournal) {
+    let Replayed { machine, head, .. } = replay(of, &TillCodec).expect("whole");
+    let state = TillCodec.encode_state(&machine);
+    journal.put_snapshot(&Snapshot { head, state }).expect("memory");
+}
+
+#[test]
+fn a_takeover_begins_with_a_snapshot_that_is_far_ahead_of_the_state_that_followed() {
+    let journal = memory(1);
+    let owner = Server::start(&journal, "a", true);
+    owner.add(1);
+    let standby = Server::start(&journal, "b", false);
+    standby.until_followed(&journal);
+    let followed = standby.engine.followed();
+    (2..=1_200).for_each(|id| owner.add(id));
+    put_snapshot(&journal, &journal);
+    let newest = journal.list_snapshots().expect("memory")[0].sequence;
+    assert!(newest > 1_000);
+    owner.engine.stop();
+    assert!(followed.read_all(&journal, &TillCodec));
+    assert_eq!(followed.look(|till, _| till.total), Some(1_200));
+}
+
+#[test]
+fn no_state_begins_before_the_first_batch_while_no_snapshot_can_be_used() {
+    let (journal, other) = (memory(1), memory(1));
+    for (id, journal) in [(1, &journal), (2, &other)] {
+        let owner = Server::start(journal, "a", true);
+        owner.add(id);
+        owner.engine.stop();
+    }
+    // A snapshot of another history.
+    put_snapshot(&journal, &other);
+    let standby = Server::start(&journal, "b", false);
+    let trouble = standby.troubles.recv().expect("it says so");
+    assert!(matches!(&trouble, Trouble::NotFollowed(why) if why.contains("another history")));
+    assert!(standby.followed().is_none());
+    standby.let_own(&journal, true);
+    assert_eq!((standby.total(), standby.engine.stats().continued), (1, 0));
+}
+
 #[test]
 fn a_state_goes_on_from_a_snapshot_and_nothing_follows_if_that_is_switched_off() {
     let journal = memory(1);
     let owner = Server::start(&journal, "a", true);
     let without = Server::with(&journal, "b", false, false);
     (1..=5).for_each(|id| owner.add(id));
-    let head = journal.head().expect("memory");
-    let state = bursar_engine::Codec::encode_state(
-        &TillCodec,
-        &replay(&journal, &TillCodec).expect("whole").machine,
-    );
-    journal.put_snapshot(&bursar_journal::Snapshot { head, state }).expect("memory");
+    put_snapshot(&journal, &journal);
     owner.add(6);
     let standby = Server::start(&journal, "c", false);
     standby.until_followed(&journal);

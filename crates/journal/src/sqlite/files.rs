@@ -157,7 +157,11 @@ impl SnapshotFiles {
         match fs::read(self.file(mark)) {
             Ok(bytes) => Snapshot::decode(&bytes, self.id, mark),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(no_snapshot(mark)),
-            Err(error) => Err(JournalError::io("reading a snapshot", error)),
+            // A file that a disk does not give once it does not give later either: an older one is read.
+            Err(error) => {
+                let reason = format!("at batch {}: {error}", mark.sequence);
+                Err(JournalError::Damaged { part: "snapshot", reason })
+            }
         }
     }
 }
