@@ -31,12 +31,14 @@ pub(super) struct StandbyMachine<C: Codec> {
 }
 
 impl<C: Codec> StandbyMachine<C> {
-    /// Looks at the state with the whole journal in it, if there is one.
+    /// Looks at the state with the whole journal in it, if there is one. The journal is read over new connections: those
+    /// that it was followed with may lead to a database which is no longer the primary.
     pub(super) fn look<T>(
         &self,
         codec: &C,
         look: impl FnOnce(&C::Machine, bursar_journal::Head) -> T,
     ) -> Option<T> {
+        self.journal.reopen().ok()?;
         let followed = self.engine.followed();
         followed.read_all(&*self.journal, codec).then(|| followed.look(look)).flatten()
     }
@@ -104,6 +106,7 @@ impl StandbyMachines {
         }
         let ledgers = (0..shards).map(|shard| {
             let (journal, writer) = self.ledgers.get(&shard)?;
+            journal.reopen().ok()?;
             let followed = writer.engine.followed();
             let is_whole = followed.read_all(&**journal, &LedgerCodec);
             is_whole.then(|| followed.look(LedgerMarks::of)).flatten()

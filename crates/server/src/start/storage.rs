@@ -199,8 +199,14 @@ impl Storage {
         let followed = standby.directory.as_ref();
         let followed =
             followed.and_then(|own| own.look(&DirectoryCodec, |known, _| Known::of(known, config)));
-        let Known { shards, regions } =
-            followed.unwrap_or_else(|| Known::read(&*directory, config))?;
+        let read = || {
+            // What was followed may be an old primary.
+            let what = || store::DIRECTORY.to_owned();
+            let opened = directory.reopen();
+            opened.map_err(|error| StartError::Journal { what: what(), error })?;
+            Known::read(&*directory, config)
+        };
+        let Known { shards, regions } = followed.unwrap_or_else(read)?;
         let names = (0..shards).map(ledger_name);
         let journals = names.map(|name| open(&name)).collect::<Result<Vec<_>, _>>()?;
         let cells = open_cells(regions, open)?;
