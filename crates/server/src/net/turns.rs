@@ -187,6 +187,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_pause_of_one_tenant_leaves_the_place_to_another() {
+        let turns = Turns::unhurried("readings", 1);
+        let first = turns.take_for(1).await.map_err(|_| ()).expect("free");
+        let mut second = Box::pin(turns.take_for(1));
+        assert!(second.as_mut().now_or_never().is_none(), "one at a time");
+        first.end_after(Duration::from_secs(3_600));
+        assert!(turns.take_for(2).now_or_never().is_some(), "the place is free during the pause");
+        assert!(second.as_mut().now_or_never().is_none(), "a pause comes first");
+    }
+
+    #[tokio::test]
     async fn a_tenant_with_many_requests_has_only_its_share_in_the_queue() {
         let turns = Turns::new("queries", 8);
         let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(turns.take_for(1))).collect();
