@@ -190,7 +190,11 @@ pub fn run(
     runtime.spawn(async move { alive.keep_alive().await });
     let (stopping, stopped) = watch::channel(false);
     let stopping = Arc::new(stopping);
-    runtime.spawn(stop_on_signal(Arc::clone(&stopping)));
+    let on_signal = {
+        let _inside = runtime.enter();
+        stop_on_signal(Arc::clone(&stopping))
+    };
+    runtime.spawn(on_signal);
     let mut asked = stopped.clone();
     let stop = async move {
         // A dropped sender counts as a request to stop.

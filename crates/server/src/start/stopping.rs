@@ -8,10 +8,16 @@ use tokio::sync::watch;
 
 use crate::app::App;
 
-/// Stops the server on a signal of the system.
-pub(super) async fn stop_on_signal(stopping: Arc<watch::Sender<bool>>) {
-    signal().await;
-    stopping.send_replace(true);
+/// Stops the server on a signal of the system. From the call on, and not only once the work is begun, no signal ends the
+/// process. Called inside the asynchronous runtime.
+pub(super) fn stop_on_signal(
+    stopping: Arc<watch::Sender<bool>>,
+) -> impl Future<Output = ()> + Send {
+    let signal = signal();
+    async move {
+        signal.await;
+        stopping.send_replace(true);
+    }
 }
 
 /// Stops the server when the process must restart.
@@ -63,16 +69,17 @@ pub(super) fn spawn_vital(name: &'static str, work: impl Future<Output = ()> + S
     });
 }
 
-pub(super) async fn signal() {
+fn signal() -> impl Future<Output = ()> + Send {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        // Without signal handlers only the end of the process ends the server.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    let both = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    async move {
+        let (Ok(mut terminate), Ok(mut interrupt)) = both else {
+            // Without signal handlers only the end of the process ends the server.
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     }
 }
