@@ -81,6 +81,11 @@ impl NewCellCopy {
         self.copy.cell.lock().unwrap_or_else(PoisonError::into_inner).generation()
     }
 
+    /// The last batch in it.
+    pub(crate) fn head(&self) -> Head {
+        self.following.head
+    }
+
     /// When the last record was made.
     pub(crate) fn last_at(&self) -> Timestamp {
         self.copy.cell.lock().unwrap_or_else(PoisonError::into_inner).now()

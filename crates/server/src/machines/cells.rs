@@ -155,7 +155,8 @@ impl CellService {
         number: CellNo,
         known_generation: u32,
     ) -> Result<CellService, FollowerError> {
-        let StartedCell { region, journal, engine, copy, generation, last_at, follower } = started;
+        let StartedCell { region, journal, engine, copy, generation, last_at, follower, .. } =
+            started;
         let incarnation_base = generation.max(known_generation);
         // A new region loses nothing by this command, and its nodes may have belonged to another
         // region.

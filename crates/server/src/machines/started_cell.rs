@@ -6,7 +6,7 @@ use bursar_core::name::Region;
 use bursar_core::time::Timestamp;
 use bursar_engine::follower::Follower;
 use bursar_engine::{CellCodec, Clock, Engine, EngineOptions, Observer};
-use bursar_journal::Journal;
+use bursar_journal::{Head, Journal, JournalError};
 
 use crate::followers::cell_copy::{CellCopy, NewCellCopy};
 use crate::followers::error::FollowerError;
@@ -21,6 +21,8 @@ pub struct StartedCell {
     pub(super) generation: u32,
     pub(super) last_at: Timestamp,
     pub(super) follower: Follower,
+    /// The last batch in the state that the copy began with.
+    begun: Head,
 }
 
 impl StartedCell {
@@ -62,9 +64,23 @@ impl StartedCell {
         engine: Engine<CellCodec>,
         copy: NewCellCopy,
     ) -> StartedCell {
-        let (generation, last_at) = (copy.generation(), copy.last_at());
+        let (generation, last_at, begun) = (copy.generation(), copy.last_at(), copy.head());
         let (copy, follower) = copy.follow(engine.durable());
-        StartedCell { region, journal, engine, copy, generation, last_at, follower }
+        StartedCell { region, journal, engine, copy, generation, last_at, follower, begun }
+    }
+
+    /// The writer.
+    pub fn engine(&self) -> &Engine<CellCodec> {
+        &self.engine
+    }
+
+    /// Whether the journal contains the state that the copy began with. The store may have lost what was followed.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn is_continued(&self) -> Result<bool, JournalError> {
+        let end = self.journal.head()?.sequence;
+        Ok(self.begun.sequence <= end && self.journal.head_at(self.begun.sequence)? == self.begun)
     }
 
     /// The region.

@@ -72,6 +72,16 @@ impl Started {
         let every = config.snapshot_every;
         let cells = start_cells(&storage, &clocks.0, identity, every, &mut standby)?;
         standby.may_be_owned();
+        for cell in &cells {
+            until_serving(cell.engine(), &stopped)?;
+            let name = format!("cell-{}", cell.region());
+            let is_continued = cell.is_continued();
+            if !is_continued.map_err(|error| StartError::Journal { what: name.clone(), error })? {
+                return Err(StartError::Other(format!(
+                    "the database has lost a batch of {name} that this server had seen: start it again"
+                )));
+            }
+        }
         let mut followers = Vec::new();
         for (shard, (own, writer)) in (0..).zip(storage.ledgers.iter().zip(&writers.ledgers)) {
             until_serving(&writer.engine, &stopped)?;
