@@ -167,12 +167,11 @@ impl Campaign {
     fn claim(&mut self) -> Duration {
         let later = LEAD_POLL_INTERVAL + Duration::from_millis(random_bits() % LEAD_POLL_JITTER_MS);
         let must_wait = self.announce(CHECK_TIMEOUT);
+        if let Some(reason) = self.too_old.clone() {
+            self.stand_by(None, reason);
+            return later;
+        }
         match self.compare_clocks(LEAD_TTL / 3) {
-            Ok((owner, _)) if self.too_old.is_some() => {
-                // It owns nothing, and forwards to the one that does.
-                self.stand_by(owner, self.too_old.clone().unwrap_or_default());
-                return later;
-            }
             Ok((owner, _)) if must_wait => {
                 self.stand_by(owner, DRAINING.into());
                 return later;
