@@ -86,6 +86,7 @@ fn members_are_measured_through_the_one_that_leads_and_through_another() {
     let figures = bench(&[
         "cluster",
         "--members=1,2",
+        "--shards=1,2",
         "--connections=4",
         "--accounts=20",
         "--repetitions=1",
@@ -93,15 +94,19 @@ fn members_are_measured_through_the_one_that_leads_and_through_another() {
         "--baseline=none",
     ]);
     let rates = figures["rates"].as_array().expect("a list");
-    let through: Vec<(u64, bool)> = rates
+    let through: Vec<(u64, u64, bool)> = rates
         .iter()
         .map(|rate| {
-            let members = rate["members"].as_u64().expect("a number");
-            (members, rate["forwards"].as_bool().expect("yes or no"))
+            let number = |field: &str| rate[field].as_u64().expect("a number");
+            let forwards = rate["forwards"].as_bool().expect("yes or no");
+            (number("shards"), number("members"), forwards)
         })
         .collect();
-    assert_eq!(through, [(1, false), (2, false), (2, true)]);
+    let expected =
+        [1, 2].map(|shards| [(1, false), (2, false), (2, true)].map(|(m, f)| (shards, m, f)));
+    assert_eq!(through, expected.concat());
     for rate in rates {
+        assert!(rate["resident_bytes"].as_u64() > Some(0), "{rate}");
         assert!(rate["pairs_per_second"]["median"].as_f64() > Some(0.0), "{rate}");
     }
 }

@@ -362,7 +362,7 @@ fn a_busy_node_keeps_its_hardware_and_an_idle_one_may_change() {
     assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Succeeded));
     world.register(&changed);
     let large = world.run("a", 8, HOUR);
-    assert_eq!(kinds(&world, large), ["memory"]);
+    assert_eq!(kinds(&world, large), ["gpu_type"]);
     world.check_replay();
 }
 
