@@ -30,6 +30,7 @@ pub struct ClusterMember {
     pub build: String,
     /// The newest form of a store that it reads.
     #[serde(default)]
+    #[schema(required)]
     pub form: u32,
     /// When it was last seen, by the clock of the store.
     pub seen_at: Time,
@@ -59,11 +60,13 @@ pub struct Cluster {
     pub version: u64,
     /// The form of what is stored: a server that does not read it is refused.
     #[serde(default)]
+    #[schema(required)]
     pub form: u32,
     /// The form that an upgrade of the cluster raises it to; null if no member reads a newer one.
     pub next_form: Option<u32>,
     /// The members that cannot read that form and hold back the upgrade.
     #[serde(default)]
+    #[schema(required)]
     pub held_back_by: Vec<String>,
     /// The members, by name.
     pub members: Vec<ClusterMember>,
