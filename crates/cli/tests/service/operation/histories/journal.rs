@@ -119,8 +119,16 @@ impl Names {
                 let (id, to) = (text(&movement["id"]), self.pieces(&movement["pieces"]));
                 Some(MoneyEffect::Refunded { id, tenant, of, to })
             }
+            // It left memory for the archive, and came back to be refunded, perhaps under another number.
+            "hold_revived" => {
+                let hold = &event["record"]["hold"];
+                let account = &self.accounts[&number(&hold["account"])];
+                let spent = (tenant(account), text(&hold["id"]), Vec::new());
+                self.spendings.insert(number(&event["hold"]), spent);
+                None
+            }
             "answered" | "credits_denied" | "region_opened" | "region_briefed" | "policy_set"
-            | "message_received" => None,
+            | "message_received" | "forgotten" => None,
             // Messages to cells.
             other if other.starts_with("cell_") => None,
             other => panic!("the checker does not know {other}"),
